@@ -1,0 +1,5 @@
+"""``python -m runner``: the command line."""
+
+from runner.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""The command line: one module a verb, imported only when that verb is called.
+
+A verb parses, calls, prints; it decides nothing. Errors of the RunnerError family end with their own exit code
+and no traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from runner import __version__
+from runner.errors import Exit, RunnerError
+
+# verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
+VERBS: dict[str, tuple[str, str]] = {
+    "build": ("build", "Build an image: NGC framework plus a Horovod that works."),
+    "convert": ("convert", "Convert an image to a squashfs that every node can use."),
+    "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
+    "status": ("status", "Say where a run stands."),
+    "logs": ("logs", "Print a run's logs."),
+    "wait": ("wait", "Wait for a run's end and print its verdict."),
+    "cancel": ("cancel", "Cancel a run's job."),
+    "box": ("box", "A real Slurm in a private root on this machine."),
+    "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
+    "clean": ("clean", "Stop and remove everything of ours on this machine."),
+    "site": ("site", "Show the sites that jobs can be submitted to."),
+}
+
+
+class LazyVerbs(click.Group):
+    """Imports a verb's module only when that verb is asked for; the help needs none of them."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = importlib.import_module(f"runner.cli.{VERBS[name][0]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"One of: {', '.join(VERBS)}."
+            raise click.UsageError(f"no verb named {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="runner")
+def cli() -> None:
+    """From a Dockerfile to a multi-node throughput figure that can be believed."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit with a code of runner.errors.Exit."""
+    sys.exit(int(run(argv)))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code (see runner.errors.Exit)."""
+    try:
+        result: Any = cli.main(args=argv, prog_name="python -m runner", standalone_mode=False)
+        return result if isinstance(result, int) else Exit.GOOD
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    except RunnerError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.GOOD
+    except OSError as error:
+        # A disk, a permission, a path: the user's to mend, and the system's own words say what.
+        click.echo(f"error: {error.strerror or error}\n  where: {error.filename or 'this command'}", err=True)
+        return Exit.INFRASTRUCTURE

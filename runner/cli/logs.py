@@ -1,0 +1,45 @@
+"""``logs``: what a run's batch script and ranks have said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from runner.errors import Exit, UsageError
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--rank", type=click.IntRange(min=0), help="One rank only. [default: the batch script and rank 0]")
+@click.option("--all", "every", is_flag=True, help="Every rank.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int:
+    """Print the logs of RUN (an id, a directory, or the newest)."""
+    from runner.jobs.directory import find
+    from runner.jobs.logs import follow_files, log_files
+
+    found = find(run)
+    files = log_files(found, rank=rank, every=every)
+    if not files and not follow:
+        raise UsageError(
+            "there is no log yet" if rank is None else f"rank {rank} has left no log",
+            where=str(found.logs),
+            mend=f"see `python -m runner status {found.run_id}`",
+        )
+    if not follow:
+        for path in files:
+            _print(path, path.read_bytes(), header=len(files) > 1)
+        return Exit.GOOD
+    follow_files(found, _print, rank=rank, every=every)
+    return Exit.GOOD
+
+
+def _print(path: Path, content: bytes, header: bool) -> None:
+    if not content:
+        return
+    if header:
+        click.echo(f"==> {path.name}")
+    sys.stdout.buffer.write(content if content.endswith(b"\n") else content + b"\n")
+    sys.stdout.buffer.flush()

@@ -1,0 +1,60 @@
+"""Values of options that several verbs share, parsed strictly."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from runner.model.request import Mount
+
+
+def mount(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Mount, ...]:
+    """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory."""
+    return tuple(_one_mount(value) for value in values)
+
+
+def _one_mount(value: str) -> Mount:
+    from pathlib import Path
+
+    parts = value.split(":")
+    read_only = len(parts) == 3 and parts[2] in ("ro", "rw") and parts.pop() == "ro"
+    if len(parts) != 2 or not all(parts):
+        raise click.BadParameter(f"{value!r} is not SRC:DST[:ro]")
+    return Mount(str(Path(parts[0]).expanduser().absolute()), parts[1], read_only)
+
+
+def environment(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """``NAME=VALUE``."""
+    return tuple(_pair(value, "NAME=VALUE") for value in values)
+
+
+def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """``KEY=VALUE``."""
+    return tuple(_pair(value, "KEY=VALUE") for value in values)
+
+
+def _pair(value: str, form: str) -> tuple[str, str]:
+    name, equals, rest = value.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{value!r} is not {form}")
+    return name, rest
+
+
+def duration_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """``S``, ``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds.
+
+    Slurm would read a lone number as minutes; so that nobody is surprised, a lone number is refused.
+    """
+    if value is None:
+        return None
+    if not re.fullmatch(r"(\d{1,3}-)?\d{1,4}(:\d{1,2}){1,2}", value, re.ASCII):
+        raise click.BadParameter(f"{value!r} is not M:S, H:M:S or D-H:M:S (10:00 is ten minutes)")
+    days, _, clock = value.rpartition("-")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + int(part)
+    seconds += int(days or 0) * 86400
+    if seconds == 0:
+        raise click.BadParameter("a time limit of zero")
+    return seconds

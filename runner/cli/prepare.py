@@ -1,0 +1,94 @@
+"""What ``submit`` and ``run`` share: from names on the command line to a plan, its findings and its script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.checks.rules import Observed, check, refuses
+from runner.errors import RefusedError
+from runner.model.finding import Finding
+from runner.model.plan import Plan, PlannedImage
+from runner.model.request import Request
+from runner.model.site import Site
+from runner.planning.plan import image_reference, plan
+from runner.recipes.loader import read_recipe
+from runner.runtimes import runtime
+from runner.schedulers.slurm import Slurm
+from runner.schedulers.slurm_script import render
+from runner.sites.loader import read_site
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that is ready to go, or not (``refused``)."""
+
+    site: Site
+    plan: Plan
+    findings: tuple[Finding, ...]
+    script: str
+    recipe_directory: Path
+
+    @property
+    def refused(self) -> bool:
+        """Whether a check refuses it."""
+        return refuses(self.findings)
+
+
+def prepare(site_name: str, recipe_name: str, request: Request, runs: Path) -> Prepared:
+    """Plan, check and render; opens no image, reaches no scheduler and no network.
+
+    Raises:
+        UsageError, RefusedError: it cannot be planned.
+    """
+    site = read_site(site_name)
+    found = read_recipe(recipe_name)
+    image, problem, mend = _image(image_reference(found.recipe, site, request))
+    planned = plan(found.recipe, site, request, image)
+    chosen = runtime(planned.runtime)
+    observed = Observed(
+        image_problem=problem,
+        image_mend=mend,
+        missing_sources=tuple(mount.source for mount in planned.mounts if not Path(mount.source).exists()),
+        run_directory_problem=chosen.mount_problem(str(runs.absolute())),
+        site_runtimes=site.runtimes,
+    )
+    return Prepared(site, planned, check(planned, observed), render(planned, chosen.step(planned)), found.directory)
+
+
+def scheduler_for(site: Site) -> Slurm:
+    """The site's scheduler; a box's clients are its own wrappers.
+
+    Raises:
+        RefusedError: the box is not up.
+    """
+    if not site.box:
+        return Slurm()
+    from runner import box
+
+    running = box.find(site.box)
+    if running is None:
+        raise RefusedError(f"the box {site.box!r} is not up", where=f"site {site.name}", mend="python -m runner box up")
+    return Slurm(running.bin_dir)
+
+
+def _image(reference: str) -> tuple[PlannedImage, str, str]:
+    """The pinned image, or what it would be called, with the problem and its mend."""
+    from runner.images import store
+
+    found = store.lookup(reference)
+    if found is None:
+        name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
+        path = reference if reference.startswith(("/", "./")) else str(store.directory() / f"NOT-CONVERTED-{name}.sqsh")
+        return (
+            PlannedImage(reference=reference, digest="", path=path),
+            f"no squashfs of {reference} is in the store ({store.directory()})",
+            f"python -m runner convert {reference}",
+        )
+    image = PlannedImage(
+        reference=reference,
+        digest=found.digest,
+        path=str(found.path),
+        env_names=tuple(sorted(found.environment)),
+    )
+    return image, "", ""

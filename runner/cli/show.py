@@ -1,0 +1,100 @@
+"""How verbs show a run: its progress while it goes on, its verdict when it has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from runner.jobs.collect import collect
+from runner.jobs.directory import RunDirectory
+from runner.jobs.submission import scheduler_of
+from runner.jobs.verdict import judge
+from runner.jobs.watch import Progress, wait
+from runner.model.plan import Plan
+from runner.model.verdict import Verdict
+
+
+def wait_and_judge(run: RunDirectory, *, timeout_s: float | None, as_json: bool) -> int:
+    """Wait for the run's end, judge it, keep and print the verdict; returns the exit code."""
+    scheduler, job_id = scheduler_of(run)
+    plan = run.read("plan.json", Plan)
+    try:
+        with _display(plan, quiet=as_json) as on_progress:
+            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
+    except KeyboardInterrupt:
+        click.echo(
+            f"interrupted: job {job_id} goes on. `python -m runner wait {run.run_id}` waits on, "
+            f"`python -m runner cancel {run.run_id}` cancels it.",
+            err=True,
+        )
+        raise
+    verdict = judge(collect(run, state))
+    run.write("verdict.json", verdict)
+    show_verdict(run, verdict, as_json=as_json)
+    return verdict.exit_code
+
+
+def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
+    """Print a verdict, for people or as JSON."""
+    if as_json:
+        facts: dict[str, Any] = {
+            "run": run.run_id,
+            "directory": str(run.path),
+            "exit_code": verdict.exit_code,
+        }
+        click.echo(json.dumps(facts | msgspec.to_builtins(verdict)))
+        return
+    good = verdict.outcome in ("measured", "ran")
+    click.echo(f"verdict: {verdict.outcome}" + (f" ({verdict.demonstration})" if verdict.demonstration else ""))
+    for sentence in verdict.reasons:
+        click.echo(f"  ! {sentence}")
+    for sentence in verdict.proven if good else ():
+        click.echo(f"  = {sentence}")
+    if verdict.images_per_s is not None:
+        label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
+        click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s{label}")
+    if verdict.log:
+        click.echo(f"  log: {verdict.log}")
+    click.echo(f"  run directory: {run.path}")
+
+
+def describe(progress: Progress, tasks: int) -> str:
+    """One line of where a job stands."""
+    if progress.state is None:
+        where = "waiting for the scheduler"
+    else:
+        where = progress.state.name.lower() or "not known to the scheduler"
+        if progress.state.phase == "pending" and progress.state.reason:
+            where += f" ({progress.state.reason})"
+    return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
+
+
+@contextmanager
+def _display(plan: Plan | None, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """A status line in a terminal; elsewhere a plain line whenever something has changed."""
+    tasks = plan.tasks if plan else 0
+    if quiet:
+        yield lambda _progress: None
+        return
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("waiting for the scheduler") as status:
+            yield lambda progress: status.update(f"{describe(progress, tasks)}  {progress.elapsed_s:.0f} s")
+        return
+    last = ""
+
+    def line(progress: Progress) -> None:
+        nonlocal last
+        text = describe(progress, tasks)
+        if text != last:
+            click.echo(f"[{progress.elapsed_s:6.1f} s] {text}", err=True)
+            last = text
+
+    yield line

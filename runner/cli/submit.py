@@ -1,0 +1,144 @@
+"""``submit``: from a request to a job, or to its script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from runner.cli.options import duration_s, environment, mount, setting
+from runner.errors import Exit
+from runner.model.finding import Finding
+from runner.model.request import Mount, Request
+
+
+@click.command()
+@click.option("--gpus", type=int, required=True, help="GPUs in all: one rank each.")
+@click.option("--nodes", type=int, help="Nodes to spread them over. [default: the fewest]")
+@click.option("--recipe", default="horovod-pytorch", show_default=True, help="A shipped recipe, or a directory.")
+@click.option(
+    "--site",
+    default=lambda: os.environ.get("RUNNER_SITE", "box"),
+    help="A shipped site, or a site file. [default: $RUNNER_SITE or box]",
+)
+@click.option("--runtime", help="Container runtime. [default: the site's first]")
+@click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]")
+@click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", callback=environment, help="Variable for every rank.")
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=setting,
+    help="Option of the recipe's program.",
+)
+@click.option(
+    "--time", "walltime_s", metavar="[[H:]M:]S", callback=duration_s, help="Time limit. [default: the site's]"
+)
+@click.option("--partition", help="Partition. [default: the site's]")
+@click.option("--account", help="Account to charge.")
+@click.option("--name", "job_name", help="Job name. [default: the recipe's]")
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Where run directories are made; every node must see it.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the verdict.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    gpus: int,
+    nodes: int | None,
+    recipe: str,
+    site: str,
+    runtime: str | None,
+    image: str | None,
+    mounts: tuple[Mount, ...],
+    env: tuple[tuple[str, str], ...],
+    options: tuple[tuple[str, str], ...],
+    walltime_s: int | None,
+    partition: str | None,
+    account: str | None,
+    job_name: str | None,
+    runs: Path,
+    dry_run: bool,
+    wait: bool,
+    as_json: bool,
+    arguments: tuple[str, ...],
+) -> int:
+    """Submit a job of GPUS ranks, one for each GPU.
+
+    Arguments after -- go to the recipe's program as they are.
+    """
+    from runner.cli.prepare import prepare
+
+    request = Request(
+        gpus=gpus,
+        nodes=nodes,
+        runtime=runtime,
+        image=image,
+        job_name=job_name,
+        partition=partition,
+        account=account,
+        walltime_s=walltime_s,
+        mounts=mounts,
+        env=env,
+        options=options,
+        arguments=arguments,
+    )
+    prepared = prepare(site, recipe, request, runs)
+    _print_findings(prepared.findings)
+    if dry_run:
+        sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+        return Exit.REFUSED if prepared.refused else Exit.GOOD
+    if prepared.refused:
+        click.echo("refused: nothing was submitted", err=True)
+        return Exit.REFUSED
+    return _submit(prepared, runs, wait=wait, as_json=as_json)
+
+
+def _submit(prepared: object, runs: Path, *, wait: bool, as_json: bool) -> int:
+    import json
+
+    from runner.cli.prepare import Prepared, scheduler_for
+    from runner.cli.show import wait_and_judge
+    from runner.jobs.submission import scheduler_of, submit
+    from runner.recipes.loader import library
+
+    assert isinstance(prepared, Prepared)
+    scheduler = scheduler_for(prepared.site)
+    run = submit(
+        prepared.plan,
+        prepared.script,
+        prepared.findings,
+        root=runs,
+        library=library(),
+        recipe=prepared.recipe_directory,
+        scheduler=scheduler,
+    )
+    _, job_id = scheduler_of(run)
+    plan = prepared.plan
+    if not as_json:
+        click.echo(
+            f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime}), "
+            f"image {plan.image.digest or plan.image.path}"
+        )
+        click.echo(f"run {run.run_id}: {run.path}")
+    elif not wait:
+        click.echo(json.dumps({"run": run.run_id, "directory": str(run.path), "job": job_id}))
+    if not wait:
+        return Exit.GOOD
+    return wait_and_judge(run, timeout_s=None, as_json=as_json)
+
+
+def _print_findings(findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        word = "refused" if finding.severity == "refuse" else "warning"
+        click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)

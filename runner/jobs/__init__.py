@@ -1,0 +1,1 @@
+"""Jobs: the run directory, submission, watching, and the verdict."""

@@ -1,0 +1,102 @@
+"""From a plan and its script to a job in the queue."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner import __version__, paths, process
+from runner.errors import RunnerError
+from runner.jobs import directory
+from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.model.finding import Finding
+from runner.model.job import Submitted
+from runner.model.plan import Plan
+from runner.schedulers.slurm import Slurm
+
+
+def submit(
+    plan: Plan,
+    script: str,
+    findings: tuple[Finding, ...],
+    *,
+    root: Path,
+    library: Path,
+    recipe: Path,
+    scheduler: Slurm,
+) -> RunDirectory:
+    """Make the run directory and submit its script.
+
+    The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
+
+    Raises:
+        UsageError: the run directory cannot be made.
+        NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and says so.
+    """
+    run = directory.create(root, f"{plan.recipe}-{plan.tasks}", time.time())
+    directory.copy_program(run, library, recipe)
+    run.write("plan.json", plan)
+    run.write("provenance.json", _provenance(findings))
+    directory.write_whole(run.path / SCRIPT, script)
+    record = Submitted(
+        scheduler="slurm",
+        job_id="",
+        clients=str(scheduler.clients or ""),
+        script_sha256=hashlib.sha256(script.encode("utf-8", "surrogateescape")).hexdigest(),
+        submitted_s=time.time(),
+    )
+    run.write("job.json", record)
+    job_id = scheduler.submit(run.path, SCRIPT)
+    run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    return run
+
+
+def scheduler_of(run: RunDirectory) -> tuple[Slurm, str]:
+    """The scheduler and the id of a run's job; a submission that was cut off is looked for in the queue.
+
+    Raises:
+        RunnerError: the run was never submitted, or its submission was cut off before Slurm took it.
+    """
+    record = run.read("job.json", Submitted)
+    if record is None:
+        raise RunnerError("this run was not submitted", where=str(run.path), mend="submit again", code=None)
+    scheduler = Slurm(Path(record.clients) if record.clients else None)
+    if record.job_id:
+        return scheduler, record.job_id
+    job_id = scheduler.find(run.path)
+    if job_id is None:
+        raise RunnerError("this run's submission did not reach the scheduler", where=str(run.path), mend="submit again")
+    run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    return scheduler, job_id
+
+
+def _provenance(findings: tuple[Finding, ...]) -> dict[str, Any]:
+    """What a later reader needs to know about where this run came from. No environment and no arguments: they may
+    hold secrets, and the plan has what was made of them.
+    """
+    return {
+        "runner": __version__,
+        "source": _source(),
+        "python": platform.python_version(),
+        "directory": str(Path.cwd()),
+        "host": platform.node(),
+        "findings": [msgspec.to_builtins(finding) for finding in findings],
+    }
+
+
+def _source() -> dict[str, Any] | None:
+    """Commit of the checkout, and whether it had changes; None outside a checkout."""
+    root = paths.source_root()
+    if root is None or process.find("git") is None:
+        return None
+    try:
+        head = process.run(("git", "-C", root, "rev-parse", "HEAD"), timeout_s=10, check=False)
+        changes = process.run(("git", "-C", root, "status", "--porcelain"), timeout_s=10, check=False)
+    except RunnerError:
+        return None
+    return {"commit": head.out.strip(), "dirty": bool(changes.out.strip())} if head.code == 0 else None

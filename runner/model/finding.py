@@ -1,0 +1,25 @@
+"""What a check has found in a plan."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One finding.
+
+    Attributes:
+        code: stable name, lower case with dashes; ``--force CODE`` will name it.
+        severity: ``refuse`` stops a submission (exit 3), ``warn`` does not.
+        what: what is wrong.
+        mend: what to do.
+        who: who can mend it.
+    """
+
+    code: str
+    severity: Literal["refuse", "warn"]
+    what: str
+    mend: str
+    who: Literal["user", "administrator"] = "user"

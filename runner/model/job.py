@@ -1,0 +1,50 @@
+"""What a scheduler knows of a job."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["pending", "running", "ended", "unknown"]
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """One answer of a scheduler about one job.
+
+    Attributes:
+        phase: what it means for waiting; ``unknown`` where the scheduler does not know the job (any more).
+        name: the scheduler's own word (``COMPLETED``, ``NODE_FAIL``); empty where unknown.
+        reason: the scheduler's reason (why it pends, why it failed).
+        nodes: the node list in the scheduler's notation.
+    """
+
+    phase: Phase
+    name: str = ""
+    reason: str = ""
+    nodes: str = ""
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The record of a submission (``job.json``): enough to find the job again from any process.
+
+    Attributes:
+        job_id: empty until the scheduler has answered.
+        clients: directory of the scheduler's client programs; empty for PATH.
+        script_sha256: of ``job.sh``, as submitted.
+        submitted_s: Unix time.
+    """
+
+    scheduler: Literal["slurm"]
+    job_id: str
+    clients: str
+    script_sha256: str
+    submitted_s: float
+
+
+class ExitMarker(msgspec.Struct, frozen=True):
+    """What the batch script leaves when it ends (``exit.json``): the step's exit code and the Unix time."""
+
+    job: str
+    exit: int
+    end_s: float

@@ -1,0 +1,31 @@
+"""What to run: a recipe's own words, before any site or request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Option = str | int | float | bool
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A folder with ``recipe.yaml`` and the program that it runs.
+
+    Attributes:
+        image: image reference; the site chooses the tag where it has none.
+        program: argument list; it starts in the recipe's own directory.
+        framework: what forms the world: ``horovod``, or ``none`` for programs that only read the environment.
+        result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs.
+        options: each becomes ``--key value`` (true: ``--key``; false: left out), overridden by ``--set``.
+        env: environment of every rank.
+    """
+
+    name: str
+    description: str
+    image: str
+    program: tuple[str, ...]
+    framework: Literal["horovod", "none"] = "horovod"
+    result: Literal["throughput", "none"] = "none"
+    options: dict[str, Option] = {}
+    env: dict[str, str] = {}

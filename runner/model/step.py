@@ -1,0 +1,71 @@
+"""A job step as typed words and statements, before any shell sees it.
+
+A word is made of literal Text and named Var parts; only ``runner.render`` turns one into shell code, so quoting
+happens at one place.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Literal text: any character but NUL."""
+
+    value: str
+
+
+class Var(msgspec.Struct, frozen=True):
+    """The value of a shell variable of the batch script, never split."""
+
+    name: str
+
+
+Word = tuple[Text | Var, ...]
+
+# The contract between a batch script, which sets these variables, and the runtimes, which pass them on.
+RUN_DIRECTORY = "runner_run"  # the run directory on the host
+RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the rendezvous
+
+
+def text(value: str) -> Word:
+    """A word of literal text."""
+    return (Text(value),)
+
+
+def texts(*values: str) -> tuple[Word, ...]:
+    """One literal word for each value."""
+    return tuple(text(value) for value in values)
+
+
+class Export(msgspec.Struct, frozen=True):
+    """``export NAME=value`` in the batch script."""
+
+    name: str
+    value: Word
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A command of the batch script, which ends with ``exit_code`` if the command fails."""
+
+    argv: tuple[Word, ...]
+    exit_code: int
+
+
+Statement = Export | Run
+
+
+class StepSpec(msgspec.Struct, frozen=True):
+    """How a runtime wants the plan's step to be run.
+
+    Attributes:
+        prelude: statements of the batch script before the step.
+        unpack: launcher options of a first step, one task per node, that makes the container; empty for none.
+        launcher: options that the launcher (srun) gets for the step itself.
+        command: the words after the launcher's options: container command, launcher program, user program.
+    """
+
+    prelude: tuple[Statement, ...]
+    unpack: tuple[Word, ...]
+    launcher: tuple[Word, ...]
+    command: tuple[Word, ...]

@@ -1,0 +1,48 @@
+"""What a run is worth."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from runner.errors import Exit
+
+Outcome = Literal["measured", "ran", "failed", "not-proven", "infrastructure", "unknown"]
+
+EXIT_OF: dict[Outcome, Exit] = {
+    "measured": Exit.GOOD,
+    "ran": Exit.GOOD,
+    "failed": Exit.PROGRAM_FAILED,
+    "not-proven": Exit.NOT_PROVEN,
+    "infrastructure": Exit.INFRASTRUCTURE,
+    "unknown": Exit.UNKNOWN,
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The verdict on a run that has ended.
+
+    Attributes:
+        outcome: ``measured`` (ran, and its figure is proven), ``ran`` (every rank ended well; it measures nothing),
+            ``failed``, ``not-proven`` (it ran, but what it claims is not proven), ``infrastructure``, ``unknown``.
+        reasons: why it is not good, the telling one first; empty where it is.
+        proven: what was proven, one sentence each.
+        images_per_s: throughput of the whole world, only where ``measured``.
+        window_s: length of the timed window, seconds.
+        demonstration: why the figure is no performance claim; empty where it is one.
+        log: file and line that tells most, where one does.
+    """
+
+    outcome: Outcome
+    reasons: tuple[str, ...] = ()
+    proven: tuple[str, ...] = ()
+    images_per_s: float | None = None
+    window_s: float | None = None
+    demonstration: str = ""
+    log: str = ""
+
+    @property
+    def exit_code(self) -> Exit:
+        """The exit code of ``wait`` and ``submit --wait``."""
+        return EXIT_OF[self.outcome]

@@ -1,0 +1,132 @@
+"""Which variables a rank gets, and which names nobody may set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from runner.errors import UsageError
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+
+# Setting these for a whole job breaks the container or the launcher, and a value for them from the host would
+# replace the image's own (facts on Pyxis's --container-env).
+CONTAINER_OWNED = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
+)
+# bash computes or protects these: a value exported by a script is lost or is an error (bash(1), Shell Variables).
+BASH_OWNED = frozenset(
+    [
+        "BASHOPTS",
+        "BASHPID",
+        "BASH_ALIASES",
+        "BASH_ARGC",
+        "BASH_ARGV",
+        "BASH_ARGV0",
+        "BASH_CMDS",
+        "BASH_COMMAND",
+        "BASH_LINENO",
+        "BASH_REMATCH",
+        "BASH_SOURCE",
+        "BASH_SUBSHELL",
+        "BASH_VERSINFO",
+        "BASH_VERSION",
+        "COMP_WORDBREAKS",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "IFS",
+        "LINENO",
+        "OLDPWD",
+        "OPTARG",
+        "OPTIND",
+        "OPTERR",
+        "PIPESTATUS",
+        "POSIXLY_CORRECT",
+        "PPID",
+        "PWD",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SHLVL",
+        "SRANDOM",
+        "UID",
+        "_",
+    ]
+)
+# The scheduler's, the container plugin's and the launcher's own.
+RESERVED_PREFIXES = (
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "PMI_",
+    "PMIX_",
+    "PYXIS_",
+    "RUNNER_",
+    "runner_",
+    "BASH_FUNC_",
+)
+LAUNCHER_OWNED = frozenset(
+    [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "HOROVOD_RANK",
+        "HOROVOD_SIZE",
+        "HOROVOD_LOCAL_RANK",
+        "HOROVOD_LOCAL_SIZE",
+        "HOROVOD_CROSS_RANK",
+        "HOROVOD_CROSS_SIZE",
+        "HOROVOD_HOSTNAME",
+        "HOROVOD_CONTROLLER",
+        "HOROVOD_CPU_OPERATIONS",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    ]
+)
+
+
+def refuse_reason(name: str) -> str | None:
+    """Why ``name`` may not be set for a job; None if it may."""
+    if not NAME.match(name):
+        return "is no name of a variable: use letters, digits and '_', not starting with a digit"
+    if name in CONTAINER_OWNED:
+        return "belongs to the container: a value from outside would break the image's own; set it inside the program"
+    if name in BASH_OWNED:
+        return "belongs to bash, which would not pass the value on"
+    if name in LAUNCHER_OWNED:
+        return "is set by the launcher for every rank"
+    if name.startswith(RESERVED_PREFIXES):
+        return "belongs to the scheduler, the container plugin or the launcher"
+    return None
+
+
+def merge(
+    site: Mapping[str, str], recipe: Mapping[str, str], user: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """The environment of every rank, sorted by name; user wins over recipe, recipe over site.
+
+    Raises:
+        UsageError: a name that may not be set, or a NUL in a value; says who set it.
+    """
+    merged: dict[str, str] = {}
+    for origin, pairs in (
+        ("the site's env", site.items()),
+        ("the recipe's env", recipe.items()),
+        ("--env", user),
+    ):
+        for name, value in pairs:
+            reason = refuse_reason(name)
+            if reason:
+                raise UsageError(f"{name!r} {reason}", where=origin, mend="leave it out")
+            if "\0" in value:
+                raise UsageError(f"the value of {name} holds a NUL character", where=origin)
+            merged[name] = value
+    return tuple(sorted(merged.items()))

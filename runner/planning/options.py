@@ -1,0 +1,56 @@
+"""A recipe's options into program arguments."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from runner.errors import UsageError
+from runner.model.recipe import Option
+
+
+def arguments(
+    defaults: Mapping[str, Option], site: Mapping[str, Option], user: Iterable[tuple[str, str]]
+) -> tuple[str, ...]:
+    """``--key value`` words in the recipe's order; user wins over site, site over the recipe's defaults.
+
+    A true option becomes ``--key``, a false one is left out. Values are passed as ``--key=value`` where they start
+    with a dash, so that no parser takes them for an option.
+
+    Raises:
+        UsageError: a key that the recipe does not have (with the nearest that it has), or a NUL.
+    """
+    chosen: dict[str, Option] = dict(defaults)
+    for origin, pairs in (("the site's options", site.items()), ("--set", user)):
+        for key, value in pairs:
+            if key not in defaults:
+                near = difflib.get_close_matches(key, defaults, n=1)
+                mend = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(sorted(defaults)) or 'none'}"
+                raise UsageError(f"the recipe has no option {key!r}", where=origin, mend=mend)
+            chosen[key] = _typed(key, value, defaults[key])
+    words: list[str] = []
+    for key, value in chosen.items():
+        if value is True:
+            words.append(f"--{key}")
+        elif value is not False:
+            shown = str(value)
+            words += [f"--{key}={shown}"] if shown.startswith("-") else [f"--{key}", shown]
+    return tuple(words)
+
+
+def _typed(key: str, value: Option, default: Option) -> Option:
+    """A value from the command line in the type of the recipe's default."""
+    if not isinstance(value, str):
+        return value
+    if "\0" in value:
+        raise UsageError("a NUL character cannot be passed to a program", where=f"--set {key}")
+    if isinstance(default, bool):
+        if value not in ("true", "false"):
+            raise UsageError(f"{value!r} is neither true nor false", where=f"--set {key}")
+        return value == "true"
+    if isinstance(default, int | float):
+        try:
+            float(value)
+        except ValueError:
+            raise UsageError(f"{value!r} is no number", where=f"--set {key}") from None
+    return value

@@ -1,0 +1,50 @@
+"""How many ranks on which node."""
+
+from __future__ import annotations
+
+from runner.errors import RefusedError, UsageError
+from runner.model.site import NodeShape
+
+
+def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
+    """Ranks per node, one rank per GPU, in node order.
+
+    The fewest nodes that hold them, or ``nodes``; an equal split where it divides, else full nodes first with at
+    least one rank on every node.
+
+    Raises:
+        UsageError: a number below one, or more nodes than ranks.
+        RefusedError: more than the site's nodes hold.
+    """
+    if gpus < 1:
+        raise UsageError(f"{gpus} GPUs cannot be asked for", where="--gpus", mend="ask for one or more")
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"{nodes} nodes cannot be asked for", where="--nodes", mend="ask for one or more")
+    if nodes is not None and nodes > gpus:
+        raise UsageError(
+            f"{gpus} GPUs cannot be spread over {nodes} nodes",
+            where="--nodes",
+            mend=f"ask for {gpus} nodes or fewer",
+        )
+    wanted = nodes if nodes is not None else -(-gpus // shape.gpus)
+    if gpus > wanted * shape.gpus:
+        raise RefusedError(
+            f"{gpus} GPUs do not fit on {wanted} nodes of {shape.gpus}",
+            where="--nodes",
+            mend=f"ask for {-(-gpus // shape.gpus)} nodes or more",
+        )
+    if shape.count is not None and wanted > shape.count:
+        raise RefusedError(
+            f"{gpus} GPUs need {wanted} nodes, and the site has {shape.count} of {shape.gpus} GPUs",
+            where="--gpus",
+            mend=f"ask for {shape.count * shape.gpus} GPUs or fewer",
+        )
+    if gpus % wanted == 0:
+        return (gpus // wanted,) * wanted
+    placed: list[int] = []
+    left = gpus
+    for after in range(wanted - 1, -1, -1):
+        here = min(shape.gpus, left - after)
+        placed.append(here)
+        left -= here
+    return tuple(placed)

@@ -1,0 +1,94 @@
+"""The one function that decides a job."""
+
+from __future__ import annotations
+
+import re
+
+from runner.errors import RefusedError, UsageError
+from runner.model.plan import RESULTS, Plan, PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.site import Site
+from runner.planning.environment import merge
+from runner.planning.options import arguments
+from runner.planning.placement import place
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
+
+
+def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
+    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
+    if request.image is not None:
+        return request.image
+    tag = site.image_tags.get(recipe.image)
+    return f"{recipe.image}:{tag}" if tag else recipe.image
+
+
+def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> Plan:
+    """Decide everything about a job.
+
+    Raises:
+        UsageError, RefusedError: the request cannot be planned; says which option and the mend.
+    """
+    tasks_per_node = place(request.gpus, request.nodes, site.node)
+    most = max(tasks_per_node)
+    whole = most == site.node.gpus
+    name = request.job_name if request.job_name is not None else recipe.name
+    if not _JOB_NAME.match(name):
+        raise UsageError(f"{name!r} cannot be a job's name", where="--name", mend="use 1 to 64 of A-Z a-z 0-9 . _ -")
+    walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
+    if site.max_walltime_s is not None and walltime_s > site.max_walltime_s:
+        raise RefusedError(
+            f"{walltime_s} s is longer than {site.name} allows ({site.max_walltime_s} s)",
+            where="--time",
+            mend="ask for less",
+        )
+    runtime = request.runtime or site.runtimes[0]
+    return Plan(
+        job_name=name,
+        recipe=recipe.name,
+        framework=recipe.framework,
+        result=recipe.result,
+        site=site.name,
+        scheduler=site.scheduler,
+        runtime=runtime,
+        tasks_per_node=tasks_per_node,
+        gpus_per_node=most,
+        gpu_type=site.node.gpu_type,
+        cpus_per_task=max(1, site.node.cpus // site.node.gpus),
+        memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
+        exclusive=whole and site.slurm.exclusive,
+        walltime_s=walltime_s,
+        partition=request.partition or site.slurm.partition,
+        account=request.account,
+        mpi=site.slurm.mpi,
+        directives=tuple(sorted(site.slurm.directives.items())),
+        image=image,
+        mounts=_mounts(request.mounts),
+        env=merge(site.env, recipe.env, request.env),
+        program=(
+            *recipe.program,
+            *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
+            *request.arguments,
+        ),
+        wireup="rendezvous",
+        device=site.device,
+        demonstration=site.demonstration,
+    )
+
+
+def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    taken = {RESULTS: "the run directory"}
+    for mount in mounts:
+        if not mount.target.startswith("/"):
+            raise UsageError(
+                f"the mount point {mount.target!r} is not absolute", where="--mount", mend="start it with /"
+            )
+        target = mount.target.rstrip("/") or "/"
+        if target in taken:
+            raise UsageError(f"{target} is the mount point of {taken[target]} already", where="--mount")
+        taken[target] = mount.source
+        for character, name in (("\n", "newline"), ("\0", "NUL")):
+            if character in mount.source or character in mount.target:
+                raise UsageError(f"a {name} cannot stand in a mount", where=f"--mount {mount.source!r}")
+    return mounts

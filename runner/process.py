@@ -1,0 +1,197 @@
+"""The one place that runs programs.
+
+Argument lists only, never a shell; every call is bounded in time; a child that outlives its time is killed with
+its whole process group. Output is decoded as UTF-8 with undecodable bytes replaced: it is for people and for
+parsers of ASCII tools.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from runner.errors import InfrastructureError, RunnerError, UnknownStateError
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that ended.
+
+    Attributes:
+        argv: the argument list as run.
+        code: exit status; ``-N`` if signal ``N`` ended it.
+        out, err: what it wrote, decoded.
+    """
+
+    argv: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    def last_lines(self, count: int = 15) -> str:
+        """The last ``count`` lines of what it said, standard error first choice."""
+        said = self.err.strip() or self.out.strip()
+        return "\n".join(said.splitlines()[-count:])
+
+
+class CommandNotFoundError(RunnerError):
+    """The program is not in PATH (the caller knows the mend)."""
+
+
+class CommandFailedError(InfrastructureError):
+    """The program ended with a non-zero status."""
+
+    def __init__(self, done: Completed) -> None:
+        super().__init__(
+            f"{done.argv[0]} failed with exit code {done.code}: {done.last_lines()}",
+            where=" ".join(done.argv),
+        )
+        self.done = done
+
+
+class CommandTimeoutError(UnknownStateError):
+    """The program did not end in time and was killed."""
+
+
+def find(program: str, path: str | None = None) -> Path | None:
+    """The program's path, or None where PATH (or ``path``) does not hold it."""
+    found = shutil.which(program, path=path)
+    return Path(found) if found else None
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    input_text: str | None = None,
+    check: bool = True,
+) -> Completed:
+    """Run a program to its end and keep what it says.
+
+    Args:
+        timeout_s: seconds until it is killed with its process group.
+        env: the whole environment; None inherits ours.
+        check: raise CommandFailedError on a non-zero status.
+
+    Raises:
+        CommandNotFoundError, CommandFailedError, CommandTimeoutError.
+    """
+    words = tuple(str(word) for word in argv)
+    child = _start(words, cwd, env, stdin=subprocess.PIPE if input_text is not None else subprocess.DEVNULL)
+    try:
+        out, err = child.communicate(None if input_text is None else input_text.encode(), timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        kill_group(child)
+        raise CommandTimeoutError(
+            f"{words[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(words)
+        ) from None
+    except BaseException:
+        kill_group(child)
+        raise
+    done = Completed(words, child.returncode, _decode(out), _decode(err))
+    if check and done.code != 0:
+        raise CommandFailedError(done)
+    return done
+
+
+def stream(
+    argv: Sequence[str | Path],
+    on_line: Callable[[str], None],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Run a program, handing each line of its output and errors (merged) to ``on_line``; returns its status.
+
+    Raises:
+        CommandNotFoundError, CommandTimeoutError (checked whenever a line arrives and by a watchdog).
+    """
+    import threading
+
+    words = tuple(str(word) for word in argv)
+    child = _start(words, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        kill_group(child)
+
+    watchdog = threading.Timer(timeout_s, expire)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        assert child.stdout is not None
+        for line in child.stdout:
+            on_line(_decode(line).rstrip("\r\n"))
+        code = child.wait()
+    except BaseException:
+        kill_group(child)
+        raise
+    finally:
+        watchdog.cancel()
+    if late.is_set():
+        raise CommandTimeoutError(f"{words[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(words))
+    return code
+
+
+def start(
+    argv: Sequence[str | Path],
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it."""
+    return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+PIPE = subprocess.PIPE
+DEVNULL = subprocess.DEVNULL
+STDOUT = subprocess.STDOUT
+
+
+def kill_group(child: subprocess.Popen[bytes], grace_s: float = 2.0) -> None:
+    """End a child and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
+            return
+
+
+def _start(
+    words: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    *,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise RunnerError(f"no such directory: {cwd}", where=" ".join(words)) from error
+        raise CommandNotFoundError(f"{words[0]} was not found", where="PATH", mend=f"install {words[0]}") from error
+    except PermissionError as error:
+        raise CommandNotFoundError(f"{words[0]} may not be executed", where=words[0]) from error
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

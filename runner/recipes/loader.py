@@ -1,0 +1,53 @@
+"""Find and read a recipe."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import paths
+from runner.errors import UsageError
+from runner.model.recipe import Recipe
+from runner.strict_yaml import load
+
+
+@dataclass(frozen=True)
+class FoundRecipe:
+    """A recipe and the directory that its program lies in."""
+
+    recipe: Recipe
+    directory: Path
+
+
+def library() -> Path:
+    """The directory of the launcher and what programs share, copied into every run directory."""
+    return paths.share("recipes") / "lib"
+
+
+def names() -> tuple[str, ...]:
+    """The shipped recipes, by name."""
+    return tuple(sorted(path.parent.name for path in paths.share("recipes").glob("*/recipe.yaml")))
+
+
+def read_recipe(name_or_directory: str) -> FoundRecipe:
+    """A shipped recipe by name, or a directory by path (anything with a ``/``, or ``.``).
+
+    Raises:
+        UsageError: there is none, or its ``recipe.yaml`` is not right; says file:line and key.
+    """
+    if "/" in name_or_directory or name_or_directory in (".", ".."):
+        directory = Path(name_or_directory).absolute()
+    elif name_or_directory in names():
+        directory = paths.share("recipes") / name_or_directory
+    else:
+        near = difflib.get_close_matches(name_or_directory, names(), n=1)
+        raise UsageError(
+            f"no recipe named {name_or_directory!r}",
+            where="--recipe",
+            mend=f"did you mean {near[0]!r}?" if near else f"recipes: {', '.join(names())}, or a directory's path",
+        )
+    recipe = load(directory / "recipe.yaml", Recipe)
+    if not recipe.program:
+        raise UsageError("names no program", where=f"{directory / 'recipe.yaml'}: program")
+    return FoundRecipe(recipe, directory)

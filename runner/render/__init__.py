@@ -1,0 +1,1 @@
+"""The only place where words become shell code and scheduler directives."""

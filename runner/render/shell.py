@@ -1,0 +1,81 @@
+"""Words into shell code for bash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from runner.errors import UsageError
+from runner.model.step import Export, Run, Statement, Text, Word
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+
+
+def quote(value: str) -> str:
+    """``value`` as one shell word; any character but NUL arrives unchanged."""
+    if "\0" in value:
+        raise UsageError("a NUL character cannot be passed to a program", where=repr(value))
+    if _PLAIN.match(value):
+        return value
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def quote_always(value: str) -> str:
+    """As ``quote``, in quotes even where none are needed: the right-hand side of an assignment."""
+    return quote(value) if not _PLAIN.match(value) else f"'{value}'"
+
+
+def word(parts: Word) -> str:
+    """One shell word of literal text and variables."""
+    rendered = []
+    for part in parts:
+        if isinstance(part, Text):
+            rendered.append(quote(part.value))
+        else:
+            rendered.append(f'"${{{_variable(part.name)}}}"')
+    return "".join(rendered) or "''"
+
+
+def words(argv: Iterable[Word]) -> str:
+    """An argument list on one line."""
+    return " ".join(word(parts) for parts in argv)
+
+
+def folded(argv: Sequence[Word], *, width: int = 100, indent: str = "  ") -> str:
+    """An argument list over several lines with continuations, none longer than ``width`` where words allow."""
+    lines: list[str] = []
+    current = ""
+    for parts in argv:
+        rendered = word(parts)
+        if current and len(current) + 1 + len(rendered) > width:
+            lines.append(current)
+            current = indent + rendered
+        else:
+            current = f"{current} {rendered}" if current else rendered
+    return " \\\n".join([*lines, current])
+
+
+def assignment(name: str, value: Word) -> str:
+    """``NAME=value``, for export."""
+    if len(value) == 1 and isinstance(value[0], Text):
+        return f"{_variable(name)}={quote_always(value[0].value)}"
+    return f"{_variable(name)}={word(value)}"
+
+
+def statement(entry: Statement) -> str:
+    """One statement of a batch script."""
+    if isinstance(entry, Export):
+        return f"export {assignment(entry.name, entry.value)}"
+    assert isinstance(entry, Run)
+    return f"{folded(entry.argv)} || exit {entry.exit_code}"
+
+
+def _variable(name: str) -> str:
+    if not _NAME.match(name):
+        raise UsageError(
+            f"{name!r} is no name of a shell variable",
+            where="environment",
+            mend="use letters, digits and '_', not starting with a digit",
+        )
+    return name

@@ -1,0 +1,42 @@
+"""Container runtimes: each one file, from a plan to a StepSpec, pure.
+
+A new runtime is one module with ``step`` and ``mount_problem``, and its name here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Protocol, cast
+
+from runner.errors import UsageError
+from runner.model.plan import Plan
+from runner.model.step import StepSpec
+
+NAMES = ("pyxis", "charliecloud")
+
+
+class Runtime(Protocol):
+    """What every runtime's module offers."""
+
+    def step(self, plan: Plan) -> StepSpec:
+        """How this runtime runs the plan's step. Raises UsageError for what it cannot express."""
+
+    def mount_problem(self, path: str) -> str | None:
+        """Why a host path cannot be mounted by this runtime; None if it can."""
+
+
+def runtime(name: str) -> Runtime:
+    """The runtime of that name.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        raise UsageError(
+            f"no runtime named {name!r}",
+            where="--runtime",
+            mend=f"did you mean {near[0]!r}?" if near else f"runtimes: {', '.join(NAMES)}",
+        )
+    return cast(Runtime, importlib.import_module(f"runner.runtimes.{name}"))

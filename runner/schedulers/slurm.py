@@ -1,0 +1,162 @@
+"""Slurm's clients: submit, one state query, cancel. Every call is bounded: with the controller gone they hang."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from runner import process
+from runner.errors import NotAcceptedError, UnknownStateError
+from runner.model.job import JobState, Phase
+
+CLIENT_TIMEOUT_S = 60.0
+
+# Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
+_PHASES: Final[dict[str, Phase]] = {
+    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "pending"),
+    **dict.fromkeys(
+        (
+            "RUNNING",
+            "COMPLETING",
+            "SUSPENDED",
+            "RESIZING",
+            "SIGNALING",
+            "STAGE_OUT",
+            "STOPPED",
+            "EXPEDITING",
+            "POWER_UP_NODE",
+        ),
+        "running",
+    ),
+    **dict.fromkeys(
+        (
+            "COMPLETED",
+            "FAILED",
+            "CANCELLED",
+            "TIMEOUT",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "PREEMPTED",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "REVOKED",
+            "SPECIAL_EXIT",
+            "LAUNCH_FAILED",
+            "RECONFIG_FAIL",
+        ),
+        "ended",
+    ),
+}
+
+
+class Slurm:
+    """One Slurm cluster, through the client programs in ``clients`` (None: PATH)."""
+
+    def __init__(self, clients: Path | None = None) -> None:
+        self.clients = clients
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Submit ``script`` (a file name) from the run directory; returns the job id.
+
+        Where sbatch does not answer in time the job may have been taken all the same: it is looked for by its
+        working directory, which is its own alone, so that nothing is submitted twice.
+
+        Raises:
+            NotAcceptedError: sbatch refused; with Slurm's own words.
+            UnknownStateError: sbatch did not answer and the job is not to be found.
+        """
+        try:
+            done = self._client("sbatch", "--parsable", script, cwd=run_directory, check=False)
+        except process.CommandTimeoutError as error:
+            found = self.find(run_directory)
+            if found:
+                return found
+            raise UnknownStateError(
+                "sbatch did not answer, and no job of this run is in the queue",
+                where=str(run_directory),
+                mend="ask `status` again later; submit anew only when the queue is known not to hold it",
+            ) from error
+        if done.code != 0:
+            raise NotAcceptedError(
+                f"Slurm did not take the job: {done.last_lines(3)}",
+                where=str(run_directory / script),
+                mend="see the script and the site's limits (`sinfo`, `scontrol show partition`)",
+            )
+        return done.out.strip().split(";")[0]
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id of the job that was submitted from this run directory, if the queue still holds it."""
+        done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all", check=False)
+        for line in done.out.splitlines():
+            job_id, _, directory = line.strip().partition("|")
+            if directory == str(run_directory):
+                return job_id
+        return None
+
+    def state(self, job_id: str) -> JobState:
+        """What Slurm knows of the job now: the controller first, then accounting where there is any.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        done = self._client("scontrol", "--oneliner", "show", "job", job_id, check=False)
+        if done.code == 0 and "JobState=" in done.out:
+            return _from_scontrol(done.out)
+        if "Invalid job id" not in done.err:
+            raise UnknownStateError(
+                f"Slurm does not answer: {done.last_lines(2)}",
+                where=f"scontrol show job {job_id}",
+                mend="the job is not touched by this; ask again later",
+            )
+        return self._accounted(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """Ask Slurm to end the job; a job that has ended already is no error."""
+        done = self._client("scancel", job_id, check=False)
+        if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
+            raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
+
+    def _accounted(self, job_id: str) -> JobState:
+        done = self._client(
+            "sacct",
+            "--noheader",
+            "--parsable2",
+            "--allocations",
+            "--format=State,NodeList",
+            f"--jobs={job_id}",
+            check=False,
+        )
+        name, _, nodes = done.out.strip().partition("\n")[0].partition("|")
+        if done.code != 0 or not name:
+            return JobState(phase="unknown")
+        name = name.split()[0]  # "CANCELLED by 1000"
+        return JobState(phase=_PHASES.get(name, "unknown"), name=name, nodes=nodes)
+
+    def _client(self, program: str, *options: str, cwd: Path | None = None, check: bool) -> process.Completed:
+        path = str(self.clients / program) if self.clients else program
+        try:
+            # Slurm's own locale, so that its messages can be read; a held allocation must not shape a new job.
+            env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+            if "SLURM_CONF" in os.environ:
+                env["SLURM_CONF"] = os.environ["SLURM_CONF"]
+            return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, cwd=cwd, env=env, check=check)
+        except process.CommandNotFoundError as error:
+            raise NotAcceptedError(
+                f"{program} was not found: this machine has no Slurm client",
+                where="PATH",
+                mend="submit from a login node; or use `--site box` after `python -m runner box up`",
+            ) from error
+
+
+def _from_scontrol(answer: str) -> JobState:
+    fields = dict(re.findall(r"(\w+)=(\S*)", answer))
+    name = fields.get("JobState", "")
+    nodes = fields.get("NodeList", "")
+    return JobState(
+        phase=_PHASES.get(name, "unknown"),
+        name=name,
+        reason="" if fields.get("Reason") in (None, "None") else fields["Reason"],
+        nodes="" if nodes == "(null)" else nodes,
+    )

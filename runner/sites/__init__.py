@@ -1,0 +1,1 @@
+"""Sites: the shipped files, a user's own, and what is known of them."""

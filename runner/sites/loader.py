@@ -1,0 +1,53 @@
+"""Find and read a site file."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.model.site import Site
+from runner.strict_yaml import load
+
+_FILES = Path(__file__).parent / "files"
+
+
+def names() -> tuple[str, ...]:
+    """The shipped sites, by name."""
+    return tuple(sorted(path.stem for path in _FILES.glob("*.yaml")))
+
+
+def read_site(name_or_path: str) -> Site:
+    """A shipped site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``).
+
+    Raises:
+        UsageError: there is none, or the file is not right; says file:line and key.
+    """
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path)
+    elif name_or_path in names():
+        path = _FILES / f"{name_or_path}.yaml"
+    else:
+        near = difflib.get_close_matches(name_or_path, names(), n=1)
+        raise UsageError(
+            f"no site named {name_or_path!r}",
+            where="--site",
+            mend=f"did you mean {near[0]!r}?" if near else f"sites: {', '.join(names())}, or the path of a site file",
+        )
+    site = load(path, Site)
+    _check(site, path)
+    return site
+
+
+def _check(site: Site, path: Path) -> None:
+    for key, value in (
+        ("node.gpus", site.node.gpus),
+        ("node.cores", site.node.cores),
+        ("node.threads_per_core", site.node.threads_per_core),
+        ("node.memory_mb", site.node.memory_mb),
+        ("walltime_s", site.walltime_s),
+    ):
+        if value < 1:
+            raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", mend="use one or more")
+    if not site.runtimes:
+        raise UsageError("names no runtime", where=f"{path}: runtimes")

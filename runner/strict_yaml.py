@@ -1,0 +1,200 @@
+"""Strict YAML into typed structs, with errors that name file, line and key.
+
+PyYAML's composer gives nodes with their marks; this module builds values from them by the YAML 1.2 core schema
+(``yes`` is a string, ``010`` is ten, ``1:30`` is a string, not sixty-based) and refuses what has no place in a
+site or recipe file: tags, anchors and aliases, duplicate keys, keys that are not strings, several documents,
+files over one megabyte, nesting over 20 levels.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from runner.errors import UsageError
+
+T = TypeVar("T")
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+
+_INT = re.compile(r"[-+]?[0-9]+\Z")
+_HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
+_OCT = re.compile(r"0o[0-7]+\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_CONSTANTS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), math.inf),
+    "-.inf": -math.inf,
+}
+
+Marks = dict[tuple[str | int, ...], int]  # path of keys and indices -> line, from 1
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """Read one YAML document from ``path`` into the struct ``kind``.
+
+    Raises:
+        UsageError: the file is missing, unreadable, no YAML, or does not fit ``kind``; says file:line and key.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError("no such file", where=str(path)) from None
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    return parse(raw, kind, name=str(path))
+
+
+def parse(raw: bytes, kind: type[T], name: str) -> T:
+    """As ``load``, from bytes; ``name`` stands for the file in errors."""
+    value, marks = _document(raw, name)
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), kind, marks, name) from None
+
+
+def _document(raw: bytes, name: str) -> tuple[Any, Marks]:
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"larger than {MAX_BYTES} bytes", where=name)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise UsageError(f"not UTF-8: byte 0x{raw[error.start]:02x}", where=f"{name}:{line}") from None
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            _refuse_references(text, name)
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except RecursionError:
+        raise UsageError(f"nested deeper than {MAX_DEPTH} levels", where=name) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = mark.line + 1 if mark else 1
+        raise UsageError(f"not valid YAML: {error.problem or error.context}", where=f"{name}:{line}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"not valid YAML: {error}", where=name) from None
+    if node is None:
+        raise UsageError("the file is empty", where=name)
+    marks: Marks = {}
+    return _build(node, (), marks, name), marks
+
+
+def _refuse_references(text: str, name: str) -> None:
+    """Refuse anchors, aliases and tags while scanning, so that no alias is ever expanded."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise UsageError("anchors and aliases are not allowed", where=where, mend="write the value out")
+        tag = getattr(event, "tag", None)
+        if tag:
+            raise UsageError(f"the tag {tag} is not allowed", where=where, mend="leave the tag out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise UsageError(f"nested deeper than {MAX_DEPTH} levels", where=where)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str) -> Any:
+    marks[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, f"{name}:{node.start_mark.line + 1}")
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*path, index), marks, name) for index, item in enumerate(node.value)]
+    assert isinstance(node, yaml.MappingNode)
+    built: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        where = f"{name}:{key_node.start_mark.line + 1}"
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise UsageError("a key must be a plain string", where=where)
+        key = key_node.value
+        if key in built:
+            raise UsageError(f"the key {key!r} stands twice", where=where, mend="keep one of them")
+        here = (*path, key)
+        built[key] = _build(value_node, here, marks, name)
+        marks[here] = key_node.start_mark.line + 1
+    return built
+
+
+def _scalar(node: yaml.ScalarNode, where: str) -> Any:
+    text: str = node.value
+    if node.style is not None:  # quoted, literal or folded: always a string
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) <= 40:
+        for pattern, base in ((_INT, 10), (_HEX, 16), (_OCT, 8)):
+            if pattern.match(text):
+                return int(text, base) if base == 10 else int(text[2:], base)
+        if _FLOAT.match(text):
+            return float(text)
+    elif _INT.match(text):
+        raise UsageError("a number of more than 40 digits", where=where)
+    return text
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+def _explain(message: str, kind: Any, marks: Marks, name: str) -> UsageError:
+    """Turn msgspec's message into what, file:line, key, and the nearest right name."""
+    found = _PATH.search(message)
+    path = _resolve(found["path"] if found else "")
+    what = message[: found.start()] if found else message
+    mend = ""
+    unknown = _UNKNOWN.match(message)
+    if unknown:
+        names = _field_names(kind, path)
+        path = (*path, unknown["field"])
+        what = f"unknown key {unknown['field']!r}"
+        near = difflib.get_close_matches(unknown["field"], names, n=1)
+        mend = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(names))}"
+    line = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), 1)
+    dotted = ".".join(str(step) for step in path)
+    return UsageError(what, where=f"{name}:{line}" + (f": {dotted}" if dotted else ""), mend=mend)
+
+
+def _resolve(text: str) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    for key, index in _STEP.findall(text):
+        if key:
+            steps.append(key)
+        elif index == "...":  # some value of a mapping: msgspec does not say which
+            break
+        else:
+            steps.append(int(index))
+    return tuple(steps)
+
+
+def _field_names(kind: Any, path: tuple[str | int, ...]) -> list[str]:
+    node: Any = msgspec.inspect.type_info(kind)
+    for step in (*path, None):
+        if isinstance(node, msgspec.inspect.UnionType):
+            node = next((t for t in node.types if not isinstance(t, msgspec.inspect.NoneType)), node)
+        if step is None:
+            break
+        if isinstance(node, msgspec.inspect.StructType):
+            node = next((field.type for field in node.fields if field.encode_name == step), None)
+        elif isinstance(node, msgspec.inspect.DictType):
+            node = node.value_type
+        elif isinstance(node, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+            node = node.item_type
+    return [field.encode_name for field in node.fields] if isinstance(node, msgspec.inspect.StructType) else []

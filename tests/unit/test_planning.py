@@ -1,0 +1,114 @@
+"""What a plan decides, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.errors import RefusedError, UsageError
+from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.site import NodeShape, Site, SlurmFacts
+from runner.planning.environment import merge, refuse_reason
+from runner.planning.options import arguments
+from runner.planning.plan import image_reference, plan
+
+SITE = Site(
+    name="s", description="", scheduler="slurm", runtimes=("pyxis",), max_walltime_s=3600,
+    node=NodeShape(cores=128, threads_per_core=2, memory_mb=1_000_000, gpus=8),
+    env={"FROM_SITE": "1", "BOTH": "site"}, image_tags={"img": "tag"}, options={"r": {"batch": 2}},
+)  # fmt: skip
+RECIPE = Recipe(
+    name="r", description="", image="img", program=("python3", "main.py"), env={"BOTH": "recipe"},
+    options={"model": "resnet50", "batch": 256, "compile": False, "lr": 0.1},
+)  # fmt: skip
+IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
+
+
+def test_whole_nodes_take_all_memory_and_are_exclusive() -> None:
+    planned = plan(RECIPE, SITE, Request(gpus=16), IMAGE)
+    assert (planned.tasks_per_node, planned.cpus_per_task, planned.memory_mb, planned.exclusive) == (
+        (8, 8), 32, 0, True,
+    )  # fmt: skip
+
+
+def test_part_of_a_node_takes_its_share() -> None:
+    planned = plan(RECIPE, SITE, Request(gpus=2), IMAGE)
+    assert (planned.gpus_per_node, planned.cpus_per_task, planned.memory_mb, planned.exclusive) == (2, 32, 250_000, False)
+
+
+def test_user_wins_over_recipe_wins_over_site() -> None:
+    planned = plan(RECIPE, SITE, Request(gpus=1, env=(("FROM_SITE", "2"),)), IMAGE)
+    assert dict(planned.env) == {"FROM_SITE": "2", "BOTH": "recipe"}
+
+
+def test_options_become_arguments_in_the_recipes_order() -> None:
+    request = Request(gpus=1, options=(("compile", "true"), ("lr", "-1")), arguments=("--extra", "a b"))
+    assert plan(RECIPE, SITE, request, IMAGE).program == (
+        "python3", "main.py", "--model", "resnet50", "--batch", "2", "--compile", "--lr=-1", "--extra", "a b",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [("modle", "x", "did you mean 'model'?"), ("compile", "maybe", "neither true nor false"), ("batch", "x", "no number")],
+)
+def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        arguments(RECIPE.options, {}, ((key, value),))
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "IFS", "UID", "SLURM_JOB_ID", "RUNNER_X", "RANK", "A-B", "", "1",
+     "runner_run", "HOROVOD_RANK", "BASH_FUNC_x%%", "SECONDS"],
+)  # fmt: skip
+def test_reserved_names_are_refused(name: str) -> None:
+    assert refuse_reason(name)
+    with pytest.raises(UsageError):
+        merge({}, {}, ((name, "x"),))
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "NCCL_DEBUG", "HOROVOD_TIMELINE", "PYTHONPATH", "lower", "_X"])
+def test_other_names_may_be_set(name: str) -> None:
+    assert refuse_reason(name) is None
+
+
+@pytest.mark.parametrize("name", ["a b", "", "x" * 65, "a/b", "é", "a\n"])
+def test_a_job_name_is_plain(name: str) -> None:
+    with pytest.raises(UsageError):
+        plan(RECIPE, SITE, Request(gpus=1, job_name=name), IMAGE)
+
+
+def test_a_time_limit_over_the_sites_is_refused() -> None:
+    with pytest.raises(RefusedError):
+        plan(RECIPE, SITE, Request(gpus=1, walltime_s=7200), IMAGE)
+
+
+@pytest.mark.parametrize(
+    "mounts",
+    [
+        (Mount("/a", "relative"),),
+        (Mount("/a", "/results"),),
+        (Mount("/a", "/x"), Mount("/b", "/x/")),
+        (Mount("/a\nb", "/x"),),
+        (Mount("/a", "/x\0"),),
+    ],
+)
+def test_impossible_mounts_are_refused(mounts: tuple[Mount, ...]) -> None:
+    with pytest.raises(UsageError):
+        plan(RECIPE, SITE, Request(gpus=1, mounts=mounts), IMAGE)
+
+
+def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
+    assert image_reference(RECIPE, SITE, Request(gpus=1)) == "img:tag"
+    assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
+
+
+def test_directives_come_sorted() -> None:
+    site = Site(
+        name="s", description="", scheduler="slurm", runtimes=("pyxis",), node=SITE.node,
+        slurm=SlurmFacts(directives={"qos": "b", "comment": "a"}),
+    )  # fmt: skip
+    assert plan(RECIPE, site, Request(gpus=1), IMAGE).directives == (("comment", "a"), ("qos", "b"))

@@ -1,0 +1,73 @@
+"""What stands in a script arrives at the program byte for byte: the judge is a real bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.errors import UsageError
+from runner.model.step import Export, Text, Var, text, texts
+from runner.render.shell import folded, quote, statement, word
+
+# Any string that an argument list can hold: no NUL; undecodable bytes come as lone surrogates, as from os.fsdecode.
+HOSTILE = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [" ", "'", '"', "$", "`", ";", "&", "\n", "\t", "\\", "*", "?", "[", "]", "-", "--", "#", "%", "!", "~", "{", "}",
+             "(", ")", "<", ">", "|", "$(id)", "${HOME}", "é", "漢", "\udcff", "\udc80", "\r", "=", ",", ":", "a"]
+        ),
+        st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
+
+
+def arrives(script: str, *, cwd: Path | None = None) -> list[bytes]:
+    """The NUL-separated words that a real bash passes to printf."""
+    done = subprocess.run(
+        ["/bin/bash", "--norc", "-c", script.encode("utf-8", "surrogateescape")],
+        capture_output=True, check=True, cwd=cwd, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    return done.stdout.split(b"\0")[:-1]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(HOSTILE, min_size=1, max_size=8))
+def test_arguments_arrive_unchanged(values: list[str]) -> None:
+    script = folded((*texts("printf", r"%s\0"), *texts(*values)), width=40)
+    assert arrives(script) == [os.fsencode(value) for value in values]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(HOSTILE)
+def test_exported_values_arrive_unchanged(value: str) -> None:
+    script = statement(Export("NAME", text(value))) + '\nprintf "%s\\0" "$NAME"'
+    assert arrives(script) == [os.fsencode(value)]
+
+
+def test_a_variable_is_never_split_or_globbed(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    mount = (Text("--mounts="), Var("run"), Text(":/results,a b:/c"))
+    assert arrives(f"run='/x  *'; printf '%s\\0' {word(mount)}", cwd=tmp_path) == [b"--mounts=/x  *:/results,a b:/c"]
+
+
+def test_plain_words_stay_readable() -> None:
+    assert quote("--nodes=2") == "--nodes=2"
+    assert quote("a b") == "'a b'"
+    assert quote("") == "''"
+
+
+def test_nul_is_refused() -> None:
+    with pytest.raises(UsageError, match="NUL"):
+        quote("a\0b")
+
+
+@pytest.mark.parametrize("name", ["1A", "A-B", "A B", "", "A=B", "Ä"])
+def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        statement(Export(name, text("x")))
