@@ -58,7 +58,11 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         click.echo(f"  = {sentence}")
     if verdict.images_per_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
-        click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s{label}")
+        steady = {True: "steady", False: "NOT steady", None: "too short to tell whether steady"}[verdict.steady]
+        click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s, {steady}{label}")
+        if verdict.precision is not None:
+            low, high = verdict.precision
+            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} images/s (95 %)")
     if verdict.log:
         click.echo(f"  log: {verdict.log}")
     click.echo(f"  run directory: {run.path}")

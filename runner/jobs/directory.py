@@ -25,6 +25,7 @@ import msgspec
 
 from runner import paths
 from runner.errors import UsageError
+from runner.model.plan import Plan
 
 T = TypeVar("T")
 
@@ -63,6 +64,17 @@ class RunDirectory:
             return msgspec.convert(json.loads((self.path / name).read_text()), kind)
         except (FileNotFoundError, ValueError, msgspec.ValidationError):
             return None
+
+    def plan(self) -> Plan:
+        """The plan that this run was submitted with.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        found = self.read("plan.json", Plan)
+        if found is None:
+            raise UsageError("the run's plan cannot be read", where=str(self.path / "plan.json"), mend="submit again")
+        return found
 
 
 def create(root: Path, label: str, now_s: float) -> RunDirectory:

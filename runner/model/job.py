@@ -17,12 +17,14 @@ class JobState(msgspec.Struct, frozen=True):
         name: the scheduler's own word (``COMPLETED``, ``NODE_FAIL``); empty where unknown.
         reason: the scheduler's reason (why it pends, why it failed).
         nodes: the node list in the scheduler's notation.
+        exit_code: of the batch script, where the scheduler says.
     """
 
     phase: Phase
     name: str = ""
     reason: str = ""
     nodes: str = ""
+    exit_code: int | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Option = str | int | float | bool
+Option = str | int | float | bool | None
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,7 +17,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         program: argument list; it starts in the recipe's own directory.
         framework: what forms the world: ``horovod``, or ``none`` for programs that only read the environment.
         result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs.
-        options: each becomes ``--key value`` (true: ``--key``; false: left out), overridden by ``--set``.
+        options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
         env: environment of every rank.
     """
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.recipe import Option
+
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU node, as the scheduler sees it.
@@ -77,7 +79,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_walltime_s: int | None = None
     image_tags: dict[str, str] = {}
     env: dict[str, str] = {}
-    options: dict[str, dict[str, str | int | float | bool]] = {}
+    options: dict[str, dict[str, Option]] = {}
     demonstration: str = ""
     box: str = ""
     sources: dict[str, str] = {}

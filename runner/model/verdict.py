@@ -30,6 +30,8 @@ class Verdict(msgspec.Struct, frozen=True):
         proven: what was proven, one sentence each.
         images_per_s: throughput of the whole world, only where ``measured``.
         window_s: length of the timed window, seconds.
+        steady: no trend over the window; None where it was too short to tell.
+        precision: interval of the figure within this run (95 %), where the window was long enough for one.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.
     """
@@ -39,6 +41,8 @@ class Verdict(msgspec.Struct, frozen=True):
     proven: tuple[str, ...] = ()
     images_per_s: float | None = None
     window_s: float | None = None
+    steady: bool | None = None
+    precision: tuple[float, float] | None = None
     demonstration: str = ""
     log: str = ""
 

@@ -14,7 +14,7 @@ def arguments(
 ) -> tuple[str, ...]:
     """``--key value`` words in the recipe's order; user wins over site, site over the recipe's defaults.
 
-    A true option becomes ``--key``, a false one is left out. Values are passed as ``--key=value`` where they start
+    A true option becomes ``--key``, a false or null one is left out. Values are passed as ``--key=value`` where they start
     with a dash, so that no parser takes them for an option.
 
     Raises:
@@ -32,7 +32,7 @@ def arguments(
     for key, value in chosen.items():
         if value is True:
             words.append(f"--{key}")
-        elif value is not False:
+        elif value is not False and value is not None:
             shown = str(value)
             words += [f"--{key}={shown}"] if shown.startswith("-") else [f"--{key}", shown]
     return tuple(words)

@@ -124,15 +124,16 @@ class Slurm:
             "--noheader",
             "--parsable2",
             "--allocations",
-            "--format=State,NodeList",
+            "--format=State,ExitCode,NodeList",
             f"--jobs={job_id}",
             check=False,
         )
-        name, _, nodes = done.out.strip().partition("\n")[0].partition("|")
+        name, _, rest = done.out.strip().partition("\n")[0].partition("|")
         if done.code != 0 or not name:
             return JobState(phase="unknown")
         name = name.split()[0]  # "CANCELLED by 1000"
-        return JobState(phase=_PHASES.get(name, "unknown"), name=name, nodes=nodes)
+        code, _, nodes = rest.partition("|")
+        return JobState(phase=_PHASES.get(name, "unknown"), name=name, nodes=nodes, exit_code=_exit_code(code))
 
     def _client(self, program: str, *options: str, cwd: Path | None = None, check: bool) -> process.Completed:
         path = str(self.clients / program) if self.clients else program
@@ -159,4 +160,11 @@ def _from_scontrol(answer: str) -> JobState:
         name=name,
         reason="" if fields.get("Reason") in (None, "None") else fields["Reason"],
         nodes="" if nodes == "(null)" else nodes,
+        exit_code=_exit_code(fields.get("ExitCode", "")),
     )
+
+
+def _exit_code(field: str) -> int | None:
+    """Slurm's ``CODE:SIGNAL``."""
+    code = field.partition(":")[0]
+    return int(code) if code.isdigit() else None

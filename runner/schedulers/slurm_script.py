@@ -109,7 +109,7 @@ def _world(plan: Plan) -> str:
         (
             'mapfile -t runner_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
             f'[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{',
-            f'  echo "planned {plan.nodes} nodes, the allocation has ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}',
+            f'  echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}',
             'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
             "export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range",
         )

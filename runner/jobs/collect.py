@@ -1,0 +1,114 @@
+"""Read what a run has left, into the evidence that the verdict is a function of."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from runner.jobs.directory import RunDirectory
+from runner.model.job import ExitMarker, JobState
+from runner.model.plan import Plan
+from runner.model.records import Exit, Report, Result, Start
+
+T = TypeVar("T")
+
+_RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of a run that has ended.
+
+    Attributes:
+        state: the scheduler's last word.
+        marker: what the batch script left; None if it left nothing.
+        starts, exits, reports: records by rank.
+        damaged: files that are there but cannot be read as what they should be, each with the reason.
+        batch_words: the last words on the batch script's standard error.
+        rank_words: the last words on each failed rank's standard error.
+    """
+
+    plan: Plan
+    state: JobState
+    marker: ExitMarker | None = None
+    starts: dict[int, Start] = field(default_factory=dict)
+    exits: dict[int, Exit] = field(default_factory=dict)
+    reports: dict[int, Report] = field(default_factory=dict)
+    result: Result | None = None
+    damaged: tuple[str, ...] = ()
+    batch_words: str = ""
+    rank_words: dict[int, str] = field(default_factory=dict)
+
+
+def collect(run: RunDirectory, state: JobState) -> Evidence:
+    """The evidence in a run directory.
+
+    Raises:
+        UsageError: the plan cannot be read, so there is nothing to hold the records against.
+    """
+    plan = run.plan()
+    damaged: list[str] = []
+    starts: dict[int, Start] = {}
+    exits: dict[int, Exit] = {}
+    reports: dict[int, Report] = {}
+    for path in sorted(run.ranks.glob("*.json")):
+        match = _RECORD.match(path.name)
+        if match is None:
+            continue
+        rank = int(match[1])
+        if match[2] == "start":
+            _keep(starts, rank, _record(path, Start, damaged))
+        elif match[2] == "exit":
+            _keep(exits, rank, _record(path, Exit, damaged))
+        else:
+            _keep(reports, rank, _record(path, Report, damaged))
+    result_path = run.path / "result.json"
+    return Evidence(
+        plan=plan,
+        state=state,
+        marker=run.read("exit.json", ExitMarker),
+        starts=starts,
+        exits=exits,
+        reports=reports,
+        result=_record(result_path, Result, damaged) if result_path.exists() else None,
+        damaged=tuple(damaged),
+        batch_words=_last_words(run.logs / "batch.err"),
+        rank_words={
+            rank: _last_words(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
+        },
+    )
+
+
+def _keep(records: dict[int, T], rank: int, record: T | None) -> None:
+    if record is not None:
+        records[rank] = record
+
+
+def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
+    """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
+    try:
+        record = msgspec.convert(json.loads(path.read_bytes()), kind)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        damaged.append(f"{path.name}: {error}")
+        return None
+    named = _RECORD.match(path.name)
+    if named is not None and getattr(record, "rank", None) != int(named[1]):
+        damaged.append(f"{path.name}: it is the record of rank {getattr(record, 'rank', None)}")
+        return None
+    return record
+
+
+def _last_words(path: Path, count: int = 3) -> str:
+    """The last non-empty lines of a log of any size."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 20_000))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join([line for line in lines if line.strip()][-count:])

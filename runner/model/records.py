@@ -1,0 +1,115 @@
+"""The records that a job leaves, as ``recipes/lib/schema.json`` defines them; what the verdict needs of each.
+
+The launcher and the programs write them with the standard library alone; unknown fields are for people and later
+versions, and are left alone here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Version = Literal["1"]
+
+
+class Start(msgspec.Struct, frozen=True):
+    """``ranks/N.start.json``: the launcher has begun, and knows its world.
+
+    Attributes:
+        size: ranks in the world, as the task starter says.
+        met: the ranks have found each other.
+        device_index: index of the rank's device among those visible to the node's tasks; None without one.
+        device_uuid: of its GPU, where the driver says.
+    """
+
+    schema: Version
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    node_rank: int
+    host: str
+    met: bool
+    device_kind: Literal["cuda", "cpu"]
+    device_index: int | None = None
+    device_uuid: str | None = None
+    cuda_visible_devices: str | None = None
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """``ranks/N.exit.json``: how a rank ended.
+
+    Attributes:
+        status: the launcher's exit status: 0 only if the program exited with 0.
+        exit_code, signal: the program's; both None where it never ran.
+        error: the launcher's own failure (``world-mismatch``, ``rendezvous-timeout`` ...), None if it had none.
+        ended_s: Unix time.
+    """
+
+    schema: Version
+    rank: int
+    host: str
+    status: int
+    ended_s: float
+    max_rss_bytes: int
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    message: str = ""
+    signals_forwarded: tuple[int, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """``ranks/N.report.json``: what the program's framework says of this rank, and what it measured.
+
+    Attributes:
+        world_rank, world_size, world_local_rank: as the framework (Horovod) reports them.
+        gradient_checksum: of the gradients of this rank before the first allreduce.
+        parameter_checksum: of the parameters after the last step, running statistics left out.
+        parameters_moved: they differ from the first ones.
+        onehot_ok: an allreduce of one-hot vectors gave all ones.
+        batch_size: images per step; group_steps: timed steps between two synchronisations of the device.
+        ends_s: end of each group of timed steps, seconds after the common start.
+    """
+
+    schema: Version
+    rank: int
+    framework: str
+    world_rank: int
+    world_size: int
+    world_local_rank: int
+    device_kind: Literal["cuda", "cpu"]
+    device_uuid: str | None = None
+    gradient_checksum: str | None = None
+    parameter_checksum: str | None = None
+    parameters_moved: bool | None = None
+    onehot_ok: bool | None = None
+    loss_finite: bool | None = None
+    batch_size: int | None = None
+    group_steps: int | None = None
+    ends_s: tuple[float, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True):
+    """``result.json``: the figure that rank 0 leaves.
+
+    Attributes:
+        size: ranks in the framework's world.
+        images_per_s: images of all ranks over ``window_s``; None where the program's own proof does not hold.
+        window_s: latest end less the common start, seconds.
+        truncated_steps: timed steps at the start that were found to be warm-up (MSER-5) and left out.
+        steady: no trend over the window; None where it was too short to tell.
+        proof_reasons: why the program finds its own figure not proven.
+    """
+
+    schema: Version
+    size: int
+    window_s: float
+    truncated_steps: int
+    images_per_s: float | None = None
+    precision_low_images_per_s: float | None = None
+    precision_high_images_per_s: float | None = None
+    steady: bool | None = None
+    demonstration: bool = False
+    proof_reasons: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""What a run is worth: each planted fault gets its own word and exit code; nothing unproven counts as success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.jobs.collect import Evidence
+from runner.jobs.verdict import judge, throughput
+from runner.model.job import ExitMarker, JobState
+from runner.model.plan import Plan, PlannedImage
+from runner.model.records import Exit, Report, Result, Start
+
+PLAN = Plan(
+    job_name="j", recipe="r", framework="horovod", result="throughput", site="s", scheduler="slurm", runtime="pyxis",
+    tasks_per_node=(2, 2), gpus_per_node=2, gpu_type="", cpus_per_task=1, memory_mb=0, exclusive=True, walltime_s=60,
+    partition=None, account=None, mpi="none", directives=(), image=PlannedImage("i", "", "/i.sqsh"), mounts=(), env=(),
+    program=("p",), wireup="rendezvous", device="cuda", demonstration="",
+)  # fmt: skip
+COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
+
+
+def start(rank: int, **changes: Any) -> Start:
+    fields: dict[str, Any] = {
+        "schema": "1", "rank": rank, "size": 4, "local_rank": rank % 2, "local_size": 2, "node_rank": rank // 2,
+        "host": f"n{rank // 2}", "met": True, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
+    }  # fmt: skip
+    return Start(**(fields | changes))
+
+
+def ended(rank: int, **changes: Any) -> Exit:
+    fields: dict[str, Any] = {
+        "schema": "1", "rank": rank, "host": f"n{rank // 2}", "status": 0, "exit_code": 0, "ended_s": 100.0 + rank,
+        "max_rss_bytes": 1,
+    }  # fmt: skip
+    return Exit(**(fields | changes))
+
+
+def report(rank: int, **changes: Any) -> Report:
+    fields: dict[str, Any] = {
+        "schema": "1", "rank": rank, "framework": "horovod", "world_rank": rank, "world_size": 4,
+        "world_local_rank": rank % 2, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
+        "gradient_checksum": f"g{rank}", "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True,
+        "loss_finite": True, "batch_size": 10, "group_steps": 2, "ends_s": (1.0, 2.0, 3.0 + rank / 10),
+    }  # fmt: skip
+    return Report(**(fields | changes))
+
+
+# 4 ranks x 2 groups x 2 steps x 10 images after the first group, from 1.0 s to 3.3 s.
+RESULT = Result(schema="1", size=4, window_s=2.3, truncated_steps=2, images_per_s=160 / 2.3)
+GOOD = Evidence(
+    plan=PLAN,
+    state=COMPLETED,
+    marker=ExitMarker("1", 0, 0.0),
+    starts={rank: start(rank) for rank in range(4)},
+    exits={rank: ended(rank) for rank in range(4)},
+    reports={rank: report(rank) for rank in range(4)},
+    result=RESULT,
+)
+
+
+def changed(**fields: Any) -> Evidence:
+    return Evidence(**({name: getattr(GOOD, name) for name in Evidence.__dataclass_fields__} | fields))
+
+
+def with_report(rank: int, **changes: Any) -> Evidence:
+    return changed(reports=GOOD.reports | {rank: report(rank, **changes)})
+
+
+def test_all_proven_is_measured_with_the_figure_of_the_ranks_own_records() -> None:
+    verdict = judge(GOOD)
+    assert (verdict.outcome, verdict.exit_code, verdict.reasons) == ("measured", 0, ())
+    assert verdict.images_per_s == pytest.approx(160 / 2.3)
+    assert throughput(GOOD) == (pytest.approx(160 / 2.3), pytest.approx(2.3))
+
+
+def test_a_program_without_a_result_of_ours_ran_and_gets_no_figure() -> None:
+    verdict = judge(changed(plan=msgspec.structs.replace(PLAN, result="none"), reports={}, result=None))
+    assert (verdict.outcome, verdict.exit_code, verdict.images_per_s) == ("ran", 0, None)
+
+
+def test_the_demonstration_label_goes_with_every_verdict() -> None:
+    plan = msgspec.structs.replace(PLAN, demonstration="CPU, fake GPUs")
+    assert judge(changed(plan=plan)).demonstration == "CPU, fake GPUs"
+    assert judge(changed(plan=plan, exits={})).demonstration == "CPU, fake GPUs"
+
+
+UNPROVEN: dict[str, tuple[Evidence, str]] = {
+    "no start record": (changed(starts={r: start(r) for r in (0, 1, 3)}), "no start record of 1 of 4 ranks: 2"),
+    "no exit record": (changed(exits={r: ended(r) for r in (0, 1, 2)}), "no exit record of 1 of 4 ranks: 3"),
+    "no report": (changed(reports={r: report(r) for r in (0, 1)}), "2 ranks left no report"),
+    "world of one": (changed(reports={r: report(r, world_size=1, world_rank=0) for r in range(4)}), "size 1, planned 4"),
+    "one rank in a world of one": (with_report(2, world_size=1), "1 ranks saw a world of size 1, planned 4: 2"),
+    "same rank twice": (with_report(2, world_rank=1), "several processes were the same rank"),
+    "started alone": (changed(starts=GOOD.starts | {1: start(1, size=1)}), "started in a world of 1"),
+    "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
+    "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
+    "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
+    "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
+    "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
+    "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),
+    "one-hot": (with_report(1, onehot_ok=False), "one-hot"),
+    "not-a-number loss": (with_report(3, loss_finite=False), "not finite on ranks 3"),
+    "nothing learnt": (with_report(3, parameters_moved=False), "did not change"),
+    "silent on gradients": (with_report(3, gradient_checksum=None), "not every rank says what its gradients"),
+    "no result": (changed(result=None), "left no result"),
+    "another figure": (changed(result=msgspec.structs.replace(RESULT, images_per_s=99.0)), "own records give 69.565"),
+    "no figure": (changed(result=msgspec.structs.replace(RESULT, images_per_s=None)), "gives no figure"),
+    "result of another world": (changed(result=msgspec.structs.replace(RESULT, size=1)), "world of 1, planned 4"),
+    "program's own doubt": (changed(result=msgspec.structs.replace(RESULT, proof_reasons=("x",))), "the program says: x"),
+    "demonstration": (changed(result=msgspec.structs.replace(RESULT, demonstration=True)), "measurement was planned"),
+    "no times": (with_report(2, ends_s=()), "do not hold what a throughput is made of"),
+    "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
+    "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "not planned: 4"),
+}
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_what_is_not_proven_is_told_and_has_no_figure(name: str) -> None:
+    evidence, says = UNPROVEN[name]
+    verdict = judge(evidence)
+    assert (verdict.outcome, verdict.exit_code, verdict.images_per_s) == ("not-proven", 6, None)
+    assert any(says in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_it() -> None:
+    exits = {
+        0: ended(0, status=143, exit_code=None, signal=15, ended_s=10.0),
+        1: ended(1, status=7, exit_code=7, ended_s=11.0),
+        2: ended(2, status=143, exit_code=None, signal=15, ended_s=12.0, signals_forwarded=(15,)),
+        3: ended(3, status=1, exit_code=1, ended_s=13.0),
+    }
+    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_words={1: "a\nboom"}))
+    assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
+    assert verdict.reasons[0] == "rank 1 on n0 exited with code 7"
+    assert verdict.reasons[1] == "3 other ranks ended with it (0, 2, 3)"
+    assert verdict.log == "logs/rank-1.err: boom"
+
+
+def test_a_rank_ended_by_a_signal_of_its_own() -> None:
+    exits = GOOD.exits | {2: ended(2, status=139, exit_code=None, signal=11)}
+    assert judge(changed(exits=exits)).reasons[0] == "rank 2 on n1 was ended by signal 11 (SIGSEGV)"
+
+
+def test_a_world_that_is_not_the_planned_one_is_not_proven() -> None:
+    exits = GOOD.exits | {2: ended(2, status=111, exit_code=None, error="world-mismatch", message="1, planned 4")}
+    verdict = judge(changed(exits=exits))
+    assert (verdict.outcome, verdict.exit_code) == ("not-proven", 6)
+
+
+@pytest.mark.parametrize(
+    ("state", "marker", "outcome", "code"),
+    [
+        (JobState("ended", "NODE_FAIL", "NodeDown", "n1"), None, "infrastructure", 8),
+        (JobState("ended", "PREEMPTED"), None, "infrastructure", 8),
+        (JobState("ended", "TIMEOUT"), None, "failed", 5),
+        (JobState("ended", "OUT_OF_MEMORY"), None, "failed", 5),
+        (JobState("ended", "CANCELLED"), None, "failed", 5),
+        (JobState("ended", "FAILED", exit_code=71), None, "infrastructure", 8),
+        (JobState("ended", "FAILED", exit_code=9), None, "failed", 5),
+        (JobState("unknown"), None, "unknown", 9),
+        (JobState("ended", "SPECIAL_EXIT"), None, "unknown", 9),
+        (JobState("unknown"), ExitMarker("1", 0, 0.0), "measured", 0),
+        (JobState("unknown"), ExitMarker("1", 3, 0.0), "failed", 5),
+        (COMPLETED, None, "measured", 0),
+    ],
+)
+def test_every_end_that_a_scheduler_tells_of(
+    state: JobState, marker: ExitMarker | None, outcome: str, code: int
+) -> None:
+    verdict = judge(changed(state=state, marker=marker))
+    assert (verdict.outcome, verdict.exit_code) == (outcome, code)
