@@ -14,8 +14,8 @@ def arguments(
 ) -> tuple[str, ...]:
     """``--key value`` words in the recipe's order; user wins over site, site over the recipe's defaults.
 
-    A true option becomes ``--key``, a false or null one is left out. Values are passed as ``--key=value`` where they start
-    with a dash, so that no parser takes them for an option.
+    A true option becomes ``--key``, a false or null one is left out. Values are passed as ``--key=value`` where they
+    start with a dash, so that no parser takes them for an option.
 
     Raises:
         UsageError: a key that the recipe does not have (with the nearest that it has), or a NUL.

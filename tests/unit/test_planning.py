@@ -34,7 +34,8 @@ def test_whole_nodes_take_all_memory_and_are_exclusive() -> None:
 
 def test_part_of_a_node_takes_its_share() -> None:
     planned = plan(RECIPE, SITE, Request(gpus=2), IMAGE)
-    assert (planned.gpus_per_node, planned.cpus_per_task, planned.memory_mb, planned.exclusive) == (2, 32, 250_000, False)
+    assert (planned.gpus_per_node, planned.cpus_per_task, planned.memory_mb) == (2, 32, 250_000)
+    assert not planned.exclusive
 
 
 def test_user_wins_over_recipe_wins_over_site() -> None:
@@ -51,7 +52,11 @@ def test_options_become_arguments_in_the_recipes_order() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "says"),
-    [("modle", "x", "did you mean 'model'?"), ("compile", "maybe", "neither true nor false"), ("batch", "x", "no number")],
+    [
+        ("modle", "x", "did you mean 'model'?"),
+        ("compile", "maybe", "neither true nor false"),
+        ("batch", "x", "no number"),
+    ],
 )
 def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -61,8 +66,8 @@ def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: 
 
 @pytest.mark.parametrize(
     "name",
-    ["PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "IFS", "UID", "SLURM_JOB_ID", "RUNNER_X", "RANK", "A-B", "", "1",
-     "runner_run", "HOROVOD_RANK", "BASH_FUNC_x%%", "SECONDS"],
+    ["PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "IFS", "UID", "SLURM_JOB_ID", "RUNNER_X", "RANK", "A-B", "",
+     "1", "runner_run", "HOROVOD_RANK", "BASH_FUNC_x%%", "SECONDS"],
 )  # fmt: skip
 def test_reserved_names_are_refused(name: str) -> None:
     assert refuse_reason(name)

@@ -18,8 +18,9 @@ from runner.render.shell import folded, quote, statement, word
 HOSTILE = st.lists(
     st.one_of(
         st.sampled_from(
-            [" ", "'", '"', "$", "`", ";", "&", "\n", "\t", "\\", "*", "?", "[", "]", "-", "--", "#", "%", "!", "~", "{", "}",
-             "(", ")", "<", ">", "|", "$(id)", "${HOME}", "é", "漢", "\udcff", "\udc80", "\r", "=", ",", ":", "a"]
+            [" ", "'",
+             '"', "$", "`", ";", "&", "\n", "\t", "\\", "*", "?", "[", "]", "-", "--", "#", "%", "!", "~", "{",
+             "}", "(", ")", "<", ">", "|", "$(id)", "${HOME}", "é", "漢", "\udcff", "\udc80", "\r", "=", ",", ":", "a"]
         ),
         st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
     ),

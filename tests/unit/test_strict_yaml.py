@@ -34,7 +34,8 @@ def test_core_scalars_are_those_of_yaml_1_2() -> None:
     class Any_(msgspec.Struct):
         v: dict[str, str | int | float | bool | None]
 
-    text = "v: {a: yes, b: 1:30, c: 010, d: 0x10, e: 1e3, f: ~, g: true, h: '5', i: 1_000, j: on, k: 2026-11-21, l: 0o17}"
+    text = "v: {a: yes, b: 1:30, c: 010, d: 0x10, e: 1e3, f: ~, g: true, h: '5', i: 1_000, j: on, k: 2026-11-21,"
+    text += " l: 0o17}"
     assert parse(text.encode(), Any_, "f").v == {
         "a": "yes", "b": "1:30", "c": 10, "d": 16, "e": 1000.0, "f": None, "g": True, "h": "5", "i": "1_000", "j": "on",
         "k": "2026-11-21", "l": 15,
