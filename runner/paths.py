@@ -21,6 +21,12 @@ def cache_dir() -> Path:
     return Path(override).absolute() if override else platformdirs.user_cache_path("gpu-runner", appauthor=False)
 
 
+def state_dir() -> Path:
+    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
+    override = os.environ.get("RUNNER_STATE")
+    return Path(override).absolute() if override else platformdirs.user_state_path("gpu-runner", appauthor=False)
+
+
 def share(name: str) -> Path:
     """The shipped directory ``name`` (``containers`` or ``recipes``), from the checkout or from the wheel."""
     bundled = _PACKAGE / "_share" / name

@@ -150,7 +150,7 @@ def _candidates(root: Path, name: str) -> Iterator[Path]:
 
 def _index() -> Path:
     """Links from run ids to run directories, so that an id is enough from any working directory."""
-    return paths.cache_dir() / "runs"
+    return paths.state_dir() / "runs"
 
 
 def _remember(path: Path) -> None:

@@ -230,7 +230,8 @@ def throughput(evidence: Evidence) -> tuple[float, float] | None:
     """
     reports = [evidence.reports.get(rank) for rank in range(evidence.plan.tasks)]
     images = 0
-    start_s = end_s = 0.0
+    starts_s: list[float] = []
+    end_s = 0.0
     for report in reports:
         if report is None or not report.batch_size or not report.group_steps or evidence.result is None:
             return None
@@ -238,8 +239,9 @@ def throughput(evidence: Evidence) -> tuple[float, float] | None:
         if not 0 <= cut < len(report.ends_s):
             return None
         images += (len(report.ends_s) - cut) * report.group_steps * report.batch_size
-        start_s = max(start_s, report.ends_s[cut - 1] if cut else 0.0)
+        starts_s.append(report.ends_s[cut - 1] if cut else 0.0)
         end_s = max(end_s, report.ends_s[-1])
+    start_s = min(starts_s)  # the window is never shorter than the work took
     return (images / (end_s - start_s), end_s - start_s) if end_s > start_s else None
 
 

@@ -1,0 +1,118 @@
+"""What has to hold before a figure may be printed: the ranks are one world, on devices of their own, in step.
+
+Equal weights alone prove nothing: ranks that train on equal data from equal seeds have them without a single message.
+So the local gradients must *differ* first, and the parameters be *equal* after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Iterable, Sequence
+
+import horovod.torch as hvd
+import torch
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """What one rank knows of itself; gathered from all.
+
+    Attributes:
+        rank, size: as Horovod says.
+        host, device: a pair that no other rank may have.
+        gradients: checksum of the local gradients before the first allreduce.
+        parameters: checksum of the parameters after the last step; moved: whether they differ from the first ones.
+        onehot: whether an allreduce of this rank's unit vector gave all ones.
+        finite: whether the last loss was.
+    """
+
+    rank: int
+    size: int
+    host: str
+    device: str
+    gradients: str
+    parameters: str
+    moved: bool
+    onehot: bool
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What holds, each by itself; ``reasons`` says in words what does not."""
+
+    world: bool
+    gradients_differ: bool
+    parameters_equal: bool
+    parameters_moved: bool
+    onehot: bool
+    devices_distinct: bool
+    loss_finite: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.reasons
+
+
+def judge(facts: Sequence[RankFacts], expected_size: int) -> Proof:
+    """The proof for a world that should have ``expected_size`` ranks. Pure."""
+    size = len(facts)
+    checks = {
+        "world": (
+            size == expected_size and sorted(each.rank for each in facts) == list(range(size))
+            and all(each.size == size for each in facts),
+            f"Horovod sees a world of {size}, {expected_size} tasks were started: it fell back to separate worlds",
+        ),
+        "gradients_differ": (
+            len({each.gradients for each in facts}) == size,
+            "ranks have equal local gradients: they train on the same data, so equal weights prove nothing",
+        ),
+        "parameters_equal": (
+            len({each.parameters for each in facts}) == 1,
+            "parameters differ between ranks after the run: gradients were not synchronised",
+        ),
+        "parameters_moved": (all(each.moved for each in facts), "parameters did not change in training"),
+        "onehot": (all(each.onehot for each in facts), "an allreduce of unit vectors did not give all ones"),
+        "devices_distinct": (
+            len({(each.host, each.device) for each in facts}) == size,
+            "two ranks share a device",
+        ),
+        "loss_finite": (all(each.finite for each in facts), "the loss is not finite"),
+    }  # fmt: skip
+    return Proof(
+        **{name: holds for name, (holds, _) in checks.items()},
+        reasons=tuple(why for holds, why in checks.values() if not holds),
+    )
+
+
+def checksum(tensors: Iterable[torch.Tensor]) -> str:
+    """16 hex digits over the bytes of all tensors, in order."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        here = tensor.detach().cpu().contiguous()
+        digest.update(ctypes.string_at(here.data_ptr(), here.numel() * here.element_size()))
+    return digest.hexdigest()[:16]
+
+
+def onehot_holds() -> bool:
+    """Allreduce of this rank's unit vector of length N: all ones, if every rank took part exactly once."""
+    vector = torch.zeros(hvd.size())
+    vector[hvd.rank()] = 1.0
+    summed = hvd.allreduce(vector, name="runner.onehot", op=hvd.Sum)
+    return bool((summed == 1.0).all())
+
+
+def gather(value: Any, name: str) -> list[Any]:
+    """Every rank's JSON value, by rank, on every rank."""
+    raw = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+    lengths = hvd.allgather(torch.tensor([len(raw)]), name=name + ".lengths").tolist()
+    joined = bytes(hvd.allgather(raw, name=name).tolist())
+    values, at = [], 0
+    for length in lengths:
+        values.append(json.loads(joined[at : at + length]))
+        at += length
+    return values

@@ -1,0 +1,155 @@
+"""GPUs of this node and the processors near them, from /proc and /sys alone. ``root`` is ``/`` but in tests.
+
+Sources: ``/proc/driver/nvidia/gpus/BUS/information`` (NVIDIA driver: UUID and device minor), and the kernel's
+``/sys/bus/pci/devices/BUS/local_cpulist`` and ``/sys/devices/system/cpu/cpuN/topology/thread_siblings_list``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import FrozenSet, Sequence
+
+Cpus = FrozenSet[int]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the driver tells of it. ``bus``: its PCI address, lower case; ``minor``: N of /dev/nvidiaN."""
+
+    bus: str
+    uuid: str
+    minor: int
+    near: Cpus
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Where a task shall run. ``cpus`` is empty when it stays as it is; ``why`` says why in either case."""
+
+    cpus: Cpus
+    why: str
+
+
+def gpus(root: str = "/") -> tuple[Gpu, ...]:
+    """The GPUs that this task can open, in the order of their PCI addresses; empty without an NVIDIA driver."""
+    directory = os.path.join(root, "proc/driver/nvidia/gpus")
+    found: list[Gpu] = []
+    try:
+        buses = sorted(os.listdir(directory))
+    except OSError:
+        return ()
+    for bus in buses:
+        text = _text(os.path.join(directory, bus, "information"))
+        uuid = re.search(r"GPU UUID:\s*(\S+)", text)
+        minor = re.search(r"Device Minor:\s*(\d+)", text)
+        if uuid is None or minor is None or not _can_open(os.path.join(root, "dev", f"nvidia{minor.group(1)}")):
+            continue
+        near = _text(os.path.join(root, "sys/bus/pci/devices", bus.lower(), "local_cpulist"))
+        found.append(Gpu(bus.lower(), uuid.group(1), int(minor.group(1)), parse(near)))
+    return tuple(found)
+
+
+def visible(found: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[Gpu, ...]:
+    """Those of ``found`` that CUDA shows to the program, in CUDA's order.
+
+    CUDA stops at the first entry that it can't use; indexes count in PCI order (CUDA_DEVICE_ORDER=PCI_BUS_ID, and
+    alike GPUs always). An entry for a part of a GPU (MIG) is not resolved.
+    """
+    if cuda_visible_devices is None:
+        return tuple(found)
+    chosen: list[Gpu] = []
+    for entry in cuda_visible_devices.split(","):
+        word = entry.strip()
+        if re.fullmatch(r"\d{1,4}", word):
+            match = [found[int(word)]] if int(word) < len(found) else []
+        else:
+            match = [gpu for gpu in found if word and gpu.uuid.startswith(word)]
+        if len(match) != 1:
+            break
+        chosen.append(match[0])
+    return tuple(chosen)
+
+
+def of_task(local_rank: int, shown: Sequence[Gpu]) -> Gpu | None:
+    """The GPU that a program uses by custom: number ``local_rank``, or the only one that it sees."""
+    if len(shown) == 1:
+        return shown[0]
+    return shown[local_rank] if local_rank < len(shown) else None
+
+
+def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cpus, root: str = "/") -> Binding:
+    """The processors for a task: its share of those near its GPU, in whole cores, within ``allowed``.
+
+    Tasks whose GPUs are near the same processors share them evenly; where a task sees only its own GPU nothing
+    tells who the others are, and the tasks keep the whole set.
+    """
+    gpu = of_task(local_rank, shown)
+    if gpu is None:
+        return Binding(frozenset(), "no GPU is seen")
+    near = gpu.near & allowed
+    if not near:
+        return Binding(frozenset(), f"no processor near GPU {gpu.bus} is allowed to this task")
+    peers = [rank for rank in range(local_size) if _near_of(rank, shown) == gpu.near] or [local_rank]
+    if len(shown) == 1:
+        return Binding(near, f"near GPU {gpu.bus}")
+    cores = _cores(near, root)
+    if len(cores) < len(peers):
+        return Binding(near, f"near GPU {gpu.bus}, shared by {len(peers)} tasks")
+    place, share = peers.index(local_rank), len(peers)
+    mine = cores[len(cores) * place // share : len(cores) * (place + 1) // share]
+    return Binding(frozenset().union(*mine), f"near GPU {gpu.bus}, share {place + 1} of {share}")
+
+
+def parse(text: str) -> Cpus:
+    """The kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; empty for anything else."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is not None:
+            cpus.update(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
+    return frozenset(cpus)
+
+
+def show(cpus: Cpus) -> str:
+    """The inverse of ``parse``."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _near_of(local_rank: int, shown: Sequence[Gpu]) -> Cpus | None:
+    gpu = of_task(local_rank, shown)
+    return None if gpu is None else gpu.near
+
+
+def _cores(cpus: Cpus, root: str) -> list[Cpus]:
+    """Hardware threads grouped by core, in the order of their first thread."""
+    cores = {}
+    for cpu in sorted(cpus):
+        path = os.path.join(root, f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        threads = (parse(_text(path)) or frozenset((cpu,))) & cpus
+        cores[min(threads)] = threads
+    return [cores[first] for first in sorted(cores)]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _can_open(path: str) -> bool:
+    # A device cgroup refuses at open; the mode bits alone don't tell.
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

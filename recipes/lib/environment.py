@@ -1,0 +1,33 @@
+"""What is recorded of a task's environment: all names, and the values that explain a run. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Mapping
+
+RECORDED_PREFIXES = (
+    "CUDA_", "FI_", "GLOO_", "GPU_DEVICE_", "HOROVOD_", "KMP_", "MKL_", "MPICH_", "NCCL_", "NVIDIA_", "OMP_",
+    "OMPI_", "OPAL_", "PALS_", "PBS_", "PMIX_", "PMI_", "RUNNER_", "SLURM", "TF_", "TORCH_", "UCX_", "XLA_",
+)  # fmt: skip
+RECORDED_NAMES = frozenset(
+    ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONNOUSERSITE",
+     "PYTHONPATH", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TMPDIR")
+)  # fmt: skip
+_SECRET_NAME = re.compile(
+    r"pass|pwd|secret|token|key|cred|auth|private|cookie|session|jwt|cert|login|bearer", re.IGNORECASE
+)
+_USER_INFO = re.compile(r"(://)[^/@\s]*@")
+
+
+def recorded(env: Mapping[str, str]) -> dict[str, str]:
+    """The values that may be recorded: of known prefixes, of no name that smells of a secret, no user in a URL."""
+    return {
+        name: _USER_INFO.sub(r"\1***@", env[name])
+        for name in sorted(env)
+        if (name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)) and not _SECRET_NAME.search(name)
+    }
+
+
+def names(env: Mapping[str, str]) -> list[str]:
+    """All names, sorted."""
+    return sorted(env)

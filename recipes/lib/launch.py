@@ -1,0 +1,325 @@
+"""The one program of ours in a task: ``launch.py [OPTIONS] -- PROGRAM ARGUMENTS...``
+
+It works out which rank of which world it is, holds that against the plan, meets the other ranks, binds itself
+near its GPU, and runs PROGRAM as its child with the variables that Horovod and torch.distributed read. Whatever
+becomes of the program, ``ranks/N.start.json`` and ``ranks/N.exit.json`` tell of it (schema.json). PROGRAM needs to
+import nothing of ours.
+
+Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
+the rendezvous (default port: 12000 + job id % 16000); RUNNER_RUN_ID, optional, part of the job's token.
+
+Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
+RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory), RUNNER_STORE
+(the rendezvous: ADDRESS:PORT/TOKEN).
+
+Exit status: the program's own; 128 + N if signal N ended it; else, with its name in the exit record: 2 usage,
+111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout, 114 rendezvous-port-taken, 115 rendezvous-address,
+116 record-not-written, 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Mapping
+
+import binding
+import environment
+import meeting
+import network
+import program
+import records
+import wireup
+import world
+
+STATUS = {
+    "world-mismatch": 111,
+    "world-unknown": 112,
+    "rendezvous-timeout": 113,
+    "rendezvous-port-taken": 114,
+    "rendezvous-address": 115,
+    "record-not-written": 116,
+    "program-not-executable": 126,
+    "program-not-found": 127,
+}
+
+
+class LaunchError(Exception):
+    """The launcher's own failure. ``code``: one of STATUS, or ``stopped-before-start``."""
+
+    def __init__(self, code: str, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = STATUS[code] if status is None else status
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says. ``size`` and ``local_sizes``: the plan, where it is given."""
+
+    run_dir: str | None
+    size: int | None
+    local_sizes: tuple[int, ...]
+    wireup: str
+    bind: str
+    threads: int | None
+    timeout_s: float
+    argv: tuple[str, ...]
+
+
+def options_of(words: list[str]) -> Options:
+    """The command line. Exits with 2 and a usage line when it can't be taken."""
+    parser = argparse.ArgumentParser(
+        prog="launch.py",
+        usage="launch.py [OPTIONS] -- PROGRAM [ARGUMENTS...]",
+        description="Start PROGRAM as one rank of a job step.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", metavar="DIR", help="run directory, for the records; none are kept without it")
+    parser.add_argument("--world", type=int, metavar="N", help="planned number of tasks; another one is refused")
+    parser.add_argument("--local-sizes", default="", metavar="A,B", help="planned tasks of each node: 8,8")
+    parser.add_argument(
+        "--wireup",
+        choices=("rendezvous", "env"),
+        default="rendezvous",
+        help="how ranks find each other: by our rendezvous, or by what the starter set (MPI, PMIx)",
+    )
+    parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
+    parser.add_argument("--threads", type=int, metavar="N", help="OMP_NUM_THREADS and its like")
+    parser.add_argument(
+        "--rendezvous-timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds to wait for the other ranks (default 300)",
+    )
+    split = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:split])
+    argv = words[split + 1 :]
+    if not argv:
+        parser.error("no program: what is to be run stands after --")
+    if given.threads is not None and given.threads < 1:
+        parser.error("--threads must be at least 1")
+    try:
+        local_sizes = world.sizes_of(given.local_sizes) if given.local_sizes else ()
+    except world.WorldError as error:
+        parser.error(f"--local-sizes: {error}")
+    run_dir = None if given.run is None else os.path.abspath(given.run)
+    return Options(
+        run_dir,
+        given.world,
+        local_sizes,
+        given.wireup,
+        given.bind,
+        given.threads,
+        given.rendezvous_timeout,
+        tuple(argv),
+    )
+
+
+class Launch:
+    """One launch: the options, what became known of the world, and the times for the records."""
+
+    def __init__(self, options: Options, env: Mapping[str, str]) -> None:
+        self.options = options
+        self.env = dict(env)
+        self.started_s = time.time()
+        self.clock = time.monotonic()
+        self.host = env.get("SLURMD_NODENAME") or socket.gethostname()
+        # For the record of a launch that fails before its world is known.
+        self.rank = _rank_hint(env)
+        self.size = 0
+        self.waited_s = 0.0
+        self.program_started_s: float | None = None
+        self.relay = program.Relay()
+
+    def run(self) -> int:
+        """Launch, and return the exit status; the exit record is written whatever happens."""
+        ended: program.Ended | None = None
+        error: LaunchError | None = None
+        try:
+            ended = self._run()
+        except LaunchError as failure:
+            error = failure
+        except (world.WorldError, meeting.MeetingError, program.NotStartedError) as failure:
+            error = LaunchError(failure.code, str(failure))
+        except program.StoppedError as stopped:
+            error = LaunchError("stopped-before-start", str(stopped), 128 + stopped.number)
+        program.ignore_signals()
+        if error is not None:
+            self._say(f"{error.code}: {error}")
+        status = ended.status if ended is not None else error.status if error is not None else 1
+        return self._record_exit(ended, error, status)
+
+    def _run(self) -> program.Ended:
+        options = self.options
+        here = world.of_environment(self.env, options.local_sizes)
+        self.rank, self.size = here.rank, here.size
+        world.check(here, options.size, options.local_sizes)
+        token = world.token(self.env)
+        made = self._environment_of(here)
+        shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
+        self._record_start(here, token, shown)  # before the meeting: who came is known even if not all do
+        place = self._meet(here, token)
+        if options.wireup == "rendezvous":
+            made = wireup.by_rendezvous(made, here, self.host, place)
+        bound = self._bind(here, shown)
+        self._record_start(here, token, shown, place, bound, made)
+        self.program_started_s = time.time()
+        ended = self.relay.run(options.argv, made)
+        if place is not None and here.rank == 0:
+            meeting.linger(place, here.size)
+        return ended
+
+    def _environment_of(self, here: world.World) -> dict[str, str]:
+        made = dict(self.env)
+        made.update(wireup.of_world(here))
+        made["RUNNER_LIB"] = os.path.dirname(os.path.abspath(__file__))
+        made["RUNNER_HOST"] = self.host
+        if self.options.run_dir is not None:
+            made["RUNNER_RUN_DIR"] = self.options.run_dir
+        if self.options.threads is not None:
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+                made[name] = str(self.options.threads)
+        made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        return made
+
+    def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
+        if here.size == 1 or self.options.wireup != "rendezvous":
+            return None
+        began = time.monotonic()
+        host, port = _rendezvous_place(self.env, here, token)
+        try:
+            if here.rank == 0:
+                meeting.serve(host, port, token, here.size)
+            facts = {"rank": here.rank, "host": self.host, "pid": os.getpid()}
+            return meeting.join(here, host, port, token, facts, self.options.timeout_s)
+        finally:
+            self.waited_s = time.monotonic() - began
+
+    def _bind(self, here: world.World, shown: tuple[binding.Gpu, ...]) -> binding.Binding:
+        if self.options.bind == "none":
+            return binding.Binding(frozenset(), "not asked for")
+        allowed = frozenset(os.sched_getaffinity(0))
+        bound = binding.near_gpu(here.local_rank, here.local_size, shown, allowed)
+        if bound.cpus:
+            os.sched_setaffinity(0, bound.cpus)
+        return bound
+
+    def _record_start(
+        self,
+        here: world.World,
+        token: str,
+        shown: tuple[binding.Gpu, ...],
+        place: wireup.Meeting | None = None,
+        bound: binding.Binding | None = None,
+        made: Mapping[str, str] | None = None,
+    ) -> None:
+        if self.options.run_dir is None:
+            return
+        gpu = binding.of_task(here.local_rank, shown)
+        env = self.env if made is None else made
+        fields: dict[str, Any] = dict(
+            asdict(here),
+            host=self.host,
+            pid=os.getpid(),
+            time_s=self.started_s,
+            met=place is not None or here.size == 1,
+            waited_s=self.waited_s,
+            job_id=env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
+            step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
+            token=token,
+            wireup=self.options.wireup,
+            rendezvous=None if place is None else f"{place.address}:{place.port}",
+            interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
+            gpus_seen=len(shown),
+            device_kind="cpu" if gpu is None else "cuda",
+            device_index=None if gpu is None else shown.index(gpu),
+            device_uuid=None if gpu is None else gpu.uuid,
+            device_bus=None if gpu is None else gpu.bus,
+            cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
+            cpus=binding.show(frozenset(os.sched_getaffinity(0))),
+            bound="" if bound is None else bound.why,
+            argv=list(self.options.argv),
+            cwd=os.getcwd(),
+            python=".".join(map(str, sys.version_info[:3])),
+            environment=environment.recorded(env),
+            environment_names=environment.names(env),
+        )
+        try:
+            records.write(records.rank_record(self.options.run_dir, here.rank, "start"), "start", fields)
+        except OSError as error:
+            raise LaunchError("record-not-written", f"start record: {error}") from error
+
+    def _record_exit(self, ended: program.Ended | None, error: LaunchError | None, status: int) -> int:
+        if self.options.run_dir is None:
+            return status
+        now = time.time()
+        fields = {
+            "rank": self.rank,
+            "size": self.size,
+            "host": self.host,
+            "pid": os.getpid(),
+            "started_s": self.started_s,
+            "program_started_s": self.program_started_s,
+            "ended_s": now,
+            "elapsed_s": time.monotonic() - self.clock,
+            "waited_s": self.waited_s,
+            "status": status,
+            "exit_code": None if ended is None else ended.code,
+            "signal": None if ended is None else ended.signal,
+            "max_rss_bytes": 0 if ended is None else ended.max_rss_bytes,
+            "user_s": 0.0 if ended is None else ended.user_s,
+            "system_s": 0.0 if ended is None else ended.system_s,
+            "signals_forwarded": self.relay.forwarded,
+            "error": None if error is None else error.code,
+            "message": "" if error is None else str(error),
+        }
+        try:
+            records.write(records.rank_record(self.options.run_dir, self.rank, "exit"), "exit", fields)
+        except OSError as failure:
+            self._say(f"record-not-written: exit record: {failure}")
+            return status or STATUS["record-not-written"]
+        return status
+
+    def _say(self, message: str) -> None:
+        print(f"launch: rank {self.rank} on {self.host}: {message}", file=sys.stderr, flush=True)
+
+
+def _rendezvous_place(env: Mapping[str, str], here: world.World, token: str) -> tuple[str, int]:
+    host = env.get("RUNNER_RDV_HOST")
+    if not host:
+        if here.nodes > 1:
+            raise meeting.MeetingError(
+                "rendezvous-address", "RUNNER_RDV_HOST is not set: the name of the node that rank 0 runs on"
+            )
+        host = "127.0.0.1"
+    text = env.get("RUNNER_RDV_PORT")
+    if text:
+        if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < 65536:
+            raise meeting.MeetingError("rendezvous-address", f"RUNNER_RDV_PORT is no port number: {text!r}")
+        return host, int(text)
+    job = re.match(r"\d+", env.get("SLURM_JOB_ID") or env.get("PBS_JOBID") or "")
+    number = int(job.group(0)) if job else int(token, 16)
+    return host, network.FIRST_PORT + number % network.PORTS
+
+
+def _rank_hint(env: Mapping[str, str]) -> int:
+    for name in ("SLURM_PROCID", "PMI_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "RANK"):
+        if re.fullmatch(r"\d{1,9}", env.get(name, "")):
+            return int(env[name])
+    return 0
+
+
+def main() -> int:
+    """Entry point; see the module's text."""
+    return Launch(options_of(sys.argv[1:]), os.environ).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

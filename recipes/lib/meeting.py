@@ -1,0 +1,142 @@
+"""How the launchers of a job step meet, before any program starts: rank 0 serves, the others find it, all wait for all.
+
+Nobody waits longer than it was told to, and whoever gives up says for whom it waited.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from typing import Any
+
+import network
+import rendezvous
+from wireup import Meeting
+from world import World
+
+
+class MeetingError(Exception):
+    """The ranks did not meet.
+
+    Attributes:
+        code: ``rendezvous-address``, ``rendezvous-port-taken``, ``rendezvous-timeout`` or ``world-mismatch``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def serve(host: str, port: int, token: str, size: int) -> None:
+    """On rank 0: start the server in a child process, on the first port of the candidates that is free.
+
+    Raises:
+        MeetingError: ``rendezvous-address`` or ``rendezvous-port-taken``.
+    """
+    address = _resolve(host)
+    ports = network.candidates(port)
+    for place, candidate in enumerate(ports):
+        try:
+            sock = rendezvous.listen(address, candidate)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise MeetingError(
+                "rendezvous-address",
+                f"cannot listen on {address}:{candidate} (for host {host!r}): {error.strerror}; "
+                "the rendezvous host must be the node that rank 0 runs on",
+            ) from error
+        master_port = network.free_port(address, ports[place + 1 :] or [0])
+        rendezvous.start(sock, token, size, {"token": token, "master_port": master_port})
+        return
+    taken = ", ".join(map(str, ports))
+    raise MeetingError("rendezvous-port-taken", f"every port of {taken} is taken on {address} ({host})")
+
+
+def join(world: World, host: str, port: int, token: str, facts: dict[str, Any], timeout_s: float) -> Meeting:
+    """Find this job step's server, put our facts there, and wait until every rank has.
+
+    Raises:
+        MeetingError: ``rendezvous-address``, ``rendezvous-timeout`` or ``world-mismatch``.
+    """
+    until = time.monotonic() + timeout_s
+    address = _resolve(host)
+    found, welcome = _find(address, network.candidates(port), token, host, timeout_s, until)
+    if welcome["size"] != world.size:
+        raise MeetingError(
+            "world-mismatch", f"rank 0 knows a world of {welcome['size']}, this task one of {world.size}"
+        )
+    store = rendezvous.Store(address, found, token)
+    try:
+        store.put("lobby", str(world.rank), json.dumps(facts).encode())
+        if store.get("lobby", "everyone", until - time.monotonic()) is None:
+            missing = _missing(store, world.size)
+            raise MeetingError(
+                "rendezvous-timeout",
+                f"waited {timeout_s:g} s for {_ranks(missing)} of {world.size}: not started, or died before",
+            )
+    except OSError as error:
+        raise MeetingError(
+            "rendezvous-timeout", f"the rendezvous of rank 0 at {address}:{found} is gone: {error}"
+        ) from error
+    source = network.source_address(address)
+    interface = network.interface_of(source) if source else None
+    return Meeting(address, found, token, interface, welcome["master_port"])
+
+
+def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
+    """On rank 0, before it ends and the server with it: see that every launcher has been told to start."""
+    until = time.monotonic() + grace_s
+    while time.monotonic() < until:
+        present = _ask_present(meeting.address, meeting.port, meeting.token)
+        if present is None or present["told"] >= size:
+            return
+        time.sleep(0.05)
+
+
+def _find(
+    address: str, ports: list[int], token: str, host: str, timeout_s: float, until: float
+) -> tuple[int, dict[str, Any]]:
+    pause_s = 0.05
+    while True:
+        for port in ports:
+            present = _ask_present(address, port, token)
+            if present is not None:
+                return port, present
+        if time.monotonic() >= until:
+            raise MeetingError(
+                "rendezvous-timeout",
+                f"waited {timeout_s:g} s for rank 0 to serve the rendezvous on {host} ({address}), "
+                f"port {', '.join(map(str, ports))}: not started, died before, or not reachable",
+            )
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 1.0)
+
+
+def _ask_present(address: str, port: int, token: str) -> dict[str, Any] | None:
+    """Who is there, or None where this job step's server does not answer: another job's refuses the token."""
+    try:
+        status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=5.0)
+        told = json.loads(body) if status == 200 else None
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) and told.get("token") == token else None
+
+
+def _missing(store: rendezvous.Store, size: int) -> list[int]:
+    body = store.get("lobby", "present", 0.0)
+    present = set(json.loads(body)["ranks"]) if body else set()
+    return [rank for rank in range(size) if rank not in present]
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return ("rank " if len(ranks) == 1 else "ranks ") + (shown or "(all came at the last moment)")
+
+
+def _resolve(host: str) -> str:
+    try:
+        return network.resolve(host)
+    except OSError as error:
+        raise MeetingError("rendezvous-address", f"the rendezvous host {host!r} does not resolve: {error}") from error

@@ -1,0 +1,76 @@
+"""Addresses, interfaces and ports of this host, by the standard library alone (Linux)."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+
+_SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
+_DEBIAN_OWN_NAME = "127.0.1."  # Debian's installer maps the host's own name here: no other node can reach it
+FIRST_PORT, PORTS = 12000, 16000  # below Linux's ephemeral range (32768), above the well-known services
+CANDIDATES = 8
+
+
+def resolve(host: str) -> str:
+    """The IPv4 address of a host as seen from here (Horovod's client knows no other family).
+
+    Raises:
+        OSError: the name does not resolve to an IPv4 address.
+    """
+    found = [info[4][0] for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
+    addresses = [str(address) for address in found]
+    reachable = [address for address in addresses if not address.startswith(_DEBIAN_OWN_NAME)]
+    if reachable:
+        return reachable[0]
+    # Our own name on Debian: the address by which this host would reach another network (nothing is sent).
+    return source_address("192.0.2.1") or addresses[0]
+
+
+def source_address(peer: str) -> str | None:
+    """Our address on the route to ``peer``; None when there is no route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((peer, 9))
+        except OSError:
+            return None
+        return str(sock.getsockname()[0])
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that carries this address of ours; None when none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _index, name in socket.if_nameindex():
+            asked = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, asked)
+            except OSError:
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+            if name == "lo" and address.startswith("127."):
+                return name
+    return None
+
+
+def candidates(port: int) -> list[int]:
+    """The ports to try, in an order that every rank of the job step computes alike.
+
+    A step of 1999 is prime to 16000: neighbouring jobs' second choices don't meet their neighbours' first ones.
+    """
+    if not FIRST_PORT <= port < FIRST_PORT + PORTS:
+        return [port]
+    return [FIRST_PORT + (port - FIRST_PORT + 1999 * step) % PORTS for step in range(CANDIDATES)]
+
+
+def free_port(address: str, ports: list[int]) -> int:
+    """The first of ``ports`` that nobody listens on at ``address``; 0 when all are taken."""
+    for port in ports:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((address, port))
+            except OSError:
+                continue
+            return port
+    return 0

@@ -1,0 +1,117 @@
+"""The program as a child of the launcher: started from an argument list, told of signals, waited for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class NotStartedError(Exception):
+    """The program could not be started. ``code``: ``program-not-found`` or ``program-not-executable``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StoppedError(Exception):
+    """A signal ended the launcher before its program started. ``number``: which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} before the program was started")
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the program ended: exactly one of ``code`` and ``signal`` is set. Times in seconds of processor time."""
+
+    code: int | None
+    signal: int | None
+    max_rss_bytes: int
+    user_s: float
+    system_s: float
+
+    @property
+    def status(self) -> int:
+        """As a shell would say it: the exit code, or 128 plus the signal's number."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+
+class Relay:
+    """Hands the signals that reach the launcher to the program; before there is one, those that end end us.
+
+    Attributes:
+        forwarded: numbers of the signals handed on, in order.
+    """
+
+    def __init__(self) -> None:
+        self.forwarded: list[int] = []
+        self._pid: int | None = None
+        for number in FORWARDED:
+            signal.signal(number, self._handle)
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str]) -> Ended:
+        """Start the program and wait for its end.
+
+        Raises:
+            NotStartedError: not there, or not executable.
+            StoppedError: a signal came first.
+        """
+        prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+
+        def in_child() -> None:
+            # A launcher that is killed outright takes its program along: nobody else would know of it.
+            if prctl is not None:
+                prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        try:
+            # One thread lives here, so code between fork and exec is safe.
+            child = subprocess.Popen(list(argv), env=dict(env), preexec_fn=in_child)  # noqa: PLW1509
+            self._pid = child.pid
+        except OSError as error:
+            code = "program-not-found" if isinstance(error, FileNotFoundError) else "program-not-executable"
+            raise NotStartedError(code, f"{argv[0]}: {error.strerror}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _pid, status, used = os.wait4(child.pid, 0)
+        self._pid = None
+        child.returncode = 0  # reaped here, for the resource usage: Popen need not wait for it
+        killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        return Ended(
+            code=None if killed is not None else os.WEXITSTATUS(status),
+            signal=killed,
+            max_rss_bytes=_rss_bytes(used),
+            user_s=used.ru_utime,
+            system_s=used.ru_stime,
+        )
+
+    def _handle(self, number: int, _frame: Any) -> None:
+        if self._pid is not None:
+            self.forwarded.append(number)
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+        elif number in _ENDING:
+            raise StoppedError(number)
+
+
+def ignore_signals() -> None:
+    """From here on nothing keeps the launcher from writing its last record."""
+    for number in FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _rss_bytes(used: resource.struct_rusage) -> int:
+    return used.ru_maxrss * 1024  # Linux tells KiB (getrusage(2))

@@ -1,0 +1,96 @@
+"""The variables by which a program learns its place in the world. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping
+
+from world import World
+
+# Horovod falls back to a world of its own when one of these is left over from elsewhere.
+_HOROVOD_PLACE = (
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HOROVOD_HOSTNAME",
+)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks meet.
+
+    Attributes:
+        address, port: of the rendezvous, as seen from this node.
+        token: the job step's.
+        interface: ours on the route to rank 0, or None where it is not known.
+        master_port: a free port on rank 0's node for the program's own use; 0 when there is none.
+    """
+
+    address: str
+    port: int
+    token: str
+    interface: str | None
+    master_port: int
+
+
+def timeout_s(size: int) -> int:
+    """Horovod's Gloo time-out for a world of this size, in seconds.
+
+    It bounds both how far apart the ranks may reach ``hvd.init`` (imports of 16 ranks on two cores took 22 s) and
+    how long the mesh may take to form.
+    """
+    return 120 + size
+
+
+def of_world(world: World) -> dict[str, str]:
+    """The variables that hold whatever the wireup: torch's own names, and ours."""
+    return {
+        "RANK": str(world.rank),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_RANK": str(world.local_rank),
+        "LOCAL_WORLD_SIZE": str(world.local_size),
+        "RUNNER_RANK": str(world.rank),
+        "RUNNER_WORLD": str(world.size),
+        "RUNNER_LOCAL_RANK": str(world.local_rank),
+    }
+
+
+def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meeting | None) -> dict[str, str]:
+    """``env`` with what Horovod and torch.distributed need to form this world with no PMI and no MPI.
+
+    ``meeting`` is None for a world of one, which needs none. A time-out and an interface that are set already stay
+    as they are: the site or the user knows better.
+    """
+    made = {name: value for name, value in env.items() if name not in _HOROVOD_PLACE}
+    made.update(of_world(world))
+    made.update(
+        {
+            "HOROVOD_RANK": str(world.rank),
+            "HOROVOD_SIZE": str(world.size),
+            "HOROVOD_LOCAL_RANK": str(world.local_rank),
+            "HOROVOD_LOCAL_SIZE": str(world.local_size),
+            "HOROVOD_CROSS_RANK": str(world.cross_rank),
+            "HOROVOD_CROSS_SIZE": str(world.cross_size),
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+        }
+    )
+    made.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(timeout_s(world.size)))
+    if meeting is None:
+        made.update(MASTER_ADDR="127.0.0.1")
+        made.setdefault("MASTER_PORT", "29500")
+        return made
+    made.update(
+        {
+            "HOROVOD_HOSTNAME": host,
+            # The token rides in the address: see rendezvous.py.
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{meeting.address}:{meeting.port}/{meeting.token}",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(meeting.port),
+            "RUNNER_STORE": f"{meeting.address}:{meeting.port}/{meeting.token}",
+            "MASTER_ADDR": meeting.address,
+            "MASTER_PORT": str(meeting.master_port),
+        }
+    )
+    if meeting.interface is not None:
+        made.setdefault("HOROVOD_GLOO_IFACE", meeting.interface)
+    return made

@@ -1,0 +1,82 @@
+"""The real command line, as its user runs it, for integration tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Runner:
+    """``python -m runner`` against the box of this test run.
+
+    Attributes:
+        site: the site file that names the box.
+        runs: where run directories are made.
+        state: where the list of runs is kept.
+        clients: the box's Slurm clients.
+    """
+
+    site: Path
+    runs: Path
+    state: Path
+    clients: Path
+
+    def __call__(
+        self, *words: str, code: int, env: Mapping[str, str] | None = None, cwd: Path | None = None, site: Path | None = None
+    ) -> Said:
+        """Run a verb to its end; its exit code must be ``code``. No verb may ever show a traceback."""
+        done = subprocess.run(
+            self.argv(*words, site=site), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cwd,
+            env=self.environment(env),
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+        return Said(done.stdout, done.stderr)
+
+    def argv(self, *words: str, site: Path | None = None) -> list[str]:
+        """The whole command line; submit gets this run's site and directory."""
+        argv = [sys.executable, "-m", "runner", words[0]]
+        if words[0] == "submit":
+            argv += ["--site", str(site or self.site), "--runs", str(self.runs)]
+        return [*argv, *words[1:]]
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Ours, with this run's own list of runs."""
+        return {**os.environ, "RUNNER_STATE": str(self.state), **(extra or {})}
+
+    def newest(self) -> Path:
+        """The newest run's directory."""
+        return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
+
+    def until_newest(self, holds: Callable[[Path], bool], timeout_s: float = 90) -> None:
+        """Wait until something holds of the newest run."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.runs.is_dir() and any(self.runs.iterdir()) and holds(self.newest()):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"not within {timeout_s} s")
+
+
+def start_runner(runner: Runner, *words: str) -> subprocess.Popen[bytes]:
+    """Start a verb in a process group of its own and return at once."""
+    return subprocess.Popen(
+        runner.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=runner.environment(),
+        start_new_session=True,
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""Jobs through the real command line, on a real Slurm of two nodes, in real containers.
+
+Everything but the one torch job runs the standard-library probe, or its relative that goes wrong on purpose.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import Runner, start_runner
+
+pytestmark = pytest.mark.integration
+FAULTS = Path(__file__).parents[1] / "recipes" / "faults"
+
+
+def records(run: Path, kind: str) -> dict[int, dict[str, Any]]:
+    return {
+        int(path.name.split(".")[0]): json.loads(path.read_text()) for path in (run / "ranks").glob(f"*.{kind}.json")
+    }
+
+
+@pytest.mark.parametrize("_once", ["the 16-rank torch job, the only one"])
+def test_the_main_job(runner: Runner, _once: str) -> None:
+    """16 Horovod ranks, eight in each of two nodes' containers, form one world with no PMI, and are measured."""
+    printed = runner("submit", "--gpus", "16", "--dry-run", code=0).out
+    done = runner("submit", "--gpus", "16", "--wait", code=0)
+    run = runner.newest()
+    verdict = json.loads((run / "verdict.json").read_text())
+    starts, exits, reports = (records(run, kind) for kind in ("start", "exit", "report"))
+
+    assert sorted(starts) == sorted(exits) == sorted(reports) == list(range(16))
+    assert {start["host"] for start in starts.values()} == {"dgx01", "dgx02"}
+    assert sorted((start["host"], start["local_rank"]) for start in starts.values()) == [
+        (host, local) for host in ("dgx01", "dgx02") for local in range(8)
+    ]
+    assert all(record["status"] == 0 for record in exits.values())
+    assert all(report["world_size"] == 16 and report["device_kind"] == "cpu" for report in reports.values())
+    assert len({report["gradient_checksum"] for report in reports.values()}) == 16
+    assert len({report["parameter_checksum"] for report in reports.values()}) == 1
+    assert verdict["outcome"] == "measured"
+    assert verdict["images_per_s"] == pytest.approx(json.loads((run / "result.json").read_text())["images_per_s"])
+    assert (run / "job.sh").read_text() == printed, "what a dry run prints is what was submitted"
+    for line in ("verdict: measured", "images/s", "no performance claim", str(run)):
+        assert line in done.out
+    elapsed = max(e["ended_s"] for e in exits.values()) - min(s["time_s"] for s in starts.values())
+    memory = sum(record["max_rss_bytes"] for record in exits.values())
+    print(f"main job: {elapsed:.0f} s from first start to last end, {memory / 2**30:.1f} GiB in all")
+    assert memory < 8 * 2**30
+
+
+def test_a_probe_sees_what_was_asked_for(runner: Runner, tmp_path: Path) -> None:
+    """Arguments, environment and mounts arrive byte for byte, and the user's value wins over the image's."""
+    source = tmp_path / "My $HOME 'sets'"
+    source.mkdir()
+    (source / "file").write_text("seen")
+    value = "it's \"quoted\" $HOME `id` \\ # % é\n\ttwo lines *"
+    arguments = ["--env", "NOTE", "--env", "PYTORCH_VERSION", "a b", "", "$(touch /tmp/no)", "'\"", "*", "é\n"]
+    runner(
+        "submit", "--recipe", "probe", "--gpus", "16", "--wait",
+        "--env", f"NOTE={value}", "--env", "PYTORCH_VERSION=mine", "--mount", f"{source}:/mnt",
+        "--", *arguments, code=0,
+    )  # fmt: skip
+    run = runner.newest()
+    probes = records(run, "probe")
+    assert sorted(probes) == list(range(16))
+    for probe in probes.values():
+        assert [base64.b64decode(word).decode() for word in probe["argv_base64"]] == arguments
+        seen = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
+        assert seen == {"NOTE": value, "PYTORCH_VERSION": "mine"}
+        assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe"
+    assert json.loads((run / "verdict.json").read_text())["outcome"] == "ran"
+    assert json.loads((run / "verdict.json").read_text())["images_per_s"] is None
+
+
+def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Runner) -> None:
+    dirty = {"PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp", "CONDA_PREFIX": "/conda", "http_proxy": "http://x:1/"}
+    seen = []
+    for extra in ({}, dirty):
+        runner("submit", "--recipe", "probe", "--gpus", "2", "--wait", code=0, env=extra)
+        probes = records(runner.newest(), "probe")
+        seen.append(sorted(probes[0]["environment_names"]))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "placed"), [(13, None, [8, 5]), (3, 2, [2, 1]), (12, None, [6, 6]), (2, None, [2])])
+def test_ranks_are_placed_as_planned(runner: Runner, gpus: int, nodes: int | None, placed: list[int]) -> None:
+    more = ("--nodes", str(nodes)) if nodes else ()
+    runner("submit", "--recipe", "probe", "--gpus", str(gpus), *more, "--wait", code=0)
+    hosts = [start["host"] for start in records(runner.newest(), "start").values()]
+    assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == placed
+
+
+# fault -> (verdict, exit code, what the verdict says)
+TOLD = {
+    "exit:7@3": ("failed", 5, "rank 3 on dgx02 exited with code 7"),
+    "exit:1": ("failed", 5, "exited with code 1"),
+    "signal:11@1": ("failed", 5, "rank 1 on dgx01 was ended by signal 11"),
+    "kill-launcher@2": ("not-proven", 6, "no exit record of 1 of 4 ranks: 2"),
+    "size-one": ("not-proven", 6, "saw a world of size 1, planned 4"),
+    "no-report@3": ("not-proven", 6, "left no report"),
+    "same-seed": ("not-proven", 6, "trained on the same data"),
+    "weights-differ": ("not-proven", 6, "not synchronised"),
+    "nan@1": ("not-proven", 6, "not finite"),
+    "wrong-device": ("not-proven", 6, "did not compute on cpu"),
+    "same-device": ("not-proven", 6, "shared one device"),
+    "no-result": ("not-proven", 6, "left no result"),
+    "torn-result": ("not-proven", 6, "result.json"),
+    "wrong-schema": ("not-proven", 6, "result.json"),
+}
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_a_planted_fault_is_told(runner: Runner, fault: str) -> None:
+    outcome, code, says = TOLD[fault]
+    done = runner(
+        "submit", "--recipe", str(FAULTS), "--gpus", "4", "--nodes", "2", "--wait", "--", "--fault", fault, code=code
+    )
+    verdict = json.loads((runner.newest() / "verdict.json").read_text())
+    assert verdict["outcome"] == outcome, verdict
+    assert any(says in reason for reason in verdict["reasons"]), verdict
+    assert verdict["images_per_s"] is None
+    assert "images/s" not in done.out
+
+
+def test_a_program_that_is_not_there(runner: Runner, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "recipe.yaml").write_text(
+        "name: r\ndescription: x\nimage: gpu-runner/horovod-pytorch\nprogram: [no-such-program]\n"
+    )
+    done = runner("submit", "--recipe", str(tmp_path / "r"), "--gpus", "2", "--wait", code=5)
+    assert "program-not-found" in done.out
+
+
+def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp_path: Path) -> None:
+    """The waiting process is killed outright; status, logs, wait and cancel go on from elsewhere."""
+    words = ("submit", "--recipe", "probe", "--gpus", "2", "--wait", "--", "--sleep", "8")
+    child = start_runner(runner, *words)
+    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 2)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    run = runner.newest()
+
+    stood = runner("status", run.name, "--json", code=0, cwd=tmp_path)
+    assert json.loads(stood.out)["state"]["phase"] == "running"
+    verdict = runner("wait", str(run), "--json", code=0, cwd=tmp_path)
+    assert json.loads(verdict.out)["outcome"] == "ran"
+    assert "2 of 2 ranks met" in runner("logs", run.name, code=0, cwd=tmp_path).out
+
+
+def test_cancel(runner: Runner) -> None:
+    runner("submit", "--recipe", "probe", "--gpus", "2", "--", "--sleep", "300", code=0)
+    run = runner.newest()
+    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 2)
+    runner("cancel", run.name, code=0)
+    done = runner("wait", run.name, "--timeout", "60", code=5)
+    assert "the job was cancelled" in done.out
+    assert "has ended already" in runner("cancel", run.name, code=0).out
+
+
+def test_wait_gives_up_when_told_to_and_the_job_goes_on(runner: Runner) -> None:
+    runner("submit", "--recipe", "probe", "--gpus", "1", "--", "--sleep", "300", code=0)
+    began = time.monotonic()
+    runner("wait", "--timeout", "1", code=9)
+    assert time.monotonic() - began < 30
+    runner("cancel", code=0)
+    runner("wait", "--timeout", "60", code=5)
+
+
+def test_two_jobs_on_one_node_do_not_mix(runner: Runner) -> None:
+    """Each on half of the GPUs of a node, at the same time, each its own world."""
+    children = [
+        start_runner(runner, "submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "2") for _ in "ab"
+    ]
+    for child in children:
+        out, err = child.communicate(timeout=120)
+        assert child.returncode == 0, (out, err)
+
+
+def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
+    child = start_runner(runner, "submit", "--recipe", "probe", "--gpus", "1", "--wait", "--", "--sleep", "300")
+    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 1)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert b"goes on" in err
+    assert b"cancel" in err
+    assert json.loads(runner("status", "--json", code=0).out)["state"]["phase"] == "running"
+    runner("cancel", code=0)
+
+
+def test_slurm_refuses_and_says_why(runner: Runner) -> None:
+    done = runner("submit", "--recipe", "probe", "--gpus", "2", "--partition", "no such # 'one'", code=4)
+    assert "invalid partition" in done.err.lower()
+
+
+def test_no_slurm_client_in_path(runner: Runner, tmp_path: Path) -> None:
+    site = tmp_path / "s.yaml"
+    site.write_text(runner.site.read_text().replace("box: ", "# box: "))
+    done = runner("submit", "--recipe", "probe", "--gpus", "2", code=4, site=site, env={"PATH": "/usr/bin:/bin"})
+    assert "no Slurm client" in done.err
+
+
+def test_children_of_tests_leave_nothing(runner: Runner) -> None:
+    """The queue is empty when every test has cleaned up after itself."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        done = subprocess.run([runner.clients / "squeue", "--noheader"], capture_output=True, text=True, check=True)
+        if not done.stdout.strip():
+            return
+        time.sleep(1)
+    raise AssertionError(done.stdout)

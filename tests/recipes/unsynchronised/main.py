@@ -1,0 +1,39 @@
+"""The benchmark with its synchronisation taken out, to see that it is told. For tests alone.
+
+``main.py RECIPE_DIR no-allreduce|same-data|both ARGUMENTS...``: runs RECIPE_DIR/main.py with gradients that stay
+local, or with data drawn from the same seed on every rank.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+import horovod.torch as hvd
+import torch
+
+
+def leave_out_allreduce() -> None:
+    # The bare optimizer: its hooks, and so the allreduce, are never made.
+    hvd.DistributedOptimizer = lambda optimizer, **_options: optimizer
+
+
+def draw_the_same_data() -> None:
+    seeded = torch.Generator.manual_seed
+
+    class SameSeed(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return seeded(self, seed - hvd.rank())
+
+    torch.Generator = SameSeed
+
+
+if __name__ == "__main__":
+    directory, fault = sys.argv[1:3]
+    if fault in ("no-allreduce", "both"):
+        leave_out_allreduce()
+    if fault in ("same-data", "both"):
+        draw_the_same_data()
+    sys.argv = [f"{directory}/main.py", *sys.argv[3:]]
+    sys.path.insert(0, directory)
+    runpy.run_path(sys.argv[0], run_name="__main__")

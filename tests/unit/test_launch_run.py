@@ -1,0 +1,262 @@
+"""The launcher for real: several of them on this machine, with the variables that srun would set."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "recipes/lib/launch.py"
+PROBE = ROOT / "recipes/probe/main.py"
+FAULTS = ROOT / "tests/recipes/faults/main.py"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One launcher under way."""
+
+    process: subprocess.Popen[str]
+    run_dir: Path
+    rank: int
+
+    def end(self) -> tuple[int, str]:
+        """(status, what it said on standard error)."""
+        _out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+    def record(self, kind: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.run_dir / "ranks" / f"{self.rank}.{kind}.json").read_text())
+        return told
+
+
+def start(run_dir: Path, job: int, rank: int, size: int, words: list[str], env: dict[str, str] | None = None) -> Task:
+    """Rank ``rank`` of ``size`` on two nodes, as srun starts it."""
+    first = (size + 1) // 2
+    node = 0 if rank < first else 1
+    variables = {
+        "PATH": os.environ["PATH"],
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": str(size),
+        "SLURM_LOCALID": str(rank - node * first),
+        "SLURM_NODEID": str(node),
+        "SLURM_STEP_TASKS_PER_NODE": f"{first},{size - first}" if size > 1 else "1",
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": "0",
+        "SLURMD_NODENAME": f"node{node}",
+        "RUNNER_RDV_HOST": "127.0.0.1",
+        **(env or {}),
+    }
+    argv = [sys.executable, str(LAUNCH), "--run", str(run_dir), *words]
+    process = subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Task(process, run_dir, rank)
+
+
+@pytest.fixture
+def job() -> int:
+    """A job id whose port nobody else on this machine is likely to use at this moment."""
+    return (os.getpid() * 131 + time.monotonic_ns() // 1000) % 16000
+
+
+def program(text: str) -> list[str]:
+    return ["--", sys.executable, "-c", text]
+
+
+def test_four_ranks_meet_and_leave_their_records(tmp_path: Path, job: int) -> None:
+    hostile = ["", "a b", "$HOME", "`x`", "'\"", "--", "ü", "\n"]
+    words = [
+        "--world",
+        "4",
+        "--local-sizes",
+        "2,2",
+        "--",
+        sys.executable,
+        str(PROBE),
+        "--env",
+        "HOROVOD_RANK",
+        *hostile,
+    ]
+    tasks = [start(tmp_path, job, rank, 4, words) for rank in range(4)]
+    assert [task.end()[0] for task in tasks] == [0, 0, 0, 0]
+    for task in tasks:
+        begun, ended, report, probe = (task.record(kind) for kind in ("start", "exit", "report", "probe"))
+        assert (begun["met"], begun["size"], begun["host"]) == (True, 4, f"node{task.rank // 2}")
+        assert begun["argv"][-len(hostile) :] == hostile
+        assert (ended["status"], ended["exit_code"], ended["error"]) == (0, 0, None)
+        assert ended["max_rss_bytes"] > 1_000_000
+        assert (report["world_size"], probe["hosts"]) == (4, 2)
+        assert probe["environment_base64"]["HOROVOD_RANK"]
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "ranks").iterdir()} == {0o600}
+
+
+def test_a_single_task_needs_no_rendezvous(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 1, program("import os; assert 'HOROVOD_GLOO_RENDEZVOUS_ADDR' not in os.environ"))
+    assert task.end() == (0, "")
+    assert task.record("start")["met"] is True
+
+
+@pytest.mark.parametrize(("fault", "status", "code", "number"), [("exit:7", 7, 7, None), ("signal:9", 137, None, 9)])
+def test_a_programs_end_is_handed_on(
+    tmp_path: Path, job: int, fault: str, status: int, code: int | None, number: int | None
+) -> None:
+    tasks = [start(tmp_path, job, r, 2, ["--", sys.executable, str(FAULTS), "--fault", f"{fault}@1"]) for r in (0, 1)]
+    assert [task.end()[0] for task in tasks] == [0, status]
+    told = tasks[1].record("exit")
+    assert (told["exit_code"], told["signal"], told["status"], told["error"]) == (code, number, status, None)
+
+
+def test_another_world_than_planned_is_refused_and_recorded(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 1, ["--world", "16", *program("raise SystemExit(99)")])
+    status, err = task.end()
+    assert status == 111
+    assert "world-mismatch: 16 tasks were planned, but this task belongs to a world of 1" in err
+    assert task.record("exit")["error"] == "world-mismatch"
+    assert task.record("exit")["program_started_s"] is None
+
+
+def test_a_rank_that_never_comes_is_named(tmp_path: Path, job: int) -> None:
+    words = ["--rendezvous-timeout", "1", *program("")]
+    tasks = [start(tmp_path, job, rank, 4, words) for rank in (0, 1, 3)]
+    ends = [task.end() for task in tasks]
+    assert [status for status, _ in ends] == [113, 113, 113]
+    assert all("rank 2 of 4: not started, or died before" in err for _, err in ends[:1])
+    assert tasks[0].record("start")["met"] is False
+
+
+def test_a_rank_0_that_never_comes_is_named(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 1, 2, ["--rendezvous-timeout", "1", *program("")])
+    status, err = task.end()
+    assert status == 113
+    assert "waited 1 s for rank 0 to serve the rendezvous on 127.0.0.1" in err
+    assert task.record("exit")["error"] == "rendezvous-timeout"
+
+
+def test_a_slow_rank_0_is_waited_for(tmp_path: Path, job: int) -> None:
+    late = start(tmp_path, job, 1, 2, program(""))
+    time.sleep(1.5)
+    first = start(tmp_path, job, 0, 2, program(""))
+    assert (late.end()[0], first.end()[0]) == (0, 0)
+    assert late.record("exit")["waited_s"] > 1.0
+
+
+def test_two_jobs_on_one_port_do_not_mix(tmp_path: Path, job: int) -> None:
+    runs = [tmp_path / "a", tmp_path / "b"]
+    port = {"RUNNER_RDV_PORT": str(12000 + job)}
+    words = ["--", sys.executable, str(PROBE), "--sleep", "0.5"]
+    tasks = [start(run, job + which, rank, 2, words, port) for rank in (1, 0) for which, run in enumerate(runs)]
+    assert [task.end()[0] for task in tasks] == [0] * 4
+    places = {task.record("start")["rendezvous"] for task in tasks}
+    assert len(places) == 2
+    assert all(task.record("report")["world_size"] == 2 for task in tasks)
+
+
+def test_a_port_that_is_taken_by_something_else(tmp_path: Path, job: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 12000 + job))
+        taken.listen()
+        tasks = [start(tmp_path, job, rank, 2, ["--", sys.executable, str(PROBE)]) for rank in (0, 1)]
+        assert [task.end()[0] for task in tasks] == [0, 0]
+    assert not tasks[1].record("start")["rendezvous"].endswith(f":{12000 + job}")
+
+
+def test_a_fixed_port_outside_the_range_that_is_taken_is_named(tmp_path: Path, job: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        task = start(tmp_path, job, 0, 2, program(""), {"RUNNER_RDV_PORT": str(port)})
+        status, err = task.end()
+    assert status == 114
+    assert f"every port of {port} is taken on 127.0.0.1" in err
+
+
+def test_a_rendezvous_host_that_is_not_rank_0s_is_told(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 2, program(""), {"RUNNER_RDV_HOST": "192.0.2.7"})
+    status, err = task.end()
+    assert status == 115
+    assert "must be the node that rank 0 runs on" in err
+
+
+def test_a_program_that_is_not_there(tmp_path: Path, job: int) -> None:
+    missing, locked = (start(tmp_path / n, job, 0, 1, ["--", p]) for n, p in (("a", "/no/such"), ("b", "/etc/passwd")))
+    assert missing.end()[0] == 127
+    assert missing.record("exit")["error"] == "program-not-found"
+    assert locked.end()[0] == 126
+    assert locked.record("exit")["error"] == "program-not-executable"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_signals_reach_the_program(tmp_path: Path, job: int, number: signal.Signals) -> None:
+    text = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\ntime.sleep(30)"
+    )
+    task = start(tmp_path, job, 0, 1, program(text))
+    assert task.process.stdout is not None
+    assert task.process.stdout.readline() == "ready\n"
+    task.process.send_signal(number)
+    assert task.end()[0] == 5
+    assert task.record("exit")["signals_forwarded"] == [int(number)]
+
+
+def test_a_signal_before_the_program_is_started_ends_the_wait(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 1, 2, program(""))
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "ranks/1.start.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    task.process.send_signal(signal.SIGTERM)
+    assert task.end()[0] == 128 + signal.SIGTERM
+    assert task.record("exit")["error"] == "stopped-before-start"
+
+
+def test_nothing_is_left_running_when_the_launcher_is_killed(tmp_path: Path, job: int) -> None:
+    words = program("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+    tasks = [start(tmp_path, job, rank, 2, words) for rank in (0, 1)]
+    pids = []
+    for task in tasks:
+        assert task.process.stdout is not None
+        pids.append(int(task.process.stdout.readline()))
+    place = tasks[0].record("start")["rendezvous"]
+    for task in tasks:
+        task.process.kill()
+        task.end()
+    time.sleep(0.5)
+    assert not any(is_running(pid) for pid in pids)
+    address, _, port = place.partition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address, int(port)), timeout=2).close()
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_a_run_directory_that_takes_no_records(tmp_path: Path, job: int) -> None:
+    (tmp_path / "ranks").write_text("in the way")
+    task = start(tmp_path, job, 0, 1, program("raise SystemExit(99)"))
+    status, err = task.end()
+    assert status == 116
+    assert "record-not-written: start record" in err
+
+
+@pytest.mark.parametrize("words", [[], ["--"], ["--world", "x", "--", "true"], ["--local-sizes", "a", "--", "true"]])
+def test_usage(tmp_path: Path, job: int, words: list[str]) -> None:
+    status, err = start(tmp_path, job, 0, 1, words).end()
+    assert status == 2
+    assert "usage: launch.py" in err
+    assert "Traceback" not in err

@@ -1,0 +1,176 @@
+"""Which rank of which world a task is, and what programs are told of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import binding
+import environment
+import pytest
+import wireup
+import world
+
+
+def slurm(rank: int, local: int, node: int, spread: str, size: int = 3) -> dict[str, str]:
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": str(size),
+        "SLURM_LOCALID": str(local),
+        "SLURM_NODEID": str(node),
+        "SLURM_STEP_TASKS_PER_NODE": spread,
+    }
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("8(x2)", (8, 8)), ("2,1", (2, 1)), ("4(x2),1", (4, 4, 1)), ("1", (1,))])
+def test_slurms_list_of_tasks_per_node(text: str, sizes: tuple[int, ...]) -> None:
+    assert world.sizes_of(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "8(x", "a", "1,,2", "8(2)", "-1"])
+def test_what_is_no_such_list_is_refused(text: str) -> None:
+    with pytest.raises(world.WorldError) as told:
+        world.sizes_of(text)
+    assert told.value.code == "world-unknown"
+
+
+def test_an_uneven_spread() -> None:
+    first, last = (world.of_environment(slurm(*place, "2,1")) for place in ((1, 1, 0), (2, 0, 1)))
+    assert (first.local_size, first.cross_rank, first.cross_size) == (2, 0, 1)
+    assert (last.local_size, last.node_rank, last.cross_rank, last.cross_size) == (1, 1, 1, 2)
+
+
+def test_the_step_counts_and_not_the_job() -> None:
+    env = dict(slurm(0, 0, 0, "2", size=16), SLURM_STEP_NUM_TASKS="2")
+    assert world.of_environment(env).size == 2
+
+
+def test_nobodys_task_is_a_world_of_its_own() -> None:
+    alone = world.of_environment({})
+    assert (alone.rank, alone.size, alone.source) == (0, 1, "single")
+
+
+def test_pmi_with_equal_nodes_and_with_a_planned_spread() -> None:
+    env = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4"}
+    assert world.of_environment(env).local_sizes == (4, 4)
+    env = {"PMI_RANK": "4", "PMI_SIZE": "5", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"}
+    assert world.of_environment(env, (4, 1)).node_rank == 1
+
+
+def test_an_uneven_spread_that_nobody_tells_is_refused() -> None:
+    env = {"PMI_RANK": "0", "PMI_SIZE": "5", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "4"}
+    with pytest.raises(world.WorldError, match="--local-sizes"):
+        world.of_environment(env)
+
+
+@pytest.mark.parametrize(
+    "change", [{"SLURM_NTASKS": "4"}, {"SLURM_NODEID": "7"}, {"SLURM_LOCALID": "2"}, {"SLURM_PROCID": "x"}]
+)
+def test_contradictions_are_refused(change: dict[str, str]) -> None:
+    with pytest.raises(world.WorldError) as told:
+        world.of_environment(dict(slurm(0, 0, 0, "2,1"), **change))
+    assert told.value.code == "world-unknown"
+
+
+def test_another_world_than_planned_is_refused() -> None:
+    alone = world.of_environment({})
+    with pytest.raises(world.WorldError, match="16 tasks were planned") as told:
+        world.check(alone, 16, ())
+    assert told.value.code == "world-mismatch"
+    uneven = world.of_environment(slurm(0, 0, 0, "14,2", size=16))
+    with pytest.raises(world.WorldError, match="8,8 tasks a node were planned"):
+        world.check(uneven, 16, (8, 8))
+    world.check(world.of_environment(slurm(0, 0, 0, "1,2")), 3, (2, 1))
+
+
+def test_a_token_is_the_job_steps_own() -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    assert world.token(dict(step, SLURM_PROCID="0")) == world.token(dict(step, SLURM_PROCID="1"))
+    others = ({"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "0"}, {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"})
+    assert all(world.token(other) != world.token(step) for other in others)
+
+
+def test_horovods_variables() -> None:
+    here = world.of_environment(slurm(2, 0, 1, "2,1"))
+    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
+    made = wireup.by_rendezvous({"HOME": "/root", "HOROVOD_RANK": "9"}, here, "dgx02", meeting)
+    assert made["HOROVOD_RANK"] == made["RANK"] == "2"
+    assert (made["HOROVOD_CROSS_RANK"], made["HOROVOD_CROSS_SIZE"]) == ("1", "2")
+    assert made["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.5:12042/ab12"
+    assert (made["HOROVOD_GLOO_IFACE"], made["HOROVOD_HOSTNAME"]) == ("ib0", "dgx02")
+    assert (made["MASTER_ADDR"], made["MASTER_PORT"], made["HOME"]) == ("10.0.0.5", "13000", "/root")
+
+
+def test_a_world_of_one_needs_no_rendezvous_and_inherits_none() -> None:
+    stale = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "elsewhere", "HOROVOD_GLOO_IFACE": "ib1"}
+    made = wireup.by_rendezvous(stale, world.of_environment({}), "here", None)
+    assert "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in made
+    assert made["HOROVOD_GLOO_IFACE"] == "ib1"
+    assert made["HOROVOD_SIZE"] == "1"
+
+
+def test_no_secret_is_recorded() -> None:
+    told = environment.recorded(
+        {
+            "HOROVOD_RANK": "0",
+            "NCCL_API_KEY": "k",
+            "RUNNER_TOKEN": "t",
+            "HF_HOME": "/x",
+            "UCX_URL": "http://me:pw@host/",
+            "SLURM_JWT": "j",
+        }
+    )
+    assert told == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/"}
+
+
+GPUS = tuple(
+    binding.Gpu(f"0000:{i:02x}:00.0", f"GPU-{i}aa", i, binding.parse(near))
+    for i, near in enumerate(("0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"))
+)
+
+
+def test_cpu_lists() -> None:
+    assert binding.parse("0-2,8\n") == {0, 1, 2, 8}
+    assert binding.show(binding.parse("0-2,8")) == "0-2,8"
+    assert binding.parse("") == frozenset()
+
+
+def test_what_cuda_shows() -> None:
+    assert [gpu.minor for gpu in binding.visible(GPUS, "2,0")] == [2, 0]
+    assert [gpu.minor for gpu in binding.visible(GPUS, "GPU-3")] == [3]
+    assert binding.visible(GPUS, None) == GPUS
+    assert binding.visible(GPUS, "") == ()
+    assert [gpu.minor for gpu in binding.visible(GPUS, "1,9,2")] == [1]
+
+
+def test_tasks_near_the_same_processors_share_them_in_whole_cores(tmp_path: Path) -> None:
+    for cpu in range(16):
+        directory = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        directory.mkdir(parents=True)
+        (directory / "thread_siblings_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
+    every = frozenset(range(16))
+    found = [binding.show(binding.near_gpu(rank, 4, GPUS, every, str(tmp_path)).cpus) for rank in range(4)]
+    assert found == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
+
+
+def test_binding_stays_within_what_is_allowed() -> None:
+    assert binding.near_gpu(0, 1, GPUS[:1], frozenset((1, 2, 20))).cpus == {1, 2}
+    nowhere = binding.near_gpu(0, 1, GPUS[:1], frozenset((20,)))
+    assert (nowhere.cpus, "no processor near" in nowhere.why) == (frozenset(), True)
+    assert binding.near_gpu(0, 1, (), frozenset((1,))).why == "no GPU is seen"
+
+
+def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    for minor, bus in ((1, "0000:47:00.0"), (0, "0000:07:00.0")):
+        driver = tmp_path / "proc/driver/nvidia/gpus" / bus
+        driver.mkdir(parents=True)
+        (driver / "information").write_text(f"Model: \t A\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
+        device = tmp_path / "sys/bus/pci/devices" / bus
+        device.mkdir(parents=True)
+        (device / "local_cpulist").write_text("48-63\n")
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / f"dev/nvidia{minor}").write_text("")
+    assert [(gpu.bus, gpu.minor, min(gpu.near)) for gpu in binding.gpus(root)] == [
+        ("0000:07:00.0", 0, 48),
+        ("0000:47:00.0", 1, 48),
+    ]

@@ -1,0 +1,147 @@
+"""The rendezvous server, asked as Horovod's client asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import rendezvous
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def store() -> Iterator[rendezvous.Store]:
+    """A server of two ranks in a thread; GETs wait half a second."""
+    sock = rendezvous.listen("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    mine, its = socket.socketpair()
+    server = rendezvous.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.5)
+    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
+    thread.start()
+    yield rendezvous.Store("127.0.0.1", port, TOKEN)
+    mine.close()
+    thread.join(10)
+    for each in (sock, its):
+        each.close()
+
+
+def ask(store: rendezvous.Store, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    return rendezvous.request("127.0.0.1", store.port, method, path, body)
+
+
+def test_a_value_of_any_bytes_comes_back(store: rendezvous.Store) -> None:
+    value = bytes(range(256)) * 4000
+    store.put("global", "0", value)
+    assert store.get("global", "0", 1.0) == value
+    store.put("global", "0", b"")
+    assert store.get("global", "0", 1.0) == b""
+
+
+def test_horovods_address_carries_the_token(store: rendezvous.Store) -> None:
+    # HTTPStore: "http://" + ADDR + ":" + PORT + "/" + scope + "/" + key, with ADDR = "127.0.0.1:PORT/TOKEN".
+    path = f"/{TOKEN}:{store.port}/global/rank_0"
+    assert ask(store, "PUT", path, b"dgx01") == (200, b"")
+    assert store.get("global", "rank_0", 1.0) == b"dgx01"
+
+
+def test_a_get_waits_for_the_put(store: rendezvous.Store) -> None:
+    threading.Timer(0.2, store.put, ("global", "1", b"late")).start()
+    started = time.monotonic()
+    assert ask(store, "GET", f"/{TOKEN}/global/1") == (200, b"late")
+    assert 0.15 < time.monotonic() - started < 0.45
+
+
+def test_a_get_waits_no_longer_than_it_may(store: rendezvous.Store) -> None:
+    assert ask(store, "GET", f"/{TOKEN}/global/none") == (404, b"")
+    assert store.get("global", "none", 0.1) is None
+
+
+@pytest.mark.parametrize("path", ["/global/0", "/fedcba9876543210/global/0", f"/{TOKEN}x/global/0"])
+def test_another_jobs_request_is_refused(store: rendezvous.Store, path: str) -> None:
+    store.put("global", "0", b"ours")
+    assert ask(store, "GET", path) == (403, b"")
+    assert ask(store, "PUT", path, b"theirs") == (403, b"")
+    assert store.get("global", "0", 1.0) == b"ours"
+
+
+def test_a_finished_rank_takes_its_keys_along_so_that_horovod_may_start_anew(store: rendezvous.Store) -> None:
+    for key in ("1", "rank_1", "rank_10"):
+        store.put("global", key, b"x")
+    assert ask(store, "DELETE", f"/{TOKEN}/global/1")[0] == 200
+    assert [store.get("global", key, 0.0) for key in ("1", "rank_1", "rank_10")] == [None, None, b"x"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET\r\n\r\n",
+        b"\r\n\r\n",
+        b"POST /0123456789abcdef/a/b HTTP/1.1\r\n\r\n",
+        b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"GET /0123456789abcdef/a HTTP/1.1\r\n\r\n",
+        b"x" * 100_000,
+    ],
+)
+def test_nonsense_is_refused_and_the_server_lives_on(store: rendezvous.Store, raw: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", store.port), timeout=5) as sock:
+        sock.sendall(raw)
+        answer = sock.recv(1000)
+    assert answer.split()[1] in (b"400", b"413")
+    store.put("a", "b", b"still here")
+
+
+def test_a_request_in_pieces_and_clients_that_leave(store: rendezvous.Store) -> None:
+    for part in (b"", b"PU", b"GET /0123456789abcdef/a/never HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", store.port)) as sock:
+            sock.sendall(part)
+    with socket.create_connection(("127.0.0.1", store.port), timeout=5) as sock:
+        for piece in (b"PUT /01234567", b"89abcdef/a/b HTTP/1.1\r\nContent-", b"Length: 4\r\n\r\nab", b"cd"):
+            sock.sendall(piece)
+            time.sleep(0.03)
+        assert sock.recv(1000).startswith(b"HTTP/1.1 200")
+    time.sleep(0.7)
+    assert store.get("a", "b", 1.0) == b"abcd"
+
+
+def test_the_lobby_tells_who_is_there(store: rendezvous.Store) -> None:
+    store.put("lobby", "1", b'{"rank": 1}')
+    assert b'"ranks": [1]' in (store.get("lobby", "present", 0.0) or b"")
+    assert store.get("lobby", "everyone", 0.0) is None
+    store.put("lobby", "0", b'{"rank": 0}')
+    assert store.get("lobby", "everyone", 1.0) == b'[{"rank": 0}, {"rank": 1}]'
+    assert b'"ranks": [0, 1]' in (store.get("lobby", "present", 0.0) or b"")
+
+
+def test_only_the_one_address_is_bound(store: rendezvous.Store) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", store.port), timeout=2).close()
+
+
+@pytest.fixture(scope="module")
+def mesh() -> ModuleType:
+    """The client simulator."""
+    path = Path(__file__).resolve().parents[1] / "recipes/mesh/main.py"
+    spec = importlib.util.spec_from_file_location("mesh_main", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mesh_main"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_32_clients_form_their_mesh_with_no_request_lost(mesh: ModuleType) -> None:
+    address, port, _pid = mesh.serve_ours(32)
+    told = mesh.form(address, port, 32, 30.0)
+    assert told["retries"] == 0
+    assert 2.4 * 32**2 < told["requests"] < 2.7 * 32**2
+    assert told["all_s"] < 10.0
