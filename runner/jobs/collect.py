@@ -17,6 +17,7 @@ from runner.model.records import Exit, Report, Result, Start
 
 T = TypeVar("T")
 
+_TELLING = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
 
@@ -29,8 +30,8 @@ class Evidence:
         marker: what the batch script left; None if it left nothing.
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
-        batch_words: the last words on the batch script's standard error.
-        rank_words: the last words on each failed rank's standard error.
+        batch_words: the last line of the batch script's log that tells of an error; empty if none does.
+        rank_words: the last line on each failed rank's standard error.
     """
 
     plan: Plan
@@ -77,9 +78,9 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         reports=reports,
         result=_record(result_path, Result, damaged) if result_path.exists() else None,
         damaged=tuple(damaged),
-        batch_words=_last_words(run.logs / "batch.err"),
+        batch_words=_last_line(run.logs / "batch.err", _TELLING),
         rank_words={
-            rank: _last_words(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
+            rank: _last_line(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
         },
     )
 
@@ -103,12 +104,12 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     return record
 
 
-def _last_words(path: Path, count: int = 3) -> str:
-    """The last non-empty lines of a log of any size."""
+def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
+    """The last line that matches, of a log of any size; empty if there is none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 20_000))
+            file.seek(max(0, path.stat().st_size - 50_000))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    return "\n".join([line for line in lines if line.strip()][-count:])
+    return next((line.strip() for line in reversed(lines) if telling.search(line)), "")

@@ -73,7 +73,7 @@ def _ranks_failed(evidence: Evidence) -> Verdict | None:
     log = ""
     words = evidence.rank_words.get(first.rank, "")
     if words:
-        log = f"logs/rank-{first.rank}.err: {words.splitlines()[-1]}"
+        log = f"logs/rank-{first.rank}.err: {words}"
     outcome: Outcome = "not-proven" if first.error == "world-mismatch" else "failed"
     return Verdict(outcome=outcome, reasons=tuple(reasons), demonstration=evidence.plan.demonstration, log=log)
 
@@ -274,12 +274,11 @@ def _good(evidence: Evidence) -> Verdict:
 
 
 def _bad(evidence: Evidence, outcome: Outcome, reasons: list[str]) -> Verdict:
-    words = evidence.batch_words.splitlines()
     return Verdict(
         outcome=outcome,
         reasons=tuple(reasons),
         demonstration=evidence.plan.demonstration,
-        log=f"logs/batch.err: {words[-1]}" if words else "",
+        log=f"logs/batch.err: {evidence.batch_words}" if evidence.batch_words else "",
     )
 
 

@@ -11,7 +11,8 @@ from runner.runtimes.common import WORKDIR, launched_program
 # container gives them their names back: no value stands on a command line, and every byte arrives.
 _PREFIX = "RUNNER_ENV_"
 _RENAME = (
-    f'for name in "${{!{_PREFIX}@}}"; do export "${{name#{_PREFIX}}}=${{!name}}"; unset -v "$name"; done; exec "$@"'
+    f'for runner_i in "${{!{_PREFIX}@}}"; do export "${{runner_i#{_PREFIX}}}=${{!runner_i}}"; '
+    'unset -v "$runner_i"; done; exec "$@"'
 )
 
 

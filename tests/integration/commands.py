@@ -38,7 +38,12 @@ class Runner:
     clients: Path
 
     def __call__(
-        self, *words: str, code: int, env: Mapping[str, str] | None = None, cwd: Path | None = None, site: Path | None = None
+        self,
+        *words: str,
+        code: int,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        site: Path | None = None,
     ) -> Said:
         """Run a verb to its end; its exit code must be ``code``. No verb may ever show a traceback."""
         done = subprocess.run(

@@ -28,8 +28,7 @@ def records(run: Path, kind: str) -> dict[int, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("_once", ["the 16-rank torch job, the only one"])
-def test_the_main_job(runner: Runner, _once: str) -> None:
+def test_the_main_job(runner: Runner) -> None:
     """16 Horovod ranks, eight in each of two nodes' containers, form one world with no PMI, and are measured."""
     printed = runner("submit", "--gpus", "16", "--dry-run", code=0).out
     done = runner("submit", "--gpus", "16", "--wait", code=0)
@@ -62,7 +61,7 @@ def test_a_probe_sees_what_was_asked_for(runner: Runner, tmp_path: Path) -> None
     source = tmp_path / "My $HOME 'sets'"
     source.mkdir()
     (source / "file").write_text("seen")
-    value = "it's \"quoted\" $HOME `id` \\ # % é\n\ttwo lines *"
+    value = 'it\'s "quoted" $HOME `id` \\ # % é\n\ttwo lines *'
     arguments = ["--env", "NOTE", "--env", "PYTORCH_VERSION", "a b", "", "$(touch /tmp/no)", "'\"", "*", "é\n"]
     runner(
         "submit", "--recipe", "probe", "--gpus", "16", "--wait",
@@ -91,7 +90,9 @@ def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Ru
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "placed"), [(13, None, [8, 5]), (3, 2, [2, 1]), (12, None, [6, 6]), (2, None, [2])])
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "placed"), [(13, None, [8, 5]), (3, 2, [2, 1]), (12, None, [6, 6]), (2, None, [2])]
+)
 def test_ranks_are_placed_as_planned(runner: Runner, gpus: int, nodes: int | None, placed: list[int]) -> None:
     more = ("--nodes", str(nodes)) if nodes else ()
     runner("submit", "--recipe", "probe", "--gpus", str(gpus), *more, "--wait", code=0)

@@ -132,7 +132,7 @@ def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_
         2: ended(2, status=143, exit_code=None, signal=15, ended_s=12.0, signals_forwarded=(15,)),
         3: ended(3, status=1, exit_code=1, ended_s=13.0),
     }
-    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_words={1: "a\nboom"}))
+    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_words={1: "boom"}))
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
     assert verdict.reasons[0] == "rank 1 on n0 exited with code 7"
     assert verdict.reasons[1] == "3 other ranks ended with it (0, 2, 3)"
