@@ -1,0 +1,47 @@
+"""``build``: an image with a framework and a Horovod that is proven inside it."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from runner.errors import Exit
+
+
+@click.command()
+@click.argument("framework", type=click.Choice(["pytorch"]))
+@click.option("--base", metavar="IMAGE", help="Base image; `standin` makes a test base with no registry.")
+@click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
+@click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
+@click.option("--cxx-standard", default="17", show_default=True, help="C++ standard that Horovod is compiled with.")
+@click.option("--cuda-archs", default="80,90", show_default=True, help="CUDA architectures of Horovod's kernels.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(
+    framework: str,
+    base: str | None,
+    engine: str | None,
+    platform: str | None,
+    cxx_standard: str,
+    cuda_archs: str,
+    as_json: bool,
+) -> int:
+    """Build FRAMEWORK's image: its base plus Horovod, proven by a two-process allreduce in the image itself."""
+    import msgspec
+
+    from runner.cli.progress import shown
+    from runner.images.build import build
+    from runner.images.engine import connect
+
+    args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs}
+    with shown(quiet=as_json) as progress:
+        built = build(framework, base, connect(engine), progress, platform=platform, args=args)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(built), indent=1))
+        return Exit.GOOD
+    what = "up to date" if built.up_to_date else f"built in {built.seconds:.0f} s"
+    click.echo(f"{built.reference}: {what}")
+    click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
+    click.echo(f"  base:   {built.base} ({built.base_digest})")
+    click.echo(f"  next:   python -m runner convert {built.reference}")
+    return Exit.GOOD

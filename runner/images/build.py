@@ -1,0 +1,477 @@
+"""Build an image: a base with a framework, plus a Horovod that is proven inside it.
+
+A build is skipped where an image with the same inputs exists, and compiles nothing where the wheel is kept. What
+a failed or interrupted build leaves (containers, untagged images of ours) is removed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from runner import paths, process
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
+from runner.images import buildlog, reference, standin
+from runner.images.engine import needs_host_network
+from runner.images.keys import cold, files_below, key_of, tree_hash
+from runner.images.progress import Progress
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.images import Image
+
+DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3"}
+INPUTS_LABEL = "gpu-runner.inputs"
+PART_LABEL = "gpu-runner.part"
+_HOROVOD_VERSION = "0.28.1"
+_WHEEL_DIR = "/opt/wheel"
+_LAST_LINES = 25
+_STOP_S = 15.0
+_FULL_MEND = "free space on the engine's disk: docker system df shows what takes it"
+_DEFAULT_ARGS = {"CXX_STANDARD": "17", "CUDA_ARCHS": "80,90"}
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image that was built, or was there already.
+
+    Attributes:
+        reference: its name in the engine. digest: its id, ``sha256:...``.
+        labels: as in its configuration.
+        base: the base's reference. base_digest: registry digest, or the id of a local base.
+        up_to_date: nothing was built.
+        seconds: how long it took. size_bytes: unpacked size.
+    """
+
+    reference: str
+    digest: str
+    labels: Mapping[str, str]
+    base: str
+    base_digest: str
+    up_to_date: bool
+    seconds: float
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One image to build: everything decided, nothing done."""
+
+    framework: str
+    target: str
+    base: str
+    base_id: str
+    args: Mapping[str, str]
+    labels: Mapping[str, str]
+    inputs: str
+    platform: str | None
+
+
+def build(
+    framework: str,
+    base: str | None,
+    client: docker.DockerClient,
+    progress: Progress,
+    *,
+    platform: str | None = None,
+    args: Mapping[str, str] | None = None,
+) -> BuiltImage:
+    """Build ``framework``'s image on ``base`` (``standin``, a reference, or None for the framework's default).
+
+    Args:
+        platform: such as ``linux/arm64``, passed through to the engine.
+        args: build arguments, CXX_STANDARD and CUDA_ARCHS, over the defaults.
+
+    Raises:
+        UsageError: no such framework. RefusedError: the base cannot be had.
+        ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
+    """
+    if framework not in DEFAULT_BASES:
+        raise UsageError(f"no framework named {framework!r}", mend=f"one of: {', '.join(DEFAULT_BASES)}")
+    started = time.monotonic()
+    wanted = base or DEFAULT_BASES[framework]
+    base_reference = standin.ensure(client, progress) if wanted == "standin" else str(reference.parse(wanted))
+    base_image = _base_image(client, base_reference, platform, progress)
+    plan = _plan(framework, wanted, base_reference, base_image, {**_DEFAULT_ARGS, **(args or {})}, platform)
+    made = None if cold() else _existing(client, plan)
+    if made is not None:
+        return _built(made, plan, started, up_to_date=True)
+    locks = paths.cache_dir() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with FileLock(locks / "build.lock"):
+        made = None if cold() else _existing(client, plan)
+        if made is None:
+            wheel = _wheel(client, plan, progress)
+            made = _build_final(client, plan, wheel, progress)
+    return _built(made, plan, started, up_to_date=False)
+
+
+def image_name(framework: str, base: str) -> str:
+    """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base; a base of another name says that name too."""
+    if base == "standin":
+        return f"gpu-runner/horovod-{framework}:standin"
+    parsed = reference.parse(base)
+    version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
+    return f"gpu-runner/horovod-{framework}:" + (version if parsed.name == framework else f"{parsed.name}-{version}")
+
+
+def context_files(framework: str) -> list[tuple[str, Path]]:
+    """(name in the build context, path) of everything the Dockerfile copies, and the Dockerfile."""
+    containers, recipes = paths.share("containers"), paths.share("recipes")
+    parts = [("containers/horovod", containers / "horovod"), (f"containers/{framework}", containers / framework)]
+    parts.append(("recipes", recipes))
+    return [(f"{prefix}/{name}", path) for prefix, root in parts for name, path in files_below(root)]
+
+
+def _plan(
+    framework: str, wanted: str, base_reference: str, base_image: Image, args: Mapping[str, str], platform: str | None
+) -> _Plan:
+    base_id = str(base_image.id)
+    inputs = key_of(
+        tree_hash(context_files(framework)),
+        base_id,
+        platform or "",
+        *(f"{name}={value}" for name, value in sorted(args.items())),
+    )
+    revision, dirty = _source_state()
+    mends = sorted(path.stem for path in (paths.share("containers") / "horovod" / "mends").glob("*.patch"))
+    labels = {
+        INPUTS_LABEL: inputs,
+        "gpu-runner.framework": framework,
+        "gpu-runner.horovod.version": _HOROVOD_VERSION,
+        "gpu-runner.horovod.mends": ",".join(mends),
+        "gpu-runner.source.dirty": dirty,
+        "org.opencontainers.image.revision": revision,
+        "org.opencontainers.image.base.name": base_reference,
+        "org.opencontainers.image.base.digest": _digest(base_image),
+    }
+    return _Plan(framework, image_name(framework, wanted), base_reference, base_id, args, labels, inputs, platform)
+
+
+def _source_state() -> tuple[str, str]:
+    """(commit, ``true``/``false``/``unknown`` for local changes) of the checkout that this runs from."""
+    root = paths.source_root()
+    if root is None or process.find("git") is None:
+        return "unknown", "unknown"
+    commit = process.run(["git", "-C", root, "rev-parse", "HEAD"], timeout_s=10, check=False)
+    status = process.run(["git", "-C", root, "status", "--porcelain"], timeout_s=10, check=False)
+    return (
+        commit.out.strip() if commit.code == 0 else "unknown",
+        "unknown" if status.code != 0 else str(bool(status.out.strip())).lower(),
+    )
+
+
+def _digest(image: Image) -> str:
+    """Registry digest of a pulled image; the id of one that never saw a registry."""
+    pulled = image.attrs.get("RepoDigests") or []
+    return str(pulled[0]).rsplit("@", 1)[-1] if pulled else str(image.id)
+
+
+def _existing(client: docker.DockerClient, plan: _Plan) -> Image | None:
+    """An image with these inputs, under its name."""
+    import docker
+
+    with suppress(docker.errors.ImageNotFound):
+        image = client.images.get(plan.target)
+        if image.labels.get(INPUTS_LABEL) == plan.inputs:
+            return image
+    return None
+
+
+def _built(image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> BuiltImage:
+    return BuiltImage(
+        reference=plan.target,
+        digest=str(image.id),
+        labels=dict(image.labels),
+        base=plan.base,
+        base_digest=plan.labels["org.opencontainers.image.base.digest"],
+        up_to_date=up_to_date,
+        seconds=time.monotonic() - started,
+        size_bytes=int(image.attrs["Size"]),
+    )
+
+
+def _base_image(client: docker.DockerClient, name: str, platform: str | None, progress: Progress) -> Image:
+    """The base in the engine, pulled where it is absent."""
+    import docker
+
+    with suppress(docker.errors.ImageNotFound):
+        return client.images.get(name)
+    progress.step(f"pulling {name}")
+    try:
+        for chunk in client.api.pull(name, stream=True, decode=True, platform=platform):
+            if "error" in chunk:
+                raise _pull_error(name, str(chunk["error"]))
+            if chunk.get("status") and not chunk.get("progress"):
+                progress.line(" ".join(str(chunk[key]) for key in ("id", "status") if chunk.get(key)))
+        return client.images.get(name)
+    except docker.errors.APIError as error:
+        raise _pull_error(name, str(error.explanation or error)) from error
+
+
+def _pull_error(name: str, said: str) -> RefusedError | InfrastructureError:
+    """What to do about a pull that failed, from what the engine said."""
+    lower = said.lower()
+    host = reference.parse(name).registry or "docker.io"
+    if any(word in lower for word in ("unauthorized", "denied", "401", "authentication required")):
+        user = " (user name $oauthtoken, password your NGC API key)" if host == "nvcr.io" else ""
+        return RefusedError(
+            f"{host} does not give out {name}: {said}",
+            where=name,
+            mend=f"check the name, then log the engine in: docker login {host}{user}",
+        )
+    if any(word in lower for word in ("not found", "manifest unknown", "no such image")):
+        return RefusedError(f"{host} has no image {name}: {said}", where=name, mend="check the name and the tag")
+    if "no space left" in lower:
+        return InfrastructureError(f"the engine's disk is full: {said}", where=name, mend=_FULL_MEND)
+    return InfrastructureError(
+        f"pulling {name} failed: {said}",
+        where=name,
+        mend=f"check that the engine reaches {host}; with no registry, `--base standin` makes a test base locally",
+    )
+
+
+def _wheel(client: docker.DockerClient, plan: _Plan, progress: Progress) -> tuple[str, Path]:
+    """(key, the kept wheel) for this base, compiled first where none is kept."""
+    progress.step("asking the base what a Horovod wheel for it is made of")
+    key = _wheel_key(client, plan)
+    shelf = paths.cache_dir() / "wheels" / key
+    kept = sorted(shelf.glob("*.whl"))
+    if kept and not cold():
+        progress.line(f"taking the wheel kept under {key}")
+        return key, kept[0]
+    progress.step("compiling Horovod (4 to 20 minutes on two cores; kept afterwards)")
+    stage = f"gpu-runner/horovod-wheel:{key}"
+    _run_build(client, plan, progress, files=context_files(plan.framework), tag=stage, target="wheel")
+    try:
+        name, content = _read_wheel(client, stage)
+    finally:
+        _remove_image(client, stage)
+    shelf.mkdir(parents=True, exist_ok=True)
+    made = shelf / f".{name}.{os.getpid()}"
+    made.write_bytes(content)
+    return key, made.rename(shelf / name)
+
+
+def _wheel_key(client: docker.DockerClient, plan: _Plan) -> str:
+    """The wheel's key, computed in the base by the program that would build it there."""
+    import docker
+
+    words = ["/opt/runner/build.py", "key", "--framework", plan.framework]
+    words += ["--cxx-standard", plan.args["CXX_STANDARD"], "--cuda-archs", plan.args["CUDA_ARCHS"]]
+    source = paths.share("containers") / "horovod"
+    with _container(client, plan.base_id, ["python3", *words], platform=plan.platform) as container:
+        programs = _tar([(f"opt/runner/{name}", path) for name, path in files_below(source)])
+        container.put_archive("/", programs.getvalue())
+        try:
+            container.start()
+        except docker.errors.APIError as error:
+            raise _unfit_base(plan, str(error.explanation)) from error
+        code = container.wait()["StatusCode"]
+        out = container.logs(stdout=True, stderr=False).decode("utf-8", "replace")
+        if code != 0:
+            raise _unfit_base(plan, container.logs(tail=_LAST_LINES).decode("utf-8", "replace"))
+    answer = json.loads(out.strip().splitlines()[-1])
+    return str(answer["key"])
+
+
+def _unfit_base(plan: _Plan, said: str) -> ProgramFailedError:
+    return ProgramFailedError(
+        f"{plan.base} cannot be a base for {plan.framework}:\n{said.strip()}",
+        where=plan.base,
+        mend=f"choose a base image that carries {plan.framework}, such as {DEFAULT_BASES[plan.framework]}",
+    )
+
+
+def _read_wheel(client: docker.DockerClient, image: str) -> tuple[str, bytes]:
+    with _container(client, image, ["true"]) as container:
+        chunks, _ = container.get_archive(_WHEEL_DIR)
+        archive = io.BytesIO(b"".join(chunks))
+    with tarfile.open(fileobj=archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.name.endswith(".whl") else None
+            if content is not None:
+                return Path(member.name).name, content.read()
+    raise InfrastructureError("the compile left no wheel", where=f"{image}:{_WHEEL_DIR}")
+
+
+@contextmanager
+def _container(
+    client: docker.DockerClient, image: str, words: Sequence[str], *, platform: str | None = None
+) -> Iterator[Any]:
+    """A created container, removed at the end whatever happens."""
+    import docker
+
+    more: dict[str, Any] = {"network_mode": "host"} if needs_host_network(client) else {}
+    if platform:
+        more["platform"] = platform
+    container = client.containers.create(image, list(words[1:]), entrypoint=[words[0]], **more)
+    try:
+        yield container
+    finally:
+        with suppress(docker.errors.APIError):
+            container.remove(force=True, v=True)
+
+
+def _build_final(client: docker.DockerClient, plan: _Plan, wheel: tuple[str, Path], progress: Progress) -> Image:
+    """The finished image under its name; an image that bore the name before is removed if nothing else uses it."""
+    import docker
+
+    key, path = wheel
+    before = None
+    with suppress(docker.errors.ImageNotFound):
+        before = client.images.get(plan.target).id
+    files = [*context_files(plan.framework), (f"containers/horovod/wheels/{key}/{path.name}", path)]
+    _run_build(client, plan, progress, files=files, tag=plan.target, target=None)
+    image = client.images.get(plan.target)
+    if before and before != image.id:
+        _remove_image(client, before)
+    _sweep(client, [])
+    return image
+
+
+def _run_build(
+    client: docker.DockerClient,
+    plan: _Plan,
+    progress: Progress,
+    *,
+    files: Sequence[tuple[str, Path]],
+    tag: str,
+    target: str | None,
+) -> None:
+    """Stream one build; raises with the failing step and its last lines, leaving nothing behind."""
+    import docker
+
+    containers: list[str] = []
+    try:
+        with tempfile.TemporaryFile() as context:
+            context.write(_tar(files).getbuffer())
+            context.seek(0)
+            chunks = client.api.build(
+                fileobj=context,
+                custom_context=True,
+                dockerfile=f"containers/{plan.framework}/Dockerfile",
+                tag=tag,
+                target=target or "",
+                buildargs={"BASE": plan.base, **plan.args},
+                labels=dict(plan.labels) if target is None else {},
+                network_mode="host" if needs_host_network(client) else None,
+                platform=plan.platform,
+                nocache=cold(),
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            _follow(chunks, containers, progress)
+    except BaseException as error:
+        _sweep(client, containers)
+        if isinstance(error, docker.errors.APIError):
+            raise InfrastructureError(f"the engine refused the build: {error.explanation}", where=tag) from error
+        raise
+
+
+def _follow(chunks: Iterator[Mapping[str, Any]], containers: list[str], progress: Progress) -> None:
+    log = buildlog.BuildLog()
+    step = buildlog.Step(0, 0, "the beginning")
+    last: list[str] = []
+
+    def take(event: buildlog.Event) -> None:
+        nonlocal step
+        match event:
+            case buildlog.Step():
+                step = event
+                last.clear()
+                progress.step(event.text, event.number, event.total)
+            case buildlog.Line(text):
+                last.append(text)
+                del last[:-_LAST_LINES]
+                progress.line(text)
+            case buildlog.Started(container):
+                containers.append(container)
+            case buildlog.Failed():
+                raise _failure(event, step, last)
+
+    for chunk in chunks:
+        for event in log.feed(chunk):
+            take(event)
+    for event in log.end():
+        take(event)
+
+
+def _failure(
+    event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
+) -> ProgramFailedError | InfrastructureError:
+    said = "\n".join([*last, event.message])
+    if "no space left" in said.lower():
+        return InfrastructureError("the engine's disk is full", where=step.text, mend=_FULL_MEND)
+    return ProgramFailedError(
+        f"build step {step.number}/{step.total} failed"
+        + (f" with exit code {event.code}" if event.code else "")
+        + f":\n{said}",
+        where=step.text,
+        mend="the lines above are the step's last ones; mend what they name and build again",
+    )
+
+
+def _sweep(client: docker.DockerClient, containers: Sequence[str]) -> None:
+    """Remove what a build leaves: its steps' containers, and untagged images of ours that nothing uses.
+
+    The build lock is held, so no other build of ours has untagged images that it still needs.
+    """
+    import docker
+
+    # An engine needs a moment to stop the step of a build whose client went away.
+    deadline = time.monotonic() + _STOP_S
+    left = [name for name in containers if _exists(client.containers.get, name)]
+    while left and time.monotonic() < deadline:
+        for name in left:
+            with suppress(docker.errors.APIError):
+                client.api.remove_container(name, force=True, v=True)
+        time.sleep(0.2)
+        left = [name for name in left if _exists(client.containers.get, name)]
+    with suppress(docker.errors.APIError):
+        client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
+
+
+def _exists(get: Callable[[str], Any], name: str) -> bool:
+    import docker
+
+    try:
+        get(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def _remove_image(client: docker.DockerClient, name: str) -> None:
+    """Remove an image, unless another name or a container still uses it."""
+    import docker
+
+    with suppress(docker.errors.APIError):
+        client.images.remove(name)
+
+
+def _tar(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
+    """A tar that depends on names, contents and the permission to execute alone, so that engines' caches hit."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, path in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            content: IO[bytes]
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    archive.seek(0)
+    return archive

@@ -1,0 +1,85 @@
+"""What an engine's build says, as events: Docker's classic builder and Podman (facts: engines-and-squashfs)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_STEP = re.compile(r"(?:\[\d+/\d+\] )?(?:Step|STEP) (\d+)/(\d+) ?: (.*)")
+_RUNNING = re.compile(r" ?---> Running in ([0-9a-f]{12,64})\s*$")
+_BOOKKEEPING = re.compile(r" ?---?> (?:Using cache|[0-9a-f]{11,64})\s*|Removing intermediate container [0-9a-f]+\s*")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step has begun."""
+
+    number: int
+    total: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A whole line of a step's output."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The engine runs the step in this container."""
+
+    container: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The build failed; ``code`` is the program's exit code where the engine says it (Podman does not)."""
+
+    message: str
+    code: int | None
+
+
+Event = Step | Line | Started | Failed
+
+
+class BuildLog:
+    """Turns decoded chunks into events; text arrives in pieces, an event is made of whole lines."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        """Events of one chunk."""
+        if "errorDetail" in chunk or "error" in chunk:
+            yield from self.end()
+            detail = chunk.get("errorDetail") or {}
+            yield Failed(str(detail.get("message") or chunk.get("error")).strip(), detail.get("code"))
+            return
+        if chunk.get("status"):
+            yield Line(" ".join(str(chunk[key]) for key in ("id", "status", "progress") if chunk.get(key)))
+        *lines, self._rest = (self._rest + str(chunk.get("stream", ""))).replace("\r\n", "\n").split("\n")
+        for line in lines:
+            yield from _events(line)
+
+    def end(self) -> Iterator[Event]:
+        """Events of what came without a newline at its end."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            yield from _events(rest)
+
+
+def _events(coloured: str) -> Iterator[Event]:
+    line = _COLOUR.sub("", coloured)
+    step = _STEP.fullmatch(line)
+    if step:
+        yield Step(int(step[1]), int(step[2]), step[3])
+        return
+    if running := _RUNNING.fullmatch(line):
+        yield Started(running[1])
+    elif line.strip() and not _BOOKKEEPING.fullmatch(line):
+        yield Line(line.rstrip("\r").rsplit("\r", 1)[-1])

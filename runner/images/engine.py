@@ -1,0 +1,286 @@
+"""Container engines: find one that answers, or run a private one that leaves the host as it was.
+
+The private engine is a Docker daemon in its own mount namespace (so its overlay mounts never show on the host),
+with no bridge and no packet filter rules, its own data root, containerd namespace and cgroup parent, ended by its
+process id. Facts: docs of dockerd 20.10 and later; a bridge-less engine builds and runs with the host's network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner import paths, process
+from runner.errors import InfrastructureError, RefusedError, RunnerError
+
+if TYPE_CHECKING:
+    import docker
+
+# sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
+_SOCKET_ROOM = 64
+_START_S = 60.0
+_STOP_S = 30.0
+_CGROUP_PARENT = "gpu-runner-engine"
+_NAMESPACE = "gpu-runner"
+# A daemon's fixed places on the host; the private one mounts its own directories over them.
+_FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
+_NONE_MEND = (
+    "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
+)
+
+
+def default_state() -> Path:
+    """Where the private engine keeps everything: below the cache directory."""
+    return paths.cache_dir() / "engine"
+
+
+def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
+    """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
+
+    Raises:
+        InfrastructureError: the engine that was named does not answer.
+        RefusedError: none was named and none answers.
+    """
+    named = url or os.environ.get("DOCKER_HOST")
+    if named:
+        return _answering(named, where="--engine" if url else "DOCKER_HOST")
+    tried: list[str] = []
+    for candidate in _default_urls(state or default_state()):
+        if not Path(candidate.removeprefix("unix://")).exists():
+            continue
+        try:
+            return _answering(candidate, where=candidate)
+        except InfrastructureError as error:
+            tried.append(f"{candidate}: {error.what}")
+    raise RefusedError("no container engine answers", where="; ".join(tried), mend=_NONE_MEND)
+
+
+def needs_host_network(client: docker.DockerClient) -> bool:
+    """True where the engine has no bridge network to give to containers."""
+    if _is_podman(client):
+        return False  # rootless Podman gives every container a network without listing one
+    return not client.networks.list(filters={"driver": "bridge"})
+
+
+def start_private(state: Path) -> str:
+    """Start the private engine (or find it running) and return its URL.
+
+    Needs root, or ``sudo`` that asks nothing; the socket then belongs to the user's group.
+
+    Raises:
+        RefusedError: dockerd is absent, or there is no way to become root.
+        InfrastructureError: it did not come up; the log's last lines are in the message.
+    """
+    url = private_url(state)
+    if _pid(state) is not None:
+        _wait_until_answering(state, url)
+        return url
+    if process.find("dockerd", _search_path()) is None:
+        raise RefusedError("dockerd is not installed", mend="install the package docker.io (or docker-ce)")
+    state.mkdir(parents=True, exist_ok=True)
+    run_dir = _run_dir(state)
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
+    with (state / "dockerd.log").open("ab") as log:
+        process.start(
+            [*_as_root(), *_dockerd_words(state)],
+            stdout=log.fileno(),
+            stderr=process.STDOUT,
+            env=dict(os.environ, PATH=_search_path()),
+        )
+    _wait_until_answering(state, url)
+    return url
+
+
+def stop_private(state: Path) -> bool:
+    """Stop the private engine and what it left in memory; its images stay. False where none was running."""
+    pid = _pid(state)
+    if pid is not None:
+        _signal(pid, signal.SIGTERM)
+        if not _ended(pid, _STOP_S):
+            _signal(pid, signal.SIGKILL)
+            _ended(pid, 5.0)
+    if not _another_runs():
+        _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
+        for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
+            _remove_empty_below(controller)
+        if _made_note(state).exists():
+            for place in _made_note(state).read_text().splitlines():
+                _remove_empty_below(Path(place))
+    _remove_tree(_run_dir(state))
+    return pid is not None
+
+
+def remove_private(state: Path) -> None:
+    """Stop the private engine and delete its images and all that it keeps."""
+    stop_private(state)
+    _remove_tree(state)
+
+
+def private_url(state: Path) -> str:
+    """The private engine's URL, whether or not it runs."""
+    return f"unix://{_run_dir(state)}/docker.sock"
+
+
+def _default_urls(state: Path) -> Iterator[str]:
+    yield "unix:///var/run/docker.sock"
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    yield f"unix://{runtime_dir}/docker.sock"
+    yield f"unix://{runtime_dir}/podman/podman.sock"
+    yield private_url(state)
+
+
+def _answering(url: str, *, where: str) -> docker.DockerClient:
+    import docker
+    import requests
+
+    try:
+        # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
+        client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        denied = "ermission denied" in str(error)
+        raise InfrastructureError(
+            f"the container engine at {url} does not answer" + (": permission denied" if denied else ""),
+            where=where,
+            mend="join the group that owns the socket (often `docker`), then log in again" if denied else _NONE_MEND,
+        ) from error
+    return client
+
+
+def _is_podman(client: docker.DockerClient) -> bool:
+    components = client.version().get("Components") or []
+    return any("podman" in str(part.get("Name", "")).lower() for part in components)
+
+
+def _run_dir(state: Path) -> Path:
+    """Sockets and pid file: below the state, or a short private directory where that path is too long."""
+    inside = state.absolute() / "run"
+    if len(os.fsencode(inside)) <= 107 - _SOCKET_ROOM:
+        return inside
+    digest = hashlib.sha256(os.fsencode(inside)).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"gpu-runner-{os.getuid()}-{digest}"
+
+
+def _dockerd_words(state: Path) -> list[str]:
+    run_dir = _run_dir(state)
+    # The script only mounts; every path comes in as an argument. Older daemons write a key into /etc/docker.
+    script = (
+        "set -e; own=$1; shift; "
+        "if [ -d /etc/docker ]; then mount -t tmpfs -o mode=0755 tmpfs /etc/docker; fi; "
+        "while [ $1 != -- ]; do "
+        'mkdir -p "$1" "$own$1"; mount --bind "$own$1" "$1"; shift; done; shift; '
+        'exec dockerd "$@"'
+    )
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
+    words += [*map(str, _FIXED_PLACES), "--"]
+    words += ["--host", private_url(state), "--group", str(os.getgid())]
+    words += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
+    words += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
+    words += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    words += ["--containerd-namespace", _NAMESPACE, "--containerd-plugins-namespace", f"{_NAMESPACE}-plugins"]
+    return words
+
+
+def _made_note(state: Path) -> Path:
+    """Lists the fixed places that the host did not have before this engine."""
+    return _run_dir(state) / "made"
+
+
+def _another_runs() -> bool:
+    """Whether a private engine of another clone or user runs: they share cgroup parent and fixed places."""
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = cmdline.read_bytes().split(b"\0")
+            if words[0].endswith(b"dockerd") and _NAMESPACE.encode() in words:
+                return True
+    return False
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _as_root() -> list[str]:
+    """The words that make a command root's: none for root itself, else sudo that must not ask."""
+    if os.geteuid() == 0:
+        return []
+    if process.find("sudo") and process.run(["sudo", "-n", "true"], timeout_s=10, check=False).code == 0:
+        return ["sudo", "-n"]
+    raise RefusedError(
+        "a private engine needs root",
+        mend="run as root, allow sudo without a password, or name an engine with --engine URL",
+    )
+
+
+def _pid(state: Path) -> int | None:
+    """The running private engine's process id; the pid file alone proves nothing, the command line does."""
+    with suppress(OSError, ValueError):
+        pid = int((_run_dir(state) / "dockerd.pid").read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if os.fsencode(state.absolute() / "data") in words:
+            return pid
+    return None
+
+
+def _wait_until_answering(state: Path, url: str) -> None:
+    deadline = time.monotonic() + _START_S
+    log = state / "dockerd.log"
+    while time.monotonic() < deadline:
+        with suppress(RunnerError):
+            _answering(url, where=url).close()
+            return
+        time.sleep(0.1)
+    last = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+    raise InfrastructureError(
+        f"the private engine did not answer within {_START_S:g} s:\n" + "\n".join(last),
+        where=str(log),
+        mend="read the log; a kernel without overlay or cgroup support cannot run dockerd",
+    )
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        process.run([*_as_root(), "kill", f"-{int(number)}", str(pid)], timeout_s=10, check=False)
+    except ProcessLookupError:
+        pass
+
+
+def _ended(pid: int, limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # where it is our own child, else it stays a zombie
+        if not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _remove_empty_below(top: Path) -> None:
+    """Remove ``top`` and the directories below it, leaves first (cgroups go this way too); what is in use stays."""
+    if top.is_symlink() or not top.is_dir():
+        return
+    below = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
+    for directory in [*below, top]:
+        try:
+            directory.rmdir()
+        except PermissionError:
+            process.run([*_as_root(), "rmdir", str(directory)], timeout_s=10, check=False)
+        except OSError:
+            continue
+
+
+def _remove_tree(path: Path) -> None:
+    if path.is_symlink() or not path.exists():
+        return
+    process.run([*_as_root(), "rm", "-rf", "--one-file-system", str(path)], timeout_s=600)

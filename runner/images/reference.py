@@ -1,0 +1,87 @@
+"""Image references: how a person, an engine, Pyxis and Enroot write the same image."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runner.errors import UsageError
+
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_PATTERN = re.compile(
+    rf"(?P<repository>{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
+    r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
+_SCHEMES = ("docker://", "dockerd://", "podman://", "docker-daemon://")
+_LOCAL_REGISTRIES = ("docker.io", "localhost")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An image by name.
+
+    Attributes:
+        registry: host, with its port if it has one; empty means the engine's default.
+        repository: path in lower case, without registry.
+        tag: ``latest`` unless given; empty where only a digest was given.
+        digest: ``sha256:...`` or empty.
+    """
+
+    registry: str
+    repository: str
+    tag: str
+    digest: str = ""
+
+    def __str__(self) -> str:
+        """As engines write it: ``nvcr.io/nvidia/pytorch:25.02-py3``."""
+        return "/".join(filter(None, (self.registry, self.repository))) + self._suffix()
+
+    @property
+    def enroot(self) -> str:
+        """As Enroot and Pyxis write it: ``docker://nvcr.io#nvidia/pytorch:25.02-py3`` (facts: docker.sh)."""
+        return f"docker://{self.registry}#{self.repository}{self._suffix()}" if self.registry else f"docker://{self}"
+
+    @property
+    def name(self) -> str:
+        """The last component of the repository: ``pytorch``."""
+        return self.repository.rsplit("/", 1)[-1]
+
+    def _suffix(self) -> str:
+        return (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+
+
+def parse(text: str) -> Reference:
+    """Parse any of the ways an image is written: with a scheme or none, ``#`` or ``/`` after the registry.
+
+    Podman's ``docker.io/library/x`` and ``localhost/x`` come back without those prefixes, so that the same image
+    has one name.
+
+    Raises:
+        UsageError: the text is no image reference.
+    """
+    bare = text.strip()
+    for scheme in _SCHEMES:
+        bare = bare.removeprefix(scheme)
+    registry, separator, rest = bare.partition("#")
+    if not separator:
+        first, slash, behind = bare.partition("/")
+        is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
+        registry, rest = (first, behind) if is_host else ("", bare)
+    found = _PATTERN.fullmatch(rest)
+    if found is None or (registry and not _REGISTRY.fullmatch(registry)):
+        raise UsageError(
+            f"{text!r} is not an image reference",
+            mend="write it as [REGISTRY/]NAME[:TAG], such as nvcr.io/nvidia/pytorch:25.02-py3 (names in lower case)",
+        )
+    repository = found["repository"]
+    if registry in _LOCAL_REGISTRIES:
+        registry, repository = "", repository.removeprefix("library/")
+    digest = found["digest"] or ""
+    return Reference(registry, repository, found["tag"] or ("" if digest else "latest"), digest)
+
+
+def is_path(text: str) -> bool:
+    """Whether the text names a file rather than an image: the rule of Pyxis, and our two suffixes."""
+    return text.startswith((".", "/", "~")) or text.endswith((".sqsh", ".squashfs", ".sif"))

@@ -1,0 +1,65 @@
+"""Keys change with what goes in, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.images.build import context_files, image_name
+from runner.images.keys import cold, files_below, key_of, tree_hash
+
+
+def test_parts_do_not_run_together() -> None:
+    assert key_of("ab", "c") != key_of("a", "bc") != key_of("abc")
+    assert key_of("a", "b") == key_of("a", "b")
+    assert key_of("a", "b") != key_of("b", "a")
+    assert len(key_of("\udcff")) == 24
+
+
+def test_a_tree_is_its_names_contents_and_permission_to_execute(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "sub/b"):
+        (tmp_path / name).write_text(name)
+    before = tree_hash(files_below(tmp_path))
+    assert tree_hash(reversed(files_below(tmp_path))) == before
+
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
+    assert tree_hash(files_below(tmp_path)) == before, "compiled Python is not source"
+
+    (tmp_path / "a").chmod(0o755)
+    executable = tree_hash(files_below(tmp_path))
+    assert executable != before
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert tree_hash(files_below(tmp_path)) not in (before, executable)
+
+
+def test_the_context_holds_what_the_dockerfile_copies() -> None:
+    names = {name for name, _ in context_files("pytorch")}
+    assert {
+        "containers/pytorch/Dockerfile",
+        "containers/horovod/build.py",
+        "containers/horovod/prove.py",
+        "containers/horovod/mends/cxx-standard.patch",
+    } <= names
+    assert any(name.startswith("recipes/") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("nvcr.io/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
+        ("standin", "gpu-runner/horovod-pytorch:standin"),
+        ("me/torch-base:1", "gpu-runner/horovod-pytorch:torch-base-1"),
+        ("me/pytorch@sha256:" + "0a" * 32, "gpu-runner/horovod-pytorch:0a0a0a0a0a0a"),
+    ],
+)
+def test_the_name_says_the_base(base: str, name: str) -> None:
+    assert image_name("pytorch", base) == name
+
+
+def test_cold_means_no_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, wanted in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("COLD", value)
+        assert cold() is wanted

@@ -1,0 +1,51 @@
+"""One image, many spellings."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.errors import UsageError
+from runner.images.reference import is_path, parse
+
+DIGEST = "sha256:" + "a1" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "enroot"),
+    [
+        ("ubuntu", "ubuntu:latest", "docker://ubuntu:latest"),
+        (
+            "nvcr.io/nvidia/pytorch:25.02-py3",
+            "nvcr.io/nvidia/pytorch:25.02-py3",
+            "docker://nvcr.io#nvidia/pytorch:25.02-py3",
+        ),
+        (
+            "docker://nvcr.io#nvidia/pytorch:25.02-py3",
+            "nvcr.io/nvidia/pytorch:25.02-py3",
+            "docker://nvcr.io#nvidia/pytorch:25.02-py3",
+        ),
+        ("localhost:5000/a/b:1", "localhost:5000/a/b:1", "docker://localhost:5000#a/b:1"),
+        ("dockerd://gpu-runner/x:standin", "gpu-runner/x:standin", "docker://gpu-runner/x:standin"),
+        ("docker.io/library/debian:12", "debian:12", "docker://debian:12"),
+        ("localhost/gpu-runner/x:1", "gpu-runner/x:1", "docker://gpu-runner/x:1"),
+        (f"a/b@{DIGEST}", f"a/b@{DIGEST}", f"docker://a/b@{DIGEST}"),
+        (f"a/b:1@{DIGEST}", f"a/b:1@{DIGEST}", f"docker://a/b:1@{DIGEST}"),
+    ],
+)
+def test_spellings(text: str, engine: str, enroot: str) -> None:
+    assert str(parse(text)) == engine
+    assert parse(text).enroot == enroot
+    assert parse(str(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A/b", "a b", "a:", "a//b", "a/b:x y", "a@sha256:12", "a;rm -rf", "nv cr.io#a", "$x"]
+)
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not an image reference"):
+        parse(text)
+
+
+def test_files_are_not_images() -> None:
+    assert all(map(is_path, ["/a/b.sqsh", "./x", "../x", "~/x", "x.sqsh", "x.sif"]))
+    assert not any(map(is_path, ["x", "a/b:1", "nvcr.io/a"]))

@@ -1,0 +1,87 @@
+"""Stored images are found by name, digest and path, with no engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InfrastructureError
+from runner.images import store
+from runner.images.store import StoredImage
+
+DIGEST = "sha256:" + "0123456789ab" + "c" * 52
+
+
+def put(directory: Path, reference: str = "gpu-runner/x:standin", digest: str = DIGEST, key: str = "k1") -> StoredImage:
+    directory.mkdir(exist_ok=True)
+    made = directory / ".partial"
+    made.write_bytes(b"hsqs")
+    path = directory / store.file_name(reference, digest, key)
+    image = StoredImage(
+        path=path, reference=reference, digest=digest, key=key, environment={"A": "x y", "B": "ü\n"}, entries=3
+    )
+    return store.publish(made, image)
+
+
+def test_found_by_every_name(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    assert image.path.name == "gpu-runner+x+standin-0123456789ab-k1.sqsh"
+    for name in ("gpu-runner/x:standin", "docker://gpu-runner/x:standin", DIGEST, str(image.path)):
+        assert store.lookup(name, tmp_path) == image
+    assert store.by_key("k1", tmp_path) == image
+    assert list(store.entries(tmp_path)) == [image]
+    assert store.lookup("gpu-runner/x:other", tmp_path) is None
+
+
+def test_the_newest_conversion_of_a_name_is_meant(tmp_path: Path) -> None:
+    old = put(tmp_path)
+    new = put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
+    assert store.lookup("gpu-runner/x:standin", tmp_path) == new
+    assert store.lookup(DIGEST, tmp_path) == old
+
+
+def test_a_store_may_be_moved(tmp_path: Path) -> None:
+    image = put(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    found = store.lookup(image.reference, tmp_path / "b")
+    assert found is not None
+    assert found.path == tmp_path / "b" / image.path.name
+
+
+def test_a_deleted_image_is_not_found(tmp_path: Path) -> None:
+    put(tmp_path).path.unlink()
+    assert store.lookup(DIGEST, tmp_path) is None
+    assert list(store.entries(tmp_path)) == []
+
+
+def test_a_foreign_squashfs_is_taken_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.sqsh"
+    assert store.lookup(str(path)) is None
+    path.write_bytes(b"hsqs")
+    assert store.lookup(str(path)) == StoredImage(path=path, reference=str(path), size_bytes=4)
+
+
+def test_a_broken_sidecar_says_what_to_do(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    Path(f"{image.path}.json").write_text("{")
+    with pytest.raises(InfrastructureError, match="sidecar") as caught:
+        store.lookup(DIGEST, tmp_path)
+    assert "convert the image again" in caught.value.mend
+
+
+def test_looking_up_imports_no_engine_client() -> None:
+    heavy = "('docker', 'requests', 'rich', 'yaml')"
+    program = f"import sys, runner.images.store; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_directory_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path))
+    assert store.directory() == tmp_path
+    monkeypatch.delenv("RUNNER_STORE")
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    assert store.directory() == tmp_path / "cache" / "images"
