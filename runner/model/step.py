@@ -60,12 +60,13 @@ class StepSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         prelude: statements of the batch script before the step.
-        unpack: launcher options of a first step, one task per node, that makes the container; empty for none.
+        once_a_node: launcher options and command of a first step, one task per node, that makes ready what the ranks
+            of a node share; empty for none.
         launcher: options that the launcher (srun) gets for the step itself.
         command: the words after the launcher's options: container command, launcher program, user program.
     """
 
     prelude: tuple[Statement, ...]
-    unpack: tuple[Word, ...]
+    once_a_node: tuple[Word, ...]
     launcher: tuple[Word, ...]
     command: tuple[Word, ...]

@@ -22,13 +22,16 @@ def mount_problem(path: str) -> str | None:
 
 
 def step(plan: Plan) -> StepSpec:
-    """Every rank mounts the image itself; nothing is unpacked."""
+    """Every rank mounts the image itself; the directory below which it does so is made once a node.
+
+    Left to the ranks, they race for it, and some fail (0.31).
+    """
     return StepSpec(
         prelude=(
             *(Export(f"{_PREFIX}{name}", text(value)) for name, value in plan.env),
             *(Export(f"{_PREFIX}{name}", (Var(name),)) for name in RENDEZVOUS),
         ),
-        unpack=(),
+        once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch"))),
         launcher=(),
         command=(
             *texts("ch-run", "--set-env", "--cd", WORKDIR),

@@ -29,7 +29,7 @@ def step(plan: Plan) -> StepSpec:
     )
     return StepSpec(
         prelude=exports(plan),
-        unpack=(text(f"--container-image={_image(plan)}"), *container, text("/bin/true")),
+        once_a_node=(text(f"--container-image={_image(plan)}"), *container, text("/bin/true")),
         launcher=container,
         command=(*shell(), *launched_program(plan)),
     )

@@ -13,7 +13,7 @@ from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, statement
 
-UNPACK_FAILED = 71  # the container could not be made on every node
+NODE_NOT_READY = 71  # the container could not be made on every node
 NO_RUN_DIRECTORY = 72  # the run directory is not to be seen on the first node
 WRONG_NODES = 73  # the allocation's nodes are not the planned ones
 
@@ -65,14 +65,10 @@ def render(plan: Plan, step: StepSpec) -> str:
         *(statement(entry) for entry in step.prelude),
         "",
     ]
-    if step.unpack:
-        once = texts("srun", f"--mpi={plan.mpi}", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}")
-        unpack = (*once, *texts("--ntasks-per-node=1", "--kill-on-bad-exit=1"), *step.unpack)
-        parts += [
-            "# Unpacked once a node, not once a rank.",
-            f"{folded(unpack)} || exit {UNPACK_FAILED}",
-            "",
-        ]
+    if step.once_a_node:
+        first = texts("srun", f"--mpi={plan.mpi}", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}")
+        first = (*first, *texts("--ntasks-per-node=1", "--kill-on-bad-exit=1"), *step.once_a_node)
+        parts += [f"# Once a node, not once a rank.\n{folded(first)} || exit {NODE_NOT_READY}\n"]
     if _uneven(plan):
         parts.append(_hostfile(plan))
     parts += [_TRAPS, f"{folded(tuple(_step(plan, step)))} &", _TAIL]

@@ -1,0 +1,67 @@
+# A shell line for each everyday command; what they do is in `python -m runner`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNNER := $(BIN)/python -m runner
+# Not the stand-in's: those imitate NGC's files as they are.
+SCRIPTS = $(shell find containers recipes runner -name '*.sh' -not -path '*/standin/rootfs/*')
+
+# Tests call tools of the virtual environment by name.
+unit test: export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+$(VENV)/.ready: requirements.lock pyproject.toml runner/setup/venv.sh
+	@sh runner/setup/venv.sh $(VENV)
+
+.PHONY: venv
+venv: $(VENV)/.ready ## the virtual environment, from the lock
+
+.PHONY: quickstart
+quickstart: venv ## set everything up on this machine and run the main job
+	@$(RUNNER) quickstart
+
+.PHONY: image-pytorch
+image-pytorch: venv ## PyTorch of NGC with a Horovod that works
+	@$(RUNNER) build pytorch
+
+.PHONY: sqsh-pytorch
+sqsh-pytorch: venv ## the newest PyTorch image as a squashfs
+	@$(RUNNER) convert gpu-runner/horovod-pytorch:25.02-py3
+
+.PHONY: lint
+lint: venv ## ruff, mypy, the layers, the shell scripts
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/shellcheck $(SCRIPTS)
+
+.PHONY: unit
+unit: venv ## the tests that need nothing, in seconds
+	@$(BIN)/pytest -m 'not integration'
+
+# CI=true: a selected test may not skip. COLD=1: nothing of the cache is used, and what is made is removed again.
+.PHONY: test
+test: venv ## everything: lint, then all tests on real parts (COLD=1: with an empty cache)
+	@started=$$SECONDS; \
+	if [ "$(COLD)" = 1 ]; then \
+		unset COLD; \
+		export RUNNER_CACHE="$$(mktemp -d)"; \
+		trap '$(RUNNER) clean >/dev/null 2>&1' EXIT; \
+	fi; \
+	$(MAKE) lint; \
+	$(RUNNER) quickstart --only-prepare; \
+	echo "lint and preparation: $$((SECONDS - started)) s"; \
+	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
+
+.PHONY: clean
+clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment
+	@$(RUNNER) clean
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@echo "removed $(VENV) and the tools' caches"

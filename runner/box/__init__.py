@@ -1,0 +1,10 @@
+"""The box: a real Slurm in a private root on this machine, for trying and testing jobs.
+
+All of a box lives in namespaces of its own (mounts, network, processes, names): nothing listens on the host,
+nothing of the host changes, and ending its first process ends all of it.
+"""
+
+from runner.box.lifecycle import Box, down, find, names, up
+from runner.box.spec import SUITES, Bind, BoxSpec, NodeShape
+
+__all__ = ["SUITES", "Bind", "Box", "BoxSpec", "NodeShape", "down", "find", "names", "up"]

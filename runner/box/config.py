@@ -1,0 +1,197 @@
+"""The files of a box, as pure functions of its spec.
+
+Source of the Slurm settings: measured with Slurm 22.05.8, 24.11 and 26.05 of Debian; slurm.conf(5), gres.conf(5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from runner.box.spec import Bind, BoxSpec
+
+HOSTNAME = "box"  # of the box itself: where the clients and the controller run
+# Of the first slurmd: below Linux's ephemeral range, and alone in the box's own network namespace.
+FIRST_PORT = 27001
+CLIENTS = ("sbatch", "srun", "salloc", "squeue", "scontrol", "sinfo", "scancel", "sacct", "sbcast", "sattach")
+WRAPPERS = (*CLIENTS, "in-box")
+# Top-level directories that are the system's own, hier(7): the box has its own.
+SYSTEM = frozenset(
+    (
+        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "lost+found"),
+        *("proc", "run", "sbin", "sys", "usr", "var"),
+    )
+)
+
+_SCRIPTS = Path(__file__).parent / "scripts"
+_GPU = "/var/box/gpu/nvidia{}"
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Who jobs run as: the user that started the box."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+    @property
+    def mode(self) -> str:
+        """``root``, or ``user`` where the box lies in a user namespace."""
+        return "root" if self.uid == 0 else "user"
+
+
+def slurm_conf(spec: BoxSpec, account: Account) -> str:
+    """slurm.conf; the daemons run as the account."""
+    shape = spec.shape
+    lines = [
+        "ClusterName=box",
+        f"SlurmctldHost={HOSTNAME}({addresses(spec)[HOSTNAME]})",
+        f"SlurmUser={account.name}",
+        f"SlurmdUser={account.name}",
+        "AuthType=auth/munge",
+        "AuthInfo=socket=/var/box/munge/socket",
+        "StateSaveLocation=/var/box/state",
+        "SlurmdSpoolDir=/var/box/spool/%n",
+        "SlurmctldPidFile=/var/box/slurmctld.pid",
+        "SlurmdPidFile=/var/box/slurmd.%n.pid",
+        "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
+        "SlurmdLogFile=/var/log/slurm/slurmd.%n.log",
+        "PlugStackConfig=/etc/slurm/plugstack.conf",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/linux",
+        "AccountingStorageType=accounting_storage/none",
+        "JobCompType=jobcomp/filetxt",
+        "JobCompLoc=/var/log/slurm/jobcomp.log",
+        "EnforcePartLimits=ALL",
+        "MpiDefault=none",
+        "MailProg=/bin/true",
+        "ReturnToService=2",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "SchedulerParameters=sched_min_interval=0,bf_interval=1,batch_sched_delay=0",
+        "SlurmdParameters=config_overrides",
+        "GresTypes=gpu",
+        "KillWait=2",
+        "MessageTimeout=20",
+    ]
+    if account.mode == "user":
+        lines.append("TaskProlog=/etc/box/task-prolog.sh")
+    lines += [
+        f"NodeName={name} NodeHostname={name} NodeAddr={addresses(spec)[name]} Port={FIRST_PORT + index}"
+        f" CPUs={shape.cpus} Boards=1 SocketsPerBoard={shape.sockets} CoresPerSocket={shape.cores_per_socket}"
+        f" ThreadsPerCore={shape.threads_per_core} RealMemory={shape.memory_mb}"
+        + (f" Gres=gpu:{shape.gpu_type}:{shape.gpus}" if shape.gpus else "")
+        + " State=UNKNOWN"
+        for index, name in enumerate(spec.node_names)
+    ]
+    lines.append(
+        f"PartitionName=batch Nodes={','.join(spec.node_names)} Default=YES MaxTime=INFINITE DefaultTime=30 State=UP"
+    )
+    return _text(lines)
+
+
+def gres_conf(spec: BoxSpec) -> str:
+    """gres.conf: a device for each GPU, so that each has an index."""
+    if not spec.shape.gpus:
+        return ""
+    return _text(
+        f"NodeName={','.join(spec.node_names)} Name=gpu Type={spec.shape.gpu_type} File={_GPU.format(number)}"
+        for number in range(spec.shape.gpus)
+    )
+
+
+def addresses(spec: BoxSpec) -> dict[str, str]:
+    """Host name -> IPv4 address, alone in the box's own network namespace."""
+    nodes = {name: f"10.0.0.{number}" for number, name in enumerate(spec.node_names, start=11)}
+    return {HOSTNAME: "10.0.0.1", **nodes}
+
+
+def hosts(spec: BoxSpec) -> str:
+    """/etc/hosts of every machine of the box."""
+    return _text(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses(spec).items())])
+
+
+def passwd(account: Account, pristine: str) -> str:
+    """/etc/passwd of the root, with the account in it (its shell is one that the box has)."""
+    others = [line for line in pristine.splitlines() if line.split(":")[0] != account.name]
+    return _text([*others, f"{account.name}:x:{account.uid}:{account.gid}::{account.home}:/bin/bash"])
+
+
+def group(account: Account, pristine: str) -> str:
+    """/etc/group of the root, with the account's own group in it."""
+    taken = any(line.split(":")[2:3] == [str(account.gid)] for line in pristine.splitlines())
+    return pristine if taken else _text([*pristine.splitlines(), f"{account.name}:x:{account.gid}:"])
+
+
+def files(spec: BoxSpec, account: Account, pristine: Mapping[str, str]) -> dict[str, str]:
+    """Every file that a box adds to its root: path without the leading slash -> content.
+
+    Args:
+        pristine: content of the root's own ``etc/passwd`` and ``etc/group``.
+    """
+    cgroup = {} if spec.slurm == "22.05" else {"etc/slurm/cgroup.conf": "CgroupPlugin=disabled\n"}
+    return cgroup | {
+        "etc/slurm/slurm.conf": slurm_conf(spec, account),
+        "etc/slurm/gres.conf": gres_conf(spec),
+        "etc/slurm/mpi.conf": "PMIxCliTmpDirBase=/run\n",
+        "etc/slurm/plugstack.conf": _text(spec.spank),
+        "etc/hosts": hosts(spec),
+        "etc/hostname": f"{HOSTNAME}\n",
+        "etc/passwd": passwd(account, pristine["etc/passwd"]),
+        "etc/group": group(account, pristine["etc/group"]),
+        "etc/box/nodes": _text(spec.node_names),
+        "etc/box/gpus": _text(_GPU.format(number) for number in range(spec.shape.gpus)),
+        "etc/box/user": f"{account.name}\n",
+        "etc/box/uid": f"{account.uid}\n",
+        "etc/box/gid": f"{account.gid}\n",
+        "etc/box/as.sh": script(f"as-{account.mode}"),
+        "etc/box/init.sh": script("init"),
+        "etc/box/node.sh": script("node"),
+        "etc/box/client.sh": script("client"),
+        "etc/box/task-prolog.sh": script("task-prolog"),
+    }
+
+
+def binds(spec: BoxSpec, top_level: Iterable[str], needed: Iterable[Path], logs: Path) -> tuple[Bind, ...]:
+    """What of the host is seen inside, outermost first.
+
+    Args:
+        top_level: names of the real directories of the host's root.
+        needed: directories that must be seen wherever they lie (home, cache, checkout).
+        logs: the box's log directory on the host; it is the daemons' /var/log/slurm.
+    """
+    data = tuple(f"/{name}" for name in sorted(top_level) if name not in SYSTEM)
+    further = dict.fromkeys(str(path) for path in needed if not _below(str(path), data))
+    return (
+        *(Bind(path, path) for path in (*data, *sorted(further))),
+        *spec.binds,
+        Bind(str(logs), "/var/log/slurm"),
+    )
+
+
+def script(name: str) -> str:
+    """One of the shell scripts beside this module; they take what they need as arguments and files."""
+    return (_SCRIPTS / f"{name}.sh").read_text()
+
+
+def unshare_argv(account: Account, state: Path, root: Path) -> tuple[str, ...]:
+    """The command that becomes a box: its first process gets namespaces of its own for all but time and cgroups."""
+    user = () if account.mode == "root" else ("--user", "--map-root-user")
+    return (
+        *("setsid", "--fork", "unshare", *user, "--mount", "--propagation", "slave"),
+        *("--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"),
+        *("/bin/sh", str(_SCRIPTS / "enter.sh"), str(state), str(root), account.mode),
+    )
+
+
+def _below(path: str, tops: Iterable[str]) -> bool:
+    return any(os.path.commonpath((path, top)) == top for top in tops)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,271 @@
+"""Starting, finding and ending a box: one process and everything below it.
+
+State of a box, in ``<cache>/boxes/NAME``: ``pid`` (process, start time, mode; written by the box itself),
+``spec.json`` (written when it is ready), ``bin/`` (the clients), ``logs/``.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock
+
+from runner import paths, process
+from runner.box import config, root
+from runner.box.spec import BoxSpec, check_name
+from runner.errors import InfrastructureError, RefusedError
+from runner.setup.cluster import real_cluster
+
+READY_WITHIN_S = 60.0
+
+Progress = Callable[[str], None]
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A running box.
+
+    Attributes:
+        state: its state directory.
+        bin_dir: holds sbatch, srun, squeue ...: programs for the host that run inside the box.
+        pid: the host's number of its first process.
+        version: of its Slurm.
+    """
+
+    name: str
+    state: Path
+    bin_dir: Path
+    pid: int
+    version: str
+    spec: BoxSpec
+
+
+class _Record(msgspec.Struct, frozen=True):
+    spec: BoxSpec
+    root: str
+    version: str
+
+
+def boxes_dir() -> Path:
+    """Where the boxes of this user keep their state."""
+    return paths.cache_dir() / "boxes"
+
+
+def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
+    """The box that ``spec`` describes, started unless it runs already.
+
+    Raises:
+        RefusedError: this is a real cluster, the box runs with another spec, or the machine lacks what it needs.
+        InfrastructureError: it did not come up.
+    """
+    running = find(spec.name)
+    if running and running.spec == spec:
+        return running
+    reason = real_cluster()
+    if reason:
+        raise RefusedError(
+            f"this looks like a real cluster ({reason}); a box is for machines without one",
+            where="this machine",
+            mend="submit to the cluster itself: python -m runner submit --help",
+        )
+    boxes_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(boxes_dir() / f"{spec.name}.lock"):
+        running = find(spec.name)
+        if running and running.spec == spec:
+            return running
+        if running:
+            raise RefusedError(
+                f"box {spec.name} is up with other settings: {_difference(running.spec, spec)}",
+                where=str(running.state),
+                mend=f"python -m runner box down --name {spec.name}",
+            )
+        _end(spec.name)
+        return _start(spec, progress)
+
+
+def down(name: str) -> bool:
+    """End a box with all that runs in it; returns whether there was one. Its logs stay until the next start.
+
+    Raises:
+        InfrastructureError: it did not end.
+    """
+    check_name(name)
+    if not (boxes_dir() / name).is_dir():
+        return False
+    with FileLock(boxes_dir() / f"{name}.lock"):
+        return _end(name)
+
+
+def find(name: str) -> Box | None:
+    """The box of that name if it is up and ready, else None. Reads three small files."""
+    state = boxes_dir() / name
+    pid = _alive(state)
+    if pid is None:
+        return None
+    try:
+        record = msgspec.json.decode((state / "spec.json").read_bytes(), type=_Record)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return Box(name, state, state / "bin", pid, record.version, record.spec)
+
+
+def names() -> tuple[str, ...]:
+    """Every box that has left a state directory, up or not."""
+    return tuple(sorted(path.name for path in boxes_dir().glob("*/")))
+
+
+def telling_line(state: Path) -> str:
+    """The log line that says best why a box is not well (box.log holds what every daemon said)."""
+    log = state / "logs" / "box.log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    fatal = [line for line in lines if re.search(r"fatal|not permitted|denied|wrong fs type", line)]
+    bad = fatal or [line for line in lines if "error" in line] or lines
+    return f"{log}: {bad[0] if fatal else bad[-1]}" if bad else str(log)
+
+
+def _start(spec: BoxSpec, progress: Progress) -> Box:
+    cold = os.environ.get("COLD") == "1"
+    target = root.location(spec.slurm) / "root"
+    if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
+        raise RefusedError("COLD=1 would remade a root that a running box uses", mend="python -m runner box down")
+    box_root = root.ensure(spec.slurm, progress, cold=cold)
+    state = boxes_dir() / spec.name
+    shutil.rmtree(state, ignore_errors=True)
+    _lay_out(state, spec, box_root.path)
+    progress(f"starting box {spec.name}: Slurm {box_root.version}, {spec.nodes} nodes")
+    with (state / "logs" / "box.log").open("wb") as log:
+        starter = process.start(
+            config.unshare_argv(_account(), state, box_root.path), stdout=log, stderr=process.STDOUT
+        )
+        starter.wait()
+    try:
+        _await_ready(state, spec)
+    except BaseException:
+        _end(spec.name)
+        raise
+    record = _Record(spec, str(box_root.path), box_root.version)
+    temporary = state / "spec.json.new"
+    temporary.write_bytes(msgspec.json.encode(record))
+    temporary.rename(state / "spec.json")
+    box = find(spec.name)
+    if box is None:
+        raise InfrastructureError(f"box {spec.name} ended as soon as it was up", where=telling_line(state))
+    return box
+
+
+def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
+    account = _account()
+    for name in ("bin", "files", "logs", "mnt"):
+        (state / name).mkdir(parents=True)
+    own = {name: (pristine / name).read_text() for name in ("etc/passwd", "etc/group")}
+    for name, content in config.files(spec, account, own).items():
+        path = state / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        path.chmod(0o755 if path.suffix == ".sh" else 0o644)
+    top_level = [entry.name for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
+    needed = [path for path in (Path.home(), paths.cache_dir(), paths.source_root()) if path]
+    seen = config.binds(spec, top_level, needed, state / "logs")
+    missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
+    if missing:
+        raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind")
+    (state / "binds").write_text("".join(f"{bind.source}\t{bind.target}\n" for bind in seen))
+    wrapper = state / "bin" / config.WRAPPERS[0]
+    wrapper.write_text(config.script("wrapper"))
+    wrapper.chmod(0o755)
+    for name in config.WRAPPERS[1:]:
+        (state / "bin" / name).hardlink_to(wrapper)
+
+
+def _await_ready(state: Path, spec: BoxSpec) -> None:
+    """Wait until every node is idle. Raises InfrastructureError with the reason, at once where the box has ended."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    idle = [f"{node} idle" for node in spec.node_names]
+    said = "sinfo said nothing"
+    while time.monotonic() < deadline and not _has_failed(state):
+        if (state / "logs" / "slurmctld.log").exists():
+            with suppress(process.CommandTimeoutError):
+                asked = process.run(
+                    [state / "bin" / "sinfo", "--noheader", "--Node", "--format=%N %T"],
+                    timeout_s=5,
+                    cwd=Path("/"),
+                    check=False,
+                )
+                if asked.code == 0 and sorted(asked.out.splitlines()) == idle:
+                    return
+                said = f"sinfo: {', '.join(asked.out.split(chr(10))).strip(', ') or asked.last_lines(1)}"
+        time.sleep(0.05)
+    failed = _has_failed(state)
+    raise InfrastructureError(
+        f"box {spec.name} " + ("failed to start" if failed else f"was not up in {READY_WITHIN_S:g} s; {said}"),
+        where=telling_line(state),
+        mend=_mend(state),
+    )
+
+
+def _has_failed(state: Path) -> bool:
+    """Whether waiting is over: the box has gone, or unshare gave up before there was one, or a daemon did."""
+    said = (state / "logs" / "box.log").read_text(errors="replace")
+    if _alive(state) is None:
+        return bool(said) or (state / "pid").exists()
+    return ": fatal: " in said
+
+
+def _mend(state: Path) -> str:
+    said = (state / "logs" / "box.log").read_text(errors="replace")
+    if "unshare" in said and os.geteuid() != 0:
+        return (
+            "allow user namespaces for ordinary users (Ubuntu 24.04: sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
+        )
+    return f"read {state / 'logs'}"
+
+
+def _end(name: str) -> bool:
+    state = boxes_dir() / name
+    pid = _alive(state)
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)  # PID 1 of its namespace: the kernel ends all the others with it
+        deadline = time.monotonic() + 20
+        while _alive(state) is not None:
+            if time.monotonic() > deadline:
+                raise InfrastructureError(f"process {pid} of box {name} does not end", where=str(state / "pid"))
+            time.sleep(0.01)
+    for left in ("spec.json", "pid", "binds"):
+        (state / left).unlink(missing_ok=True)
+    for left in ("bin", "files", "mnt"):
+        shutil.rmtree(state / left, ignore_errors=True)
+    return pid is not None
+
+
+def _alive(state: Path) -> int | None:
+    """The box's first process if it still is the one that was recorded."""
+    try:
+        pid, start, _mode = (state / "pid").read_text().split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except (OSError, ValueError):
+        return None
+    # proc(5): field 3 is the state, field 22 the start time
+    return int(pid) if fields[19] == start and fields[0] not in "ZX" else None
+
+
+def _root_of(name: str) -> str:
+    return msgspec.json.decode((boxes_dir() / name / "spec.json").read_bytes(), type=_Record).root
+
+
+def _account() -> config.Account:
+    user = pwd.getpwuid(os.geteuid())
+    return config.Account(user.pw_uid, user.pw_gid, user.pw_name, user.pw_dir)
+
+
+def _difference(running: BoxSpec, asked: BoxSpec) -> str:
+    old, new = msgspec.to_builtins(running), msgspec.to_builtins(asked)
+    return "; ".join(f"{key} is {old[key]!r}, not {new[key]!r}" for key in old if old[key] != new[key])

@@ -1,0 +1,170 @@
+"""The pristine root of a box: Debian with Slurm, munge and Charliecloud, made once and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock
+
+from runner import paths, process
+from runner.box import mirror
+from runner.box.spec import SUITES
+from runner.errors import InfrastructureError, RefusedError
+
+# What a node has to have: Slurm, its authentication, and PMIx for srun --mpi=pmix; the container runtime and what
+# mounts its images; an interpreter for programs outside a container; the tools that the box's own start uses.
+PACKAGES = (
+    *("slurm-wlm", "munge", "libpmix2"),
+    *("charliecloud-runtime", "squashfuse", "fuse3"),
+    *("python3", "python3-yaml"),
+    *("hostname", "iproute2", "procps", "util-linux", "ca-certificates"),
+)
+# Nobody reads manuals in a box, and half of the files would be translations.
+LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+
+_RECIPE = 1  # a change of how a root is made that the names above do not show
+_TIMEOUT_S = 1800
+
+
+class BoxRoot(msgspec.Struct, frozen=True):
+    """A pristine root in the cache.
+
+    Attributes:
+        path: the root directory; never written to by a box.
+        version: what its Slurm calls itself, for example ``22.05.8``.
+    """
+
+    path: Path
+    version: str
+
+
+def key(slurm: str, machine: str, as_root: bool) -> str:
+    """Name of the root in the cache: the suite and a hash of what goes into it."""
+    inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], PACKAGES, LEFT_OUT, machine, as_root))
+    return f"{SUITES[slurm]}-{hashlib.sha256(inputs).hexdigest()[:16]}"
+
+
+def location(slurm: str) -> Path:
+    """Where the root of that Slurm lies, once made."""
+    return paths.cache_dir() / "box-roots" / key(slurm, platform.machine(), os.geteuid() == 0)
+
+
+def ensure(slurm: str, progress: Callable[[str], None], *, cold: bool = False) -> BoxRoot:
+    """The root with that Slurm; made now (about a minute, 200 MB to fetch) unless the cache has it.
+
+    Args:
+        cold: make it anew even if the cache has it; nothing may run from the old one.
+
+    Raises:
+        RefusedError: mmdebstrap is missing.
+        InfrastructureError: the packages could not be fetched or unpacked.
+    """
+    final = location(slurm)
+    facts = final / "facts.json"
+    if facts.exists() and not cold:
+        return _read(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{final}.lock"):
+        if facts.exists() and not cold:
+            return _read(final)
+        fresh = final.with_name(f"{final.name}.new-{os.getpid()}")
+        try:
+            _make(slurm, fresh, progress)
+            if final.exists():
+                shutil.rmtree(final)
+            fresh.rename(final)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return _read(final)
+
+
+def mmdebstrap_argv(
+    suite: str, archive: Path, mode: str, entries: tuple[mirror.Source, ...], apt_options: tuple[str, ...]
+) -> list[str]:
+    """The command that makes the root's archive; as an ordinary user in a user namespace (``unshare``)."""
+    return [
+        "mmdebstrap",
+        f"--mode={mode}",
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        '--aptopt=Acquire::Languages "none"',
+        *(f"--aptopt={option.rstrip(';')}" for option in apt_options),
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
+        suite,
+        str(archive),
+        *(entry.line for entry in entries),
+    ]
+
+
+def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
+    suite = SUITES[slurm]
+    root = fresh / "root"
+    root.mkdir(parents=True)
+    archive = fresh / "root.tar"
+    progress(f"making the root of the box: Debian {suite} with Slurm {slurm} (about a minute, kept for later)")
+    mode = "root" if os.geteuid() == 0 else "unshare"
+    command = mmdebstrap_argv(suite, archive, mode, mirror.sources(suite, _host_files()), _apt_options())
+    said: list[str] = []
+
+    def heard(line: str) -> None:
+        said.append(line)
+        if line.startswith("I: "):
+            progress(line[3:])
+
+    try:
+        code = process.stream(command, heard, timeout_s=_TIMEOUT_S)
+    except process.CommandNotFoundError as error:
+        raise RefusedError(
+            "mmdebstrap is missing: it makes the root of the box", where="PATH", mend="apt-get install mmdebstrap"
+        ) from error
+    if code != 0:
+        telling = [line for line in said if line.startswith(("E: ", "Err:", "W: "))] or said
+        raise InfrastructureError(
+            f"mmdebstrap failed with exit code {code}: " + "\n".join(telling[-8:]),
+            where=" ".join(command),
+            mend="check that the Debian mirror can be reached"
+            + ("" if mode == "root" else " and that user namespaces work for you (package uidmap, /etc/subuid)"),
+        )
+    # Unpacked as ours, device files left out: a box binds its devices, and an ordinary user could make none.
+    process.run(
+        ["tar", "-xf", archive, "-C", root, "--no-same-owner", "--exclude=./dev/*", "--delay-directory-restore"],
+        timeout_s=_TIMEOUT_S,
+    )
+    archive.unlink()
+    # Slurm's plugin loads the name that only the development package brings.
+    for library in root.glob("usr/lib/*/pmix2/lib/libpmix.so.2"):
+        library.with_name("libpmix.so").symlink_to(library.name)
+    facts = {"slurm": slurm, "version": slurm_version((root / "var/lib/dpkg/status").read_text())}
+    if not facts["version"].startswith(f"{slurm}."):
+        progress(f"note: Debian {suite} has Slurm {facts['version']} by now, not {slurm}")
+    (fresh / "facts.json").write_bytes(msgspec.json.encode(facts))
+
+
+def slurm_version(dpkg_status: str) -> str:
+    """The upstream version of the installed slurm-client (deb-version(7): without epoch and revision)."""
+    stanza = next(part for part in dpkg_status.split("\n\n") if part.startswith("Package: slurm-client\n"))
+    full = next(line for line in stanza.splitlines() if line.startswith("Version: ")).removeprefix("Version: ")
+    return full.rpartition(":")[2].rpartition("-")[0]
+
+
+def _read(final: Path) -> BoxRoot:
+    facts = msgspec.json.decode((final / "facts.json").read_bytes(), type=dict[str, str])
+    return BoxRoot(final / "root", facts["version"])
+
+
+def _host_files() -> list[str]:
+    folder = Path("/etc/apt")
+    names = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    return [name.read_text() for name in names if name.suffix in (".list", ".sources") and name.is_file()]
+
+
+def _apt_options() -> tuple[str, ...]:
+    if process.find("apt-config") is None:
+        return ()
+    return mirror.reach_options(process.run(["apt-config", "dump"], timeout_s=30).out)

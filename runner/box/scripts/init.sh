@@ -1,0 +1,42 @@
+#!/bin/sh
+# PID 1 of a box, second half: on the box's own root. Starts the daemons and reaps every process that is left to it.
+set -eu
+cd /
+umount -l /.host
+rmdir /.host
+mount --make-private /
+
+hostname -F /etc/hostname
+# Every machine of the box has an address of its own. With 127.0.0.1 alone a resolver that is asked for the
+# addresses "that this host can use" (AI_ADDRCONFIG), as Slurm's is, would answer that there are none.
+ip link set lo up
+while read -r address _name; do
+    [ "$address" = 127.0.0.1 ] || ip address add "$address/32" dev lo
+done </etc/hosts
+
+umask 022
+mkdir -p /var/box/munge /var/box/gpu /var/box/state /var/box/spool
+chmod 755 /var/box /var/box/munge
+(umask 077 && dd if=/dev/urandom of=/var/box/munge/key bs=1024 count=1 2>/dev/null)
+# Slurm wants devices; a user namespace lets nobody make one, but anybody bind one.
+while read -r gpu; do
+    : >"$gpu"
+    mount --bind /dev/null "$gpu"
+done </etc/box/gpus
+
+sh /etc/box/as.sh munged --foreground --force --key-file=/var/box/munge/key --socket=/var/box/munge/socket \
+    --pid-file=/var/box/munge/pid --log-file=/var/log/slurm/munged.log --seed-file=/var/box/munge/seed &
+tries=0
+while ! [ -S /var/box/munge/socket ]; do
+    tries=$((tries + 1))
+    [ "$tries" -le 200 ] || { echo "munged did not open its socket within 10 s" >&2; exit 1; }
+    sleep 0.05
+done
+
+sh /etc/box/as.sh slurmctld -D -c &
+while read -r node; do
+    unshare --mount --uts --propagation private sh /etc/box/node.sh "$node" &
+done </etc/box/nodes
+
+# Waits for all of them, and for the orphans of all of them: a box lives as long as one of its daemons.
+wait

@@ -1,0 +1,75 @@
+"""``box``: a real Slurm in a private root on this machine."""
+
+from __future__ import annotations
+
+import time
+
+import click
+import msgspec
+
+from runner import box
+from runner.errors import Exit
+
+NAME = click.option("--name", default="box", show_default=True, help="Which box.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+
+
+@click.group(name="box")
+def command() -> None:
+    """A real Slurm in a private root on this machine."""
+
+
+@command.command("up")
+@NAME
+@click.option("--nodes", default=2, show_default=True, type=click.IntRange(1, 99), help="Nodes of DGX A100 shape.")
+@click.option("--slurm", default="22.05", show_default=True, help=f"Version: {', '.join(box.SUITES)}.")
+@click.option("--spank", multiple=True, metavar="LINE", help="A line for plugstack.conf.")
+@click.option("--bind", multiple=True, metavar="SRC:DST", help="A host path seen inside.")
+@JSON
+def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[str, ...], as_json: bool) -> None:
+    """Start the box (at once if it runs already)."""
+    spec = box.BoxSpec(
+        name=name, nodes=nodes, slurm=slurm, spank=spank, binds=tuple(box.Bind.parse(text) for text in bind)
+    )
+    started = time.monotonic()
+    here = box.up(spec, lambda line: click.echo(f"  {line}", err=True))
+    if as_json:
+        click.echo(_facts(here))
+        return
+    click.echo(f"box {name} is up: Slurm {here.version}, {nodes} nodes ({time.monotonic() - started:.1f} s)")
+    click.echo(f"  submit to it:  python -m runner submit --site box --gpus {nodes * spec.shape.gpus}")
+    click.echo(f"  its clients:   export PATH={here.bin_dir}:$PATH")
+
+
+@command.command("down")
+@NAME
+def down(name: str) -> None:
+    """End the box and everything that runs in it."""
+    started = time.monotonic()
+    ended = box.down(name)
+    click.echo(f"box {name} is down ({time.monotonic() - started:.1f} s)" if ended else f"box {name} was not up")
+
+
+@command.command("status")
+@click.option("--name", default=None, help="Which box; all of them by default.")
+@JSON
+def status(name: str | None, as_json: bool) -> int:
+    """Say which boxes are up, and how their nodes and jobs stand."""
+    from runner.process import run
+
+    running = [found for found in map(box.find, [name] if name else box.names()) if found]
+    if as_json:
+        click.echo(b"[" + b",".join(_facts(here) for here in running) + b"]")
+        return Exit.GOOD
+    for here in running:
+        click.echo(f"box {here.name} is up: Slurm {here.version}, process {here.pid}, clients in {here.bin_dir}")
+        for client, options in (("sinfo", ["--long", "--Node"]), ("squeue", [])):
+            done = run([here.bin_dir / client, *options], timeout_s=15, check=False)
+            click.echo((done.out if done.code == 0 else done.err).rstrip())
+    if not running:
+        click.echo(f"{f'box {name} is not' if name else 'no box is'} up; start one: python -m runner box up")
+    return Exit.GOOD
+
+
+def _facts(here: box.Box) -> bytes:
+    return msgspec.json.encode(here, enc_hook=str)

@@ -1,0 +1,63 @@
+"""``clean``: stop and remove everything of ours on this machine, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from runner import box, paths, process
+
+# Every name that the verbs make in the cache directory. RUNNER_CACHE may name any directory: the rest is not ours.
+OURS = frozenset(("box-roots", "boxes", "engine", "images", "locks", "standin", "wheels"))
+
+
+@click.command(name="clean")
+@click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
+def command(keep_cache: bool) -> None:
+    """Stop boxes and the private engine; remove what they and the other verbs keep in the cache directory."""
+    from runner.images import engine
+
+    for name in box.names():
+        if box.down(name):
+            click.echo(f"box {name} stopped")
+    if engine.stop_private(engine.default_state()):
+        click.echo("private engine stopped")
+    cache = paths.cache_dir()
+    if keep_cache:
+        click.echo(f"kept: {cache}")
+        return
+    if not cache.is_dir():
+        click.echo(f"nothing to remove: no {cache}")
+        return
+    engine.remove_private(engine.default_state())
+    for entry in sorted(cache.iterdir()):
+        if entry.name in OURS:
+            size, count = _size(entry)
+            _remove(entry)
+            click.echo(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
+        else:
+            click.echo(f"left {entry}: not ours")
+    if not any(cache.iterdir()):
+        cache.rmdir()
+
+
+def _remove(entry: Path) -> None:
+    """With rights to do so: an engine that ran through sudo leaves files of root."""
+    needs_root = os.geteuid() != 0 and any(path.lstat().st_uid != os.geteuid() for path in _below(entry))
+    become = ["sudo", "-n"] if needs_root else []
+    process.run([*become, "rm", "-rf", "--one-file-system", "--", entry], timeout_s=600)
+
+
+def _size(entry: Path) -> tuple[int, int]:
+    """Bytes on disk (hard links once) and the number of files."""
+    stats = {(stat.st_dev, stat.st_ino): stat.st_blocks * 512 for stat in (path.lstat() for path in _below(entry))}
+    return sum(stats.values()), len(stats)
+
+
+def _below(entry: Path) -> Iterator[Path]:
+    yield entry
+    for folder, folders, files in os.walk(entry):
+        yield from (Path(folder, name) for name in (*folders, *files))

@@ -1,0 +1,105 @@
+"""``quickstart``: from nothing to the main job's figure, by the same commands that a user would type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import click
+import msgspec
+
+from runner.errors import Exit, RefusedError
+
+IMAGE = "gpu-runner/horovod-pytorch:standin"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step: what it is for, and the words after ``python -m runner``."""
+
+    purpose: str
+    words: tuple[str, ...]
+
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        "the image: the Dockerfile of containers/pytorch, on a base that needs no registry",
+        ("build", "pytorch", "--base", "standin"),
+    ),
+    Step("one squashfs file that every node can use", ("convert", IMAGE)),
+    Step("a real Slurm: two nodes of DGX A100 shape, in a private root", ("box", "up")),
+    Step("the main job: 16 ranks on two nodes", ("submit", "--gpus", "16", "--site", "box", "--wait")),
+)
+
+
+@click.command(name="quickstart")
+@click.option("--only-prepare", is_flag=True, help="Only install what is missing and see to an engine.")
+def command(only_prepare: bool) -> int:
+    """Set everything up on this machine and run the main job (a CPU demonstration)."""
+    from runner.setup.cluster import real_cluster
+
+    reason = real_cluster()
+    if reason:
+        raise RefusedError(
+            f"this looks like a real cluster ({reason}); quickstart sets up a machine that has none",
+            where="this machine",
+            mend="submit to the cluster: python -m runner submit --help",
+        )
+    took: list[tuple[str, float]] = []
+    code = _timed(took, "packages and engine", _prepare)
+    for step in () if only_prepare else STEPS:
+        if code != Exit.GOOD:
+            break
+        click.secho(f"\n== {step.purpose}", bold=True)
+        click.echo(f"$ python -m runner {' '.join(step.words)}")
+        code = _timed(took, step.words[0], partial(_run, step.words))
+    click.secho("\n== time taken", bold=True)
+    for name, seconds in took:
+        click.echo(f"  {name:<20} {seconds:8.1f} s")
+    if code != Exit.GOOD:
+        click.echo(f"{took[-1][0]} ended with exit code {code}; its message is above", err=True)
+    return code
+
+
+def _prepare() -> int:
+    """Packages, then an engine that answers: our private one where there is none."""
+    from runner.images import engine
+    from runner.setup import packages
+
+    click.secho("== what this machine needs", bold=True)
+    answers = _engine_answers()
+    lacking = packages.missing(engine=not answers)
+    for package in lacking:
+        click.echo(f"  {package.name:<16} {package.why}")
+    if lacking:
+        packages.install(lacking, lambda line: click.echo(f"$ {line}"))
+    else:
+        click.echo("  every package is there")
+    if not answers:
+        click.echo("  no container engine answers: starting a private one, on a socket of its own")
+        engine.start_private(engine.default_state())
+    return Exit.GOOD
+
+
+def _engine_answers() -> bool:
+    from runner.images import engine
+
+    try:
+        engine.connect().close()
+    except RefusedError:
+        return False
+    return True
+
+
+def _run(words: tuple[str, ...]) -> int:
+    from runner.cli import run
+
+    return run(list(words))
+
+
+def _timed(took: list[tuple[str, float]], name: str, work: Callable[[], int]) -> int:
+    started = time.monotonic()
+    try:
+        return work()
+    finally:
+        took.append((name, time.monotonic() - started))

@@ -1,0 +1,124 @@
+"""Which Debian packages this machine lacks for the whole way, and installing them without starting any service."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from runner import process
+from runner.errors import RefusedError
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+# What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.
+_REFUSE = "#!/bin/sh\n# gpu-runner: no service is started while it installs packages\nexit 101\n"
+_MARK = "gpu-runner:"
+_TIMEOUT_S = 1800
+_APT = ("apt-get", "-o", "DPkg::Lock::Timeout=300")
+
+
+class Package(msgspec.Struct, frozen=True):
+    """One package that a step needs.
+
+    Attributes:
+        programs: the package is there if all of these are.
+        why: for people.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    why: str
+
+
+ENGINE = Package("docker.io", ("dockerd", "containerd", "runc"), "builds images (none of its services is started)")
+NEEDED: tuple[Package, ...] = (
+    Package("mmdebstrap", ("mmdebstrap",), "makes the box's root and the stand-in base image"),
+    Package("squashfs-tools", ("mksquashfs", "unsquashfs"), "packs images into squashfs files"),
+    Package("util-linux", ("unshare", "nsenter", "setsid"), "gives the box its own namespaces"),
+    Package("mount", ("mount",), "mounts the box's root"),
+    Package("tar", ("tar",), "unpacks the box's root"),
+)
+# Only an ordinary user needs it: it makes the box's root in a user namespace.
+FOR_USERS = Package("uidmap", ("newuidmap", "newgidmap"), "lets an ordinary user make the box's root")
+# Not Debian: Debian's keys are a package of their own there.
+KEYRING = Package("debian-archive-keyring", (), "proves that the box's packages are Debian's")
+
+
+def missing(
+    *, engine: bool, has: Callable[[str], bool] | None = None, debian: bool | None = None, root: bool | None = None
+) -> tuple[Package, ...]:
+    """The packages that are not there.
+
+    Args:
+        engine: a container engine is needed too (none answers).
+        has: whether a program is there; debian: whether this is Debian; root: whether we are root. None looks.
+    """
+    has = has or _has_program
+    debian = Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists() if debian is None else debian
+    root = os.geteuid() == 0 if root is None else root
+    wanted = [*NEEDED, *([ENGINE] if engine else []), *([] if root else [FOR_USERS])]
+    lacking = [package for package in wanted if not all(has(name) for name in package.programs)]
+    return (*lacking, *(() if debian else (KEYRING,)))
+
+
+def install(packages: Iterable[Package], progress: Callable[[str], None]) -> None:
+    """Install them with apt-get, as root or through sudo; services that they bring are not started.
+
+    Raises:
+        RefusedError: no apt-get, or no way to become root; the message holds the command line.
+        CommandFailedError: apt-get failed.
+    """
+    names = [package.name for package in packages]
+    if not names:
+        return
+    command = [*_APT, "install", "--yes", "--no-install-recommends", *names]
+    by_hand = "sudo " + shlex.join(["apt-get", "install", "--no-install-recommends", *names])
+    if process.find("apt-get") is None:
+        raise RefusedError(
+            f"this machine lacks {', '.join(names)}, and has no apt-get to install them",
+            where="PATH",
+            mend=f"install them in this system's own way (Debian and Ubuntu: {by_hand})",
+        )
+    become = _become_root(by_hand)
+    quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
+    with _no_service_starts(become):
+        for words in ([*_APT, "update"], command):
+            said: list[str] = []
+            progress(shlex.join(words))
+            code = process.stream([*become, *quiet, *words], said.append, timeout_s=_TIMEOUT_S)
+            if code != 0:
+                raise process.CommandFailedError(process.Completed(tuple(words), code, "\n".join(said), ""))
+
+
+def _become_root(by_hand: str) -> list[str]:
+    if os.geteuid() == 0:
+        return []
+    if process.find("sudo") is None:
+        raise RefusedError("installing packages needs root, and there is no sudo", where="apt-get", mend=by_hand)
+    # A sudo that would ask has no terminal to ask on here: process runs every program in a session of its own.
+    if process.run(["sudo", "-n", "true"], timeout_s=20, check=False).code != 0:
+        raise RefusedError("sudo asks for a password here", where="sudo -n true", mend=f"{by_hand}\n  then try again")
+    return ["sudo", "-n"]
+
+
+@contextmanager
+def _no_service_starts(become: list[str]) -> Iterator[None]:
+    """A policy-rc.d that refuses, for as long as this lasts; one of somebody else's stays as it is."""
+    if POLICY.exists() and _MARK not in POLICY.read_text(errors="replace"):
+        yield
+        return
+    try:
+        process.run([*become, "tee", POLICY], timeout_s=20, input_text=_REFUSE)
+        process.run([*become, "chmod", "755", POLICY], timeout_s=20)
+        yield
+    finally:
+        process.run([*become, "rm", "-f", POLICY], timeout_s=20)
+
+
+def _has_program(name: str) -> bool:
+    # The system's own directories too: an ordinary user's PATH often lacks sbin.
+    return process.find(name) is not None or process.find(name, "/usr/sbin:/sbin:/usr/bin:/bin") is not None

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Makes the virtual environment of a checkout from the lock, with any Python >= 3.10. Argument: its directory.
+set -eu
+venv=$1
+unset PYTHONPATH PYTHONHOME
+
+usable() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+has_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+if ! usable "$venv/bin/python"; then
+    python=
+    for name in python3 python3.13 python3.12 python3.11 python3.10; do
+        # One that can make virtual environments at once is the better choice.
+        if usable "$name" && { [ -z "$python" ] || ! has_venv "$python"; }; then python=$name; fi
+    done
+    if [ -z "$python" ]; then
+        echo "error: no Python 3.10 or newer" >&2
+        echo "  mend:  apt-get install python3 python3-venv" >&2
+        exit 3
+    fi
+    if ! has_venv "$python"; then
+        sudo=
+        [ "$(id -u)" = 0 ] || sudo="sudo -n"
+        echo "python3-venv is missing ($python has no ensurepip): installing it" >&2
+        if ! { $sudo apt-get -o DPkg::Lock::Timeout=300 -qq update &&
+            $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq \
+                install --yes --no-install-recommends python3-venv; } >&2 || ! has_venv "$python"; then
+            echo "error: $python cannot make a virtual environment" >&2
+            echo "  mend:  sudo apt-get install python3-venv" >&2
+            exit 3
+        fi
+    fi
+    "$python" -m venv --clear "$venv"
+fi
+"$venv/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements.lock
+"$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --editable .
+touch "$venv/.ready"

@@ -1,0 +1,180 @@
+"""The box, for real: two nodes that behave like two machines, and clients that behave like clients."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import box
+from runner.box import lifecycle
+from runner.errors import InfrastructureError, RefusedError
+
+pytestmark = pytest.mark.integration
+NAME = "test-box"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[box.Box]:
+    bound = tmp_path_factory.mktemp("bound")
+    (bound / "marker").write_text("from the host\n")
+    box.down(NAME)
+    yield box.up(box.BoxSpec(name=NAME, binds=(box.Bind(str(bound), "/usr/lib/bound"),)))
+    box.down(NAME)
+
+
+def client(here: box.Box, *words: str | Path, cwd: Path | None = None, code: int = 0) -> str:
+    done = subprocess.run(
+        [here.bin_dir / words[0], *words[1:]], capture_output=True, text=True, timeout=60, check=False, cwd=cwd
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def test_sixteen_tasks_on_two_nodes_that_are_like_two_machines(here: box.Box) -> None:
+    script = (
+        "echo $(hostname) $(cat /etc/hostname) $CUDA_VISIBLE_DEVICES;"
+        " : >/run/task-$SLURM_PROCID; ls /run | grep -c task-"
+    )
+    said = client(here, "srun", "--gpus=16", "--ntasks-per-node=8", "--ntasks=16", "sh", "-c", script)
+    counts = Counter(said.split("\n"))
+    for node in ("dgx01", "dgx02"):
+        assert counts[f"{node} {node} 0,1,2,3,4,5,6,7"] == 8
+    assert max(int(line) for line in counts if line.isdigit()) == 8, "each node has a /run of its own"
+
+
+@pytest.mark.parametrize("kind", ["pmix", "pmi2"])
+def test_mpi_plugins_span_nodes(here: box.Box, kind: str) -> None:
+    ranks = client(here, "srun", f"--mpi={kind}", "--nodes=2", "sh", "-c", "echo ${PMIX_RANK:-$PMI_RANK}")
+    assert sorted(ranks.split()) == ["0", "1"]
+
+
+def test_every_node_finds_every_other_and_nothing_else(here: box.Box) -> None:
+    said = client(here, "srun", "--nodes=2", "sh", "-c", "getent hosts dgx01 dgx02 box | sort; ip -o link | wc -l")
+    assert Counter(said.split("\n"))["1"] == 2, "no link but the loopback"
+    assert Counter(said.split("\n"))["10.0.0.12       dgx02"] == 2
+
+
+def test_batch_job_runs_where_it_was_submitted(here: box.Box, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --export=NONE\npwd\ncommand -v srun\ncat /usr/lib/bound/marker\nexit 7\n")
+    client(here, "sbatch", "--wait", "--output=out", script, cwd=tmp_path, code=7)
+    assert (tmp_path / "out").read_text() == f"{tmp_path}\n/usr/bin/srun\nfrom the host\n"
+
+
+def test_squashfs_is_mounted_for_each_task(here: box.Box, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin"):
+        (tree / name).mkdir(parents=True)
+    # Charliecloud wants these files; the program and its libraries come from the box's own root.
+    (tree / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (tree / "etc/group").write_text("root:x:0:\n")
+    for name in ("hosts", "resolv.conf"):
+        (tree / "etc" / name).touch()
+    (tree / "marker").write_text("inside\n")
+    image = tmp_path / "image.sqsh"
+    copy = 'for f in /bin/cat $(ldd /bin/cat | grep -o "/[^ ]*"); do mkdir -p "$0${f%/*}"; cp -L "$f" "$0$f"; done'
+    client(here, "in-box", "sh", "-c", copy, tree)
+    subprocess.run(
+        ["mksquashfs", tree, image, "-quiet", "-no-progress"], check=True, timeout=60, stdout=subprocess.DEVNULL
+    )
+    said = client(here, "srun", "--nodes=2", "--ntasks=16", "ch-run", image, "--", "/bin/cat", "/marker")
+    assert said == "inside\n" * 16
+
+
+def test_wrappers_cost_little(here: box.Box) -> None:
+    def fastest(*words: str) -> float:
+        took = []
+        for _ in range(5):
+            started = time.monotonic()
+            client(here, *words)
+            took.append(time.monotonic() - started)
+        return min(took)
+
+    assert fastest("in-box", "true") < 0.05
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_client(here: box.Box, number: signal.Signals) -> None:
+    mark = f"3{int(number):02d}.5"  # seconds to sleep, and a name for the process
+    step = subprocess.Popen([here.bin_dir / "srun", "sleep", mark], start_new_session=True, stderr=subprocess.DEVNULL)
+
+    def sleeps() -> bool:
+        lines = client(here, "in-box", "ps", "-eo", "args").splitlines()
+        return any(re.fullmatch(rf"(/\S+/)?sleep {re.escape(mark)}", line) for line in lines)
+
+    _until(sleeps)
+    os.killpg(step.pid, number)  # as a terminal does
+    if number == signal.SIGINT:  # srun wants it twice within a second
+        time.sleep(0.2)
+        os.killpg(step.pid, number)
+    assert step.wait(20) != 0
+    _until(lambda: not sleeps())
+
+
+def test_up_again_is_the_same_box_at_once(here: box.Box) -> None:
+    started = time.monotonic()
+    assert box.up(here.spec) == here == box.find(NAME)
+    assert time.monotonic() - started < 0.5
+    with pytest.raises(RefusedError, match="nodes is 2, not 3"):
+        box.up(box.BoxSpec(name=NAME, nodes=3, binds=here.spec.binds))
+
+
+def test_two_at_once_start_one_box_and_down_ends_all_of_it() -> None:
+    spec = box.BoxSpec(name="test-twice", nodes=1)
+    started: list[box.Box] = []
+    try:
+        both = [threading.Thread(target=lambda: started.append(box.up(spec))) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert len(started) == 2
+        assert started[0] == started[1]
+        lines = _processes_of(started[0].pid)
+        assert any("slurmctld" in line for line in lines)
+    finally:
+        ended = box.down(spec.name)
+    assert ended
+    assert box.find(spec.name) is None
+    assert not box.down(spec.name)
+    refused = subprocess.run([started[0].bin_dir / "squeue"], check=False) if started[0].bin_dir.exists() else None
+    assert refused is None, "no clients of a box that is down"
+
+
+def test_a_box_that_cannot_start_says_why_at_once() -> None:
+    spec = box.BoxSpec(name="test-wrong", nodes=1, binds=(box.Bind("/dev/null", "/etc/slurm/slurm.conf"),))
+    started = time.monotonic()
+    with pytest.raises(InfrastructureError) as said:
+        box.up(spec)
+    assert time.monotonic() - started < lifecycle.READY_WITHIN_S / 2
+    assert "fatal: Unable to process configuration file" in said.value.where
+    assert box.find(spec.name) is None
+
+
+def _processes_of(first: int) -> list[str]:
+    """Command lines of the processes in the box's process namespace."""
+    space = Path(f"/proc/{first}/ns/pid").readlink()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "ns/pid").readlink() == space:
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def _until(holds: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,120 @@
+"""A box's files are functions of what it was asked to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.box import Bind, BoxSpec, NodeShape, config, root
+from runner.errors import UsageError
+
+ROOT = config.Account(0, 0, "root", "/root")
+USER = config.Account(1000, 1001, "ada", "/home/ada")
+PRISTINE = {"etc/passwd": "root:x:0:0:root:/root:/bin/bash\nbin:x:2:2::/:/bin/sh\n", "etc/group": "root:x:0:\n"}
+
+
+def test_default_nodes_are_two_dgx_a100() -> None:
+    lines = config.slurm_conf(BoxSpec(), ROOT).splitlines()
+    assert [line for line in lines if line.startswith("NodeName=")] == [
+        f"NodeName=dgx0{n} NodeHostname=dgx0{n} NodeAddr=10.0.0.1{n} Port=2700{n} CPUs=256 Boards=1"
+        " SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=1000000 Gres=gpu:a100:8 State=UNKNOWN"
+        for n in (1, 2)
+    ]
+    assert lines[-1] == ("PartitionName=batch Nodes=dgx01,dgx02 Default=YES MaxTime=INFINITE DefaultTime=30 State=UP")
+    assert "EnforcePartLimits=ALL" in lines
+
+
+def test_every_gpu_has_a_device() -> None:
+    lines = config.gres_conf(BoxSpec(nodes=1, shape=NodeShape(gpus=2, gpu_type="h100"))).splitlines()
+    assert lines == [f"NodeName=dgx01 Name=gpu Type=h100 File=/var/box/gpu/nvidia{n}" for n in (0, 1)]
+
+
+def test_nodes_without_gpus_name_none() -> None:
+    spec = BoxSpec(shape=NodeShape(gpus=0))
+    assert config.gres_conf(spec) == ""
+    assert "Gres=" not in config.slurm_conf(spec, ROOT)
+
+
+def test_daemons_run_as_the_user() -> None:
+    text = config.slurm_conf(BoxSpec(), USER)
+    assert "SlurmUser=ada\nSlurmdUser=ada\n" in text
+    assert "TaskProlog=" in text, "or a job with --export=NONE would have no PATH"
+    assert "TaskProlog=" not in config.slurm_conf(BoxSpec(), ROOT)
+
+
+def test_every_machine_has_an_address_of_its_own() -> None:
+    lines = config.hosts(BoxSpec(nodes=99)).splitlines()
+    addresses = [line.split()[0] for line in lines]
+    assert lines[:2] == ["127.0.0.1 localhost", "10.0.0.1 box"]
+    assert len(set(addresses)) == len(lines) == 101
+
+
+def test_account_replaces_its_namesake_and_gets_a_group() -> None:
+    assert config.passwd(ROOT, PRISTINE["etc/passwd"]) == ("bin:x:2:2::/:/bin/sh\nroot:x:0:0::/root:/bin/bash\n")
+    assert config.group(ROOT, PRISTINE["etc/group"]) == "root:x:0:\n"
+    assert config.group(USER, PRISTINE["etc/group"]) == "root:x:0:\nada:x:1001:\n"
+
+
+def test_files_hold_the_spank_lines_and_the_way_to_run_as_the_user() -> None:
+    spec = BoxSpec(spank=("required /opt/spank_x.so a=b", "optional /opt/y.so"))
+    files = config.files(spec, USER, PRISTINE)
+    assert files["etc/slurm/plugstack.conf"] == "required /opt/spank_x.so a=b\noptional /opt/y.so\n"
+    assert "--map-user" in files["etc/box/as.sh"]
+    assert "--map-user" not in config.files(spec, ROOT, PRISTINE)["etc/box/as.sh"]
+
+
+def test_host_directories_are_seen_but_the_systems_own_are_not() -> None:
+    spec = BoxSpec(binds=(Bind.parse("/opt/x:/usr/lib/x"),))
+    seen = config.binds(
+        spec,
+        ["home", "work", "usr", "etc", "proc", "lib64"],
+        [Path("/home/ada"), Path("/var/cache/ada")],
+        Path("/home/ada/logs"),
+    )
+    assert [(bind.source, bind.target) for bind in seen] == [
+        ("/home", "/home"),
+        ("/work", "/work"),
+        ("/var/cache/ada", "/var/cache/ada"),
+        ("/opt/x", "/usr/lib/x"),
+        ("/home/ada/logs", "/var/log/slurm"),
+    ]
+
+
+def test_user_namespace_only_for_those_who_need_one() -> None:
+    assert "--user" not in config.unshare_argv(ROOT, Path("/s"), Path("/r"))
+    assert "--user" in config.unshare_argv(USER, Path("/s"), Path("/r"))
+
+
+@pytest.mark.parametrize("text", ["a:b", "/a:b", "/a\n:/b", "/a:/b/../etc", ""])
+def test_bad_binds_are_usage_errors(text: str) -> None:
+    with pytest.raises(UsageError):
+        Bind.parse(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nodes": 0},
+        {"nodes": 100},
+        {"slurm": "21.08"},
+        {"name": "../x"},
+        {"spank": ("hello x.so",)},
+        {"spank": ("required /x.so\nrequired /y.so",)},
+    ],
+)
+def test_bad_specs_are_usage_errors(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        BoxSpec(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_key_of_a_root_follows_what_goes_into_it() -> None:
+    keys = {root.key(slurm, "x86_64", as_root) for slurm in ("22.05", "24.11") for as_root in (True, False)}
+    assert len(keys) == 4
+    assert root.key("22.05", "x86_64", True) == root.key("22.05", "x86_64", True)
+    assert root.key("22.05", "x86_64", True).startswith("bookworm-")
+
+
+def test_slurm_version_is_the_packages_upstream_one() -> None:
+    status = "Package: bash\nVersion: 5.2\n\nPackage: slurm-client\nStatus: x\nVersion: 1:22.05.8-4+deb12u3\n\n"
+    assert root.slurm_version(status) == "22.05.8"
