@@ -9,8 +9,8 @@ Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and R
 the rendezvous (default port: 12000 + job id % 16000); RUNNER_RUN_ID, optional, part of the job's token.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
-RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory), RUNNER_STORE
-(the rendezvous: ADDRESS:PORT/TOKEN).
+RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory),
+RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 
 Exit status: the program's own; 128 + N if signal N ended it; else, with its name in the exit record: 2 usage,
 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout, 114 rendezvous-port-taken, 115 rendezvous-address,
@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
 import binding
+import departure
 import environment
 import meeting
 import network
@@ -69,6 +70,7 @@ class Options:
     bind: str
     threads: int | None
     timeout_s: float
+    leave_together: bool
     argv: tuple[str, ...]
 
 
@@ -98,6 +100,11 @@ def options_of(words: list[str]) -> Options:
         metavar="S",
         help="seconds to wait for the other ranks (default 300)",
     )
+    parser.add_argument(
+        "--leave-together",
+        action="store_true",
+        help=f"end well only when every rank of the node has ended, or after {departure.LONGEST_S:g} s",
+    )
     split = words.index("--") if "--" in words else len(words)
     given = parser.parse_args(words[:split])
     argv = words[split + 1 :]
@@ -118,6 +125,7 @@ def options_of(words: list[str]) -> Options:
         given.bind,
         given.threads,
         given.rendezvous_timeout,
+        given.leave_together,
         tuple(argv),
     )
 
@@ -131,6 +139,7 @@ class Launch:
         self.started_s = time.time()
         self.clock = time.monotonic()
         self.host = env.get("SLURMD_NODENAME") or socket.gethostname()
+        self.here: world.World | None = None
         # For the record of a launch that fails before its world is known.
         self.rank = _rank_hint(env)
         self.size = 0
@@ -154,11 +163,15 @@ class Launch:
         if error is not None:
             self._say(f"{error.code}: {error}")
         status = ended.status if ended is not None else error.status if error is not None else 1
-        return self._record_exit(ended, error, status)
+        status = self._record_exit(ended, error, status)
+        if self.options.leave_together and status == 0 and self.here is not None and self.options.run_dir is not None:
+            departure.together(self.options.run_dir, self.here)
+        return status
 
     def _run(self) -> program.Ended:
         options = self.options
         here = world.of_environment(self.env, options.local_sizes)
+        self.here = here
         self.rank, self.size = here.rank, here.size
         world.check(here, options.size, options.local_sizes)
         token = world.token(self.env)

@@ -13,6 +13,7 @@ from typing import Any, Mapping, Sequence
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOTICES = (signal.SIGUSR1, signal.SIGUSR2)  # "the time limit is near": they end a program that has no handler
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -100,11 +101,23 @@ class Relay:
 
     def _handle(self, number: int, _frame: Any) -> None:
         if self._pid is not None:
+            if number in _NOTICES and not _catches(self._pid, number):
+                return
             self.forwarded.append(number)
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
         elif number in _ENDING:
             raise StoppedError(number)
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal (``SigCgt`` of proc(5)); False where that can't be read."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+            caught = next(line for line in status if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def ignore_signals() -> None:

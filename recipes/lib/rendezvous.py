@@ -382,8 +382,8 @@ class Store:
 
     @classmethod
     def of_environment(cls, env: dict[str, str] | None = None) -> Store:
-        """The store that the launcher names in RUNNER_STORE (``ADDRESS:PORT/TOKEN``)."""
-        place, _, token = (env or dict(os.environ))["RUNNER_STORE"].partition("/")
+        """The store that the launcher names in RUNNER_RENDEZVOUS (``ADDRESS:PORT/TOKEN``)."""
+        place, _, token = (env or dict(os.environ))["RUNNER_RENDEZVOUS"].partition("/")
         address, _, port = place.rpartition(":")
         return cls(address, int(port), token)
 

@@ -86,7 +86,7 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
             # The token rides in the address: see rendezvous.py.
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{meeting.address}:{meeting.port}/{meeting.token}",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(meeting.port),
-            "RUNNER_STORE": f"{meeting.address}:{meeting.port}/{meeting.token}",
+            "RUNNER_RENDEZVOUS": f"{meeting.address}:{meeting.port}/{meeting.token}",
             "MASTER_ADDR": meeting.address,
             "MASTER_PORT": str(meeting.master_port),
         }

@@ -18,6 +18,11 @@ from runner.model.records import Exit, Report, Result, Start
 T = TypeVar("T")
 
 _TELLING = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
+# What Pyxis, Enroot and ch-run say when a container does not start, and what they say besides.
+_RUNTIME = re.compile(r"pyxis: |enroot|ch-run\[\d+\]: error|container", re.IGNORECASE)
+_RUNTIME_NOISE = re.compile(
+    r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)|starting container"
+)
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
 
@@ -32,6 +37,7 @@ class Evidence:
         damaged: files that are there but cannot be read as what they should be, each with the reason.
         batch_words: the last line of the batch script's log that tells of an error; empty if none does.
         rank_words: the last line on each failed rank's standard error.
+        container_words: where no rank began at all, the first line by which the container runtime says why.
     """
 
     plan: Plan
@@ -44,6 +50,7 @@ class Evidence:
     damaged: tuple[str, ...] = ()
     batch_words: str = ""
     rank_words: dict[int, str] = field(default_factory=dict)
+    container_words: str = ""
 
 
 def collect(run: RunDirectory, state: JobState) -> Evidence:
@@ -82,6 +89,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         rank_words={
             rank: _last_line(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
         },
+        container_words="" if starts else _container_words(run),
     )
 
 
@@ -104,12 +112,25 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     return record
 
 
+def _container_words(run: RunDirectory) -> str:
+    """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
+    for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
+        for line in _lines(path):
+            if _RUNTIME.search(line) and not _RUNTIME_NOISE.search(line):
+                return f"{path.name}: {line.strip()}"
+    return ""
+
+
 def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
     """The last line that matches, of a log of any size; empty if there is none."""
+    return next((line.strip() for line in reversed(_lines(path)) if telling.search(line)), "")
+
+
+def _lines(path: Path) -> list[str]:
+    """The last 50 kB of a log, by lines; none where it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 50_000))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if telling.search(line)), "")
+        return []

@@ -86,6 +86,8 @@ def _batch_failed(evidence: Evidence) -> Verdict | None:
     if state.exit_code in _SCRIPT:
         return _bad(evidence, "infrastructure", [_SCRIPT[state.exit_code]])
     code = marker.exit if marker else state.exit_code
+    if code and evidence.container_words:
+        return _bad(evidence, "infrastructure", ["the container did not start on any node", evidence.container_words])
     if code:
         return _bad(evidence, "failed", [f"the job ended with exit code {code}", *_missing(evidence)])
     if state.name not in ("", "COMPLETED"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from runner.errors import RefusedError, UsageError
@@ -84,7 +85,11 @@ def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
             raise UsageError(
                 f"the mount point {mount.target!r} is not absolute", where="--mount", mend="start it with /"
             )
-        target = mount.target.rstrip("/") or "/"
+        target = posixpath.normpath(mount.target).replace("//", "/")
+        if target == "/":
+            raise UsageError("a mount over the container's root would hide all of it", where="--mount")
+        if target.startswith(f"{RESULTS}/"):
+            raise UsageError(f"{target} lies in the run directory, which {RESULTS} is", where="--mount")
         if target in taken:
             raise UsageError(f"{target} is the mount point of {taken[target]} already", where="--mount")
         taken[target] = mount.source

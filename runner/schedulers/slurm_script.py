@@ -29,6 +29,7 @@ set -uo pipefail
 umask 077
 unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too
 unset -v {_LEAKS}
+export USER="${{USER:-$(id -un)}}"
 ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
 
 {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR
@@ -123,6 +124,7 @@ for runner_i in "${{!runner_hosts[@]}}"; do
   done
 done >hosts
 export SLURM_HOSTFILE="${RUN_DIRECTORY}/hosts"
+unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
 """
 
 
