@@ -31,6 +31,7 @@ import torch  # noqa: E402
 from models import CLASSES, MODELS  # noqa: E402
 from proof import Proof, RankFacts, checksum, gather, judge, onehot_holds  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
+from waiting import sleep_while_waiting  # noqa: E402
 
 PRECISIONS = {"fp32": None, "tf32": None, "amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 # Least warm-up and window of a figure that claims something: (steps, seconds).
@@ -437,6 +438,8 @@ def main() -> int:
     options = options_of(sys.argv[1:])
     hvd.init()
     device = device_of(options.device)
+    if device.kind == "cpu":
+        sleep_while_waiting()
     training = Training(options, device)
     first = training.parameters_checksum()
     lengths = warm_up(training, device, options)

@@ -260,3 +260,53 @@ def test_usage(tmp_path: Path, job: int, words: list[str]) -> None:
     assert status == 2
     assert "usage: launch.py" in err
     assert "Traceback" not in err
+
+
+def test_ranks_of_a_node_leave_together(tmp_path: Path, job: int) -> None:
+    """One of them may serve the image to all: none that ended well leaves before the last of its node has ended."""
+    naps = [0.0, 1.5, 0.0, 0.0]  # ranks 0, 1 on one node, 2, 3 on the other
+    tasks = [
+        start(tmp_path, job, rank, 4, ["--leave-together", *program(f"import time; time.sleep({nap})")])
+        for rank, nap in enumerate(naps)
+    ]
+    gone: dict[int, float] = {}
+    while len(gone) < 4:
+        for task in tasks:
+            if task.rank not in gone and task.process.poll() is not None:
+                gone[task.rank] = time.time()
+        time.sleep(0.01)
+    assert [task.process.returncode for task in tasks] == [0, 0, 0, 0]
+    slept_until = tasks[1].record("exit")["ended_s"]
+    assert gone[0] >= slept_until - 0.05
+    assert gone[2] < slept_until
+    assert gone[3] < slept_until
+
+
+def test_a_rank_that_failed_leaves_at_once(tmp_path: Path, job: int) -> None:
+    failed = start(tmp_path, job, 0, 4, ["--leave-together", "--wireup", "env", *program("raise SystemExit(3)")])
+    stays = start(tmp_path, job, 1, 4, ["--leave-together", "--wireup", "env", *program("import time; time.sleep(60)")])
+    assert failed.end()[0] == 3
+    assert stays.process.poll() is None
+    stays.process.terminate()
+    stays.end()
+
+
+@pytest.mark.parametrize(
+    ("handler", "said", "forwarded"), [("lambda *_: print('noticed', flush=True)", "noticed", [10]), ("None", "", [])]
+)
+def test_a_notice_ends_no_program_that_does_not_expect_it(
+    tmp_path: Path, job: int, handler: str, said: str, forwarded: list[int]
+) -> None:
+    """USR1 near the time limit: for programs that have a handler; without one it would kill them."""
+    text = (
+        f"import signal, time; h = {handler}; h and signal.signal(signal.SIGUSR1, h); print('up', flush=True);"
+        "time.sleep(2)"
+    )
+    task = start(tmp_path, job, 0, 1, program(text))
+    assert task.process.stdout is not None
+    assert task.process.stdout.readline() == "up\n"
+    task.process.send_signal(signal.SIGUSR1)
+    out, _err = task.process.communicate(timeout=60)
+    assert task.process.returncode == 0
+    assert out.strip() == said
+    assert task.record("exit")["signals_forwarded"] == forwarded
