@@ -5,6 +5,18 @@ nothing of the host changes, and ending its first process ends all of it.
 """
 
 from runner.box.lifecycle import Box, down, find, names, up
-from runner.box.spec import SUITES, Bind, BoxSpec, NodeShape
+from runner.box.spec import DEFAULT_NAME, DEFAULT_SLURM, SUITES, Bind, BoxSpec, NodeShape
 
-__all__ = ["SUITES", "Bind", "Box", "BoxSpec", "NodeShape", "down", "find", "names", "up"]
+__all__ = [
+    "DEFAULT_NAME",
+    "DEFAULT_SLURM",
+    "SUITES",
+    "Bind",
+    "Box",
+    "BoxSpec",
+    "NodeShape",
+    "down",
+    "find",
+    "names",
+    "up",
+]

@@ -43,6 +43,18 @@ class Account(msgspec.Struct, frozen=True):
         """``root``, or ``user`` where the box lies in a user namespace."""
         return "root" if self.uid == 0 else "user"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The whole environment of the box's daemons: what they have, jobs get, whoever's shell started the box."""
+        return {
+            "HOME": self.home,
+            "LANG": "C.UTF-8",
+            "LOGNAME": self.name,
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "SHELL": "/bin/bash",
+            "USER": self.name,
+        }
+
 
 def slurm_conf(spec: BoxSpec, account: Account) -> str:
     """slurm.conf; the daemons run as the account."""
@@ -76,7 +88,8 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         "SchedulerParameters=sched_min_interval=0,bf_interval=1,batch_sched_delay=0",
         "SlurmdParameters=config_overrides",
         "GresTypes=gpu",
-        "KillWait=2",
+        # Seconds between SIGTERM and SIGKILL: Pyxis unmounts and removes a container after the first.
+        "KillWait=10",
         "MessageTimeout=20",
     ]
     if account.mode == "user":

@@ -1,29 +1,32 @@
 """Starting, finding and ending a box: one process and everything below it.
 
 State of a box, in ``<cache>/boxes/NAME``: ``pid`` (process, start time, mode; written by the box itself),
-``spec.json`` (written when it is ready), ``bin/`` (the clients), ``logs/``.
+``spec.json`` (written when it is ready), ``bin/`` (the clients), ``site.yaml`` (to submit to it), ``logs/``. A box
+that is taken down leaves nothing; one that failed to start leaves its logs until the next start.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import msgspec
-from filelock import FileLock
 
 from runner import paths, process
 from runner.box import config, root
-from runner.box.spec import BoxSpec, check_name
+from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
 from runner.errors import InfrastructureError, RefusedError
 from runner.setup.cluster import real_cluster
+from runner.sites.loader import read_site
 
 READY_WITHIN_S = 60.0
 
@@ -46,6 +49,11 @@ class Box(msgspec.Struct, frozen=True):
     pid: int
     version: str
     spec: BoxSpec
+
+    @property
+    def site(self) -> str:
+        """What ``submit --site`` takes: the shipped site, or this box's own site file."""
+        return DEFAULT_NAME if self.name == DEFAULT_NAME else str(self.state / "site.yaml")
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -76,8 +84,7 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
             where="this machine",
             mend="submit to the cluster itself: python -m runner submit --help",
         )
-    boxes_dir().mkdir(parents=True, exist_ok=True)
-    with FileLock(boxes_dir() / f"{spec.name}.lock"):
+    with _alone(spec.name):
         running = find(spec.name)
         if running and running.spec == spec:
             return running
@@ -92,7 +99,9 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
 
 
 def down(name: str) -> bool:
-    """End a box with all that runs in it; returns whether there was one. Its logs stay until the next start.
+    """End a box with all that runs in it and remove its state; returns whether it ran.
+
+    Of a box that failed to start the logs stay, until the next start.
 
     Raises:
         InfrastructureError: it did not end.
@@ -100,7 +109,7 @@ def down(name: str) -> bool:
     check_name(name)
     if not (boxes_dir() / name).is_dir():
         return False
-    with FileLock(boxes_dir() / f"{name}.lock"):
+    with _alone(name):
         return _end(name)
 
 
@@ -135,15 +144,21 @@ def _start(spec: BoxSpec, progress: Progress) -> Box:
     cold = os.environ.get("COLD") == "1"
     target = root.location(spec.slurm) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
-        raise RefusedError("COLD=1 would remade a root that a running box uses", mend="python -m runner box down")
+        raise RefusedError(
+            "COLD=1 would remake a root that a running box uses", mend="python -m runner box down --name NAME"
+        )
     box_root = root.ensure(spec.slurm, progress, cold=cold)
     state = boxes_dir() / spec.name
     shutil.rmtree(state, ignore_errors=True)
     _lay_out(state, spec, box_root.path)
     progress(f"starting box {spec.name}: Slurm {box_root.version}, {spec.nodes} nodes")
     with (state / "logs" / "box.log").open("wb") as log:
+        account = _account()
         starter = process.start(
-            config.unshare_argv(_account(), state, box_root.path), stdout=log, stderr=process.STDOUT
+            config.unshare_argv(account, state, box_root.path),
+            stdout=log,
+            stderr=process.STDOUT,
+            env=account.environment,
         )
         starter.wait()
     try:
@@ -163,8 +178,9 @@ def _start(spec: BoxSpec, progress: Progress) -> Box:
 
 def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     account = _account()
+    state.mkdir(mode=0o700)
     for name in ("bin", "files", "logs", "mnt"):
-        (state / name).mkdir(parents=True)
+        (state / name).mkdir()
     own = {name: (pristine / name).read_text() for name in ("etc/passwd", "etc/group")}
     for name, content in config.files(spec, account, own).items():
         path = state / "files" / name
@@ -178,6 +194,8 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     if missing:
         raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind")
     (state / "binds").write_text("".join(f"{bind.source}\t{bind.target}\n" for bind in seen))
+    site = msgspec.structs.replace(read_site(DEFAULT_NAME), box=spec.name)
+    (state / "site.yaml").write_bytes(msgspec.yaml.encode(site))
     wrapper = state / "bin" / config.WRAPPERS[0]
     wrapper.write_text(config.script("wrapper"))
     wrapper.chmod(0o755)
@@ -229,8 +247,34 @@ def _mend(state: Path) -> str:
     return f"read {state / 'logs'}"
 
 
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Wait until nobody else starts or ends that box. The lock's file goes when the box has left no state."""
+    path = boxes_dir() / f"{name}.lock"
+    while True:
+        boxes_dir().mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever held it may have removed the file meanwhile: then others lock another one, and so must we.
+            if not _is(path, file):
+                continue
+            try:
+                yield
+            finally:
+                if not (boxes_dir() / name).exists():
+                    path.unlink()
+            return
+
+
+def _is(path: Path, file: IO[str]) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    return False
+
+
 def _end(name: str) -> bool:
     state = boxes_dir() / name
+    was_up = (state / "spec.json").exists()
     pid = _alive(state)
     if pid is not None:
         os.kill(pid, signal.SIGKILL)  # PID 1 of its namespace: the kernel ends all the others with it
@@ -239,11 +283,19 @@ def _end(name: str) -> bool:
             if time.monotonic() > deadline:
                 raise InfrastructureError(f"process {pid} of box {name} does not end", where=str(state / "pid"))
             time.sleep(0.01)
-    for left in ("spec.json", "pid", "binds"):
-        (state / left).unlink(missing_ok=True)
-    for left in ("bin", "files", "mnt"):
-        shutil.rmtree(state / left, ignore_errors=True)
+    if was_up:
+        shutil.rmtree(state)
+    elif state.exists():
+        _keep_logs(state)
     return pid is not None
+
+
+def _keep_logs(state: Path) -> None:
+    for entry in state.iterdir():
+        if not entry.is_dir():
+            entry.unlink()
+        elif entry.name != "logs":
+            shutil.rmtree(entry)
 
 
 def _alive(state: Path) -> int | None:

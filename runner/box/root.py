@@ -18,10 +18,12 @@ from runner.box.spec import SUITES
 from runner.errors import InfrastructureError, RefusedError
 
 # What a node has to have: Slurm, its authentication, and PMIx for srun --mpi=pmix; the container runtime and what
-# mounts its images; an interpreter for programs outside a container; the tools that the box's own start uses.
+# mounts its images; what Enroot calls; an interpreter for programs outside a container; the tools that the box's
+# own start uses.
 PACKAGES = (
     *("slurm-wlm", "munge", "libpmix2"),
     *("charliecloud-runtime", "squashfuse", "fuse3"),
+    *("squashfs-tools", "bsdextrautils"),
     *("python3", "python3-yaml"),
     *("hostname", "iproute2", "procps", "util-linux", "ca-certificates"),
 )

@@ -12,6 +12,7 @@ from runner.errors import UsageError
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.
 SUITES: dict[str, str] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "unstable"}
 DEFAULT_SLURM = "22.05"
+DEFAULT_NAME = "box"  # the one that the shipped site "box" means
 MAX_NODES = 99
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -73,7 +74,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
         binds: host paths seen inside besides the host's own top-level directories.
     """
 
-    name: str = "box"
+    name: str = DEFAULT_NAME
     nodes: int = 2
     slurm: str = DEFAULT_SLURM
     spank: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import click
@@ -10,7 +11,7 @@ import msgspec
 from runner import box
 from runner.errors import Exit
 
-NAME = click.option("--name", default="box", show_default=True, help="Which box.")
+NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Which box.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
 
@@ -22,7 +23,7 @@ def command() -> None:
 @command.command("up")
 @NAME
 @click.option("--nodes", default=2, show_default=True, type=click.IntRange(1, 99), help="Nodes of DGX A100 shape.")
-@click.option("--slurm", default="22.05", show_default=True, help=f"Version: {', '.join(box.SUITES)}.")
+@click.option("--slurm", default=box.DEFAULT_SLURM, show_default=True, help=f"Version: {', '.join(box.SUITES)}.")
 @click.option("--spank", multiple=True, metavar="LINE", help="A line for plugstack.conf.")
 @click.option("--bind", multiple=True, metavar="SRC:DST", help="A host path seen inside.")
 @JSON
@@ -37,8 +38,9 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
         click.echo(_facts(here))
         return
     click.echo(f"box {name} is up: Slurm {here.version}, {nodes} nodes ({time.monotonic() - started:.1f} s)")
-    click.echo(f"  submit to it:  python -m runner submit --site box --gpus {nodes * spec.shape.gpus}")
-    click.echo(f"  its clients:   export PATH={here.bin_dir}:$PATH")
+    gpus = nodes * spec.shape.gpus
+    click.echo(f"  submit to it:  python -m runner submit --site {shlex.quote(here.site)} --gpus {gpus}")
+    click.echo(f"  its clients:   export PATH={shlex.quote(str(here.bin_dir))}:$PATH")
 
 
 @command.command("down")
@@ -67,7 +69,11 @@ def status(name: str | None, as_json: bool) -> int:
             done = run([here.bin_dir / client, *options], timeout_s=15, check=False)
             click.echo((done.out if done.code == 0 else done.err).rstrip())
     if not running:
-        click.echo(f"{f'box {name} is not' if name else 'no box is'} up; start one: python -m runner box up")
+        click.echo(
+            f"box {name} is not up; start it: python -m runner box up --name {name}"
+            if name
+            else "no box is up; start one: python -m runner box up"
+        )
     return Exit.GOOD
 
 

@@ -68,7 +68,11 @@ def scheduler_for(site: Site) -> Slurm:
 
     running = box.find(site.box)
     if running is None:
-        raise RefusedError(f"the box {site.box!r} is not up", where=f"site {site.name}", mend="python -m runner box up")
+        raise RefusedError(
+            f"the box {site.box!r} is not up",
+            where=f"site {site.name}",
+            mend=f"python -m runner box up --name {site.box}",
+        )
     return Slurm(running.bin_dir)
 
 

@@ -16,7 +16,6 @@ from runner.images.build import BuiltImage, build
 from runner.images.convert import convert
 from runner.images.progress import Silent
 from runner.images.store import StoredImage
-from runner.sites import loader
 from tests.integration.commands import Runner
 
 if TYPE_CHECKING:
@@ -59,7 +58,4 @@ def runner(cluster: box.Box, squashfs: StoredImage, tmp_path_factory: pytest.Tem
     """The command line against that box, with the image in the store."""
     assert squashfs.path.is_file()
     directory = tmp_path_factory.mktemp("runs")
-    shipped = Path(loader.__file__).parent / "files" / "box.yaml"
-    site = directory / "box.yaml"
-    site.write_text(shipped.read_text().replace("box: box\n", f"box: {cluster.name}\n"))
-    return Runner(site, directory / "my runs", directory / "state", cluster.bin_dir)
+    return Runner(Path(cluster.site), directory / "my runs", directory / "state", cluster.bin_dir)

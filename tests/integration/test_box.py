@@ -17,24 +17,37 @@ import pytest
 from runner import box
 from runner.box import lifecycle
 from runner.errors import InfrastructureError, RefusedError
+from runner.sites.loader import read_site
 
 pytestmark = pytest.mark.integration
-NAME = "test-box"
+NAME = f"test-box-{os.getpid()}"  # two test runs at once have two boxes
+DIRT = {"PIP_INDEX_URL": "https://secret@index.example", "LD_PRELOAD": "", "PATH": f"/dirt:{os.environ['PATH']}"}
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[box.Box]:
+    """A box that was started from a shell full of variables, with a tight umask."""
     bound = tmp_path_factory.mktemp("bound")
     (bound / "marker").write_text("from the host\n")
-    box.down(NAME)
-    yield box.up(box.BoxSpec(name=NAME, binds=(box.Bind(str(bound), "/usr/lib/bound"),)))
+    mask = os.umask(0o077)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in DIRT.items():
+                patch.setenv(name, value)
+            started = box.up(box.BoxSpec(name=NAME, binds=(box.Bind(str(bound), "/usr/lib/bound"),)))
+    finally:
+        os.umask(mask)
+    yield started
     box.down(NAME)
 
 
-def client(here: box.Box, *words: str | Path, cwd: Path | None = None, code: int = 0) -> str:
+def client(
+    here: box.Box, *words: str | Path, cwd: Path | None = None, code: int = 0, env: dict[str, str] | None = None
+) -> str:
     done = subprocess.run(
-        [here.bin_dir / words[0], *words[1:]], capture_output=True, text=True, timeout=60, check=False, cwd=cwd
-    )
+        [here.bin_dir / words[0], *words[1:]],
+        capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=env,
+    )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -42,13 +55,50 @@ def client(here: box.Box, *words: str | Path, cwd: Path | None = None, code: int
 def test_sixteen_tasks_on_two_nodes_that_are_like_two_machines(here: box.Box) -> None:
     script = (
         "echo $(hostname) $(cat /etc/hostname) $CUDA_VISIBLE_DEVICES;"
-        " : >/run/task-$SLURM_PROCID; ls /run | grep -c task-"
+        " for d in /run /dev/shm /var/tmp; do : >$d/task-$SLURM_PROCID; ls $d | grep -c task-; done"
     )
     said = client(here, "srun", "--gpus=16", "--ntasks-per-node=8", "--ntasks=16", "sh", "-c", script)
     counts = Counter(said.split("\n"))
     for node in ("dgx01", "dgx02"):
         assert counts[f"{node} {node} 0,1,2,3,4,5,6,7"] == 8
-    assert max(int(line) for line in counts if line.isdigit()) == 8, "each node has a /run of its own"
+    assert max(int(line) for line in counts if line.isdigit()) == 8, "each node has directories of its own"
+
+
+def test_daemons_have_none_of_the_variables_of_whoever_started_the_box(here: box.Box) -> None:
+    said = client(here, "in-box", "cat", "/proc/1/environ")  # the parent of all of them
+    names = {entry.partition("=")[0] for entry in said.split("\0") if entry}
+    allowed = {"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert names <= allowed
+    assert "/dirt" not in said
+
+
+def test_jobs_without_exported_variables_are_the_same_from_any_shell(here: box.Box, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(
+        "#!/bin/sh\n#SBATCH --export=NONE\nunset SLURM_EXPORT_ENV\numask\nenv | sort\nexec srun sh -c 'env | sort'\n"
+    )
+    for number, env in enumerate(({"PATH": "/usr/bin:/bin"}, {**os.environ, **DIRT})):
+        client(here, "sbatch", f"--output=out-{number}", script, cwd=tmp_path, env=env)
+    _until(lambda: client(here, "squeue", "--noheader") == "", timeout_s=60)
+    # What differs from job to job whatever the shell.
+    changing = re.compile(r"SLURM_(JOB_?ID|TASK_PID|STEP_\w+|SRUN_COMM_PORT)=.*")
+    said = [
+        [line for line in (tmp_path / name).read_text().splitlines() if not changing.fullmatch(line)]
+        for name in ("out-0", "out-1")
+    ]
+    assert said[0] == said[1]
+
+
+def test_what_jobs_leave_is_for_nobody_else(here: box.Box) -> None:
+    said = client(here, "in-box", "stat", "--format=%a %n", "/var/box/spool", "/var/box/state")
+    assert said == "700 /var/box/spool\n700 /var/box/state\n"
+    assert f"{here.state.stat().st_mode:o}" == "40700"
+
+
+def test_a_box_of_any_name_brings_a_site_to_submit_to(here: box.Box) -> None:
+    site = read_site(here.site)
+    assert site.box == NAME
+    assert site.node == read_site("box").node
 
 
 @pytest.mark.parametrize("kind", ["pmix", "pmi2"])
@@ -129,7 +179,7 @@ def test_up_again_is_the_same_box_at_once(here: box.Box) -> None:
 
 
 def test_two_at_once_start_one_box_and_down_ends_all_of_it() -> None:
-    spec = box.BoxSpec(name="test-twice", nodes=1)
+    spec = box.BoxSpec(name=f"test-twice-{os.getpid()}", nodes=1)
     started: list[box.Box] = []
     try:
         both = [threading.Thread(target=lambda: started.append(box.up(spec))) for _ in range(2)]
@@ -146,18 +196,59 @@ def test_two_at_once_start_one_box_and_down_ends_all_of_it() -> None:
     assert ended
     assert box.find(spec.name) is None
     assert not box.down(spec.name)
-    refused = subprocess.run([started[0].bin_dir / "squeue"], check=False) if started[0].bin_dir.exists() else None
-    assert refused is None, "no clients of a box that is down"
+    assert _left_of(spec.name) == []
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_box_that_was_killed_is_recovered(restart: bool) -> None:
+    spec = box.BoxSpec(name=f"test-killed-{os.getpid()}", nodes=1)
+    killed = box.up(spec)
+    os.kill(killed.pid, signal.SIGKILL)
+    _until(lambda: box.find(spec.name) is None)
+    assert (killed.state / "pid").exists()
+    refused = subprocess.run([killed.bin_dir / "squeue"], capture_output=True, text=True, timeout=30, check=False)
+    assert (refused.returncode, refused.stderr.split(": ")[1]) == (1, f"box {spec.name} is not running; start it")
+    if restart:
+        again = box.up(spec)
+        assert again.pid != killed.pid
+        assert client(again, "srun", "hostname") == "dgx01\n"
+    assert box.down(spec.name) == restart
+    assert _left_of(spec.name) == []
+
+
+def test_a_start_that_was_killed_is_recovered() -> None:
+    name = f"test-cut-{os.getpid()}"
+    state = lifecycle.boxes_dir() / name
+    (state / "mnt").mkdir(parents=True)
+    (state / "logs").mkdir()
+    (state / "pid").write_text("4194305 1 root\n")  # above the kernel's limit: nobody's
+    try:
+        assert box.find(name) is None
+        assert box.up(box.BoxSpec(name=name, nodes=1)).name == name
+    finally:
+        box.down(name)
+    assert _left_of(name) == []
 
 
 def test_a_box_that_cannot_start_says_why_at_once() -> None:
-    spec = box.BoxSpec(name="test-wrong", nodes=1, binds=(box.Bind("/dev/null", "/etc/slurm/slurm.conf"),))
+    name = f"test-wrong-{os.getpid()}"
+    spec = box.BoxSpec(name=name, nodes=1, binds=(box.Bind("/dev/null", "/etc/slurm/slurm.conf"),))
     started = time.monotonic()
     with pytest.raises(InfrastructureError) as said:
         box.up(spec)
     assert time.monotonic() - started < lifecycle.READY_WITHIN_S / 2
     assert "fatal: Unable to process configuration file" in said.value.where
-    assert box.find(spec.name) is None
+    assert box.find(name) is None
+    state = lifecycle.boxes_dir() / name
+    assert not box.down(name)
+    assert [path.name for path in state.iterdir()] == ["logs"], "they say why, until the next start"
+    box.up(box.BoxSpec(name=name, nodes=1))
+    box.down(name)
+    assert _left_of(name) == []
+
+
+def _left_of(name: str) -> list[Path]:
+    return list(lifecycle.boxes_dir().glob(f"{name}*"))
 
 
 def _processes_of(first: int) -> list[str]:

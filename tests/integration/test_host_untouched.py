@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,16 +19,17 @@ pytestmark = pytest.mark.integration
 
 def test_box_and_private_engine_leave_the_host_as_it_was() -> None:
     state = Path(tempfile.mkdtemp(prefix="engine-"))
+    name = f"untouched-{os.getpid()}"
     before, daemons_before = host_state.observe(), host_state.daemons()
     try:
-        here = box.up(box.BoxSpec(name="untouched"))
+        here = box.up(box.BoxSpec(name=name))
         engine.start_private(state)
         ran = subprocess.run(
             [here.bin_dir / "srun", "--nodes=2", "hostname"], capture_output=True, text=True, timeout=60, check=False
         )
         during, daemons_during = host_state.observe(), host_state.daemons()
     finally:
-        box.down("untouched")
+        box.down(name)
         engine.remove_private(state)
     after, daemons_after = host_state.observe(), host_state.daemons()
 

@@ -43,6 +43,22 @@ def test_daemons_run_as_the_user() -> None:
     assert "TaskProlog=" not in config.slurm_conf(BoxSpec(), ROOT)
 
 
+def test_daemons_have_an_environment_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example")
+    assert USER.environment == {
+        "HOME": "/home/ada",
+        "LANG": "C.UTF-8",
+        "LOGNAME": "ada",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SHELL": "/bin/bash",
+        "USER": "ada",
+    }
+
+
+def test_a_container_has_time_to_be_removed() -> None:
+    assert "KillWait=10\n" in config.slurm_conf(BoxSpec(), ROOT)
+
+
 def test_every_machine_has_an_address_of_its_own() -> None:
     lines = config.hosts(BoxSpec(nodes=99)).splitlines()
     addresses = [line.split()[0] for line in lines]

@@ -2,8 +2,7 @@
 # First half of a box's start: in fresh namespaces, still on the host's root, it builds the box's root and moves there.
 # Arguments: the box's state directory, the pristine root, the mode (root or user).
 set -eu
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # an ordinary user's may lack them; daemons and tools lie there
-export PATH
+umask 022
 state=$1 root=$2 mode=$3
 
 # /proc is still the host's, so these are the numbers by which the host knows this process: PID 1 of the box.

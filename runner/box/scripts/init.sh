@@ -14,9 +14,9 @@ while read -r address _name; do
     [ "$address" = 127.0.0.1 ] || ip address add "$address/32" dev lo
 done </etc/hosts
 
-umask 022
-mkdir -p /var/box/munge /var/box/gpu /var/box/state /var/box/spool
-chmod 755 /var/box /var/box/munge
+mkdir -p /var/box/munge /var/box/gpu
+# Jobs' scripts and environments lie in these two.
+mkdir -m 700 /var/box/state /var/box/spool
 (umask 077 && dd if=/dev/urandom of=/var/box/munge/key bs=1024 count=1 2>/dev/null)
 # Slurm wants devices; a user namespace lets nobody make one, but anybody bind one.
 while read -r gpu; do

@@ -16,7 +16,8 @@ alive() {
     [ "${20}" = "$start" ]
 }
 if ! { read -r pid start mode <"$state/pid"; } 2>/dev/null || ! alive "$pid" "$start"; then
-    echo "${0##*/}: the box is not running; start it: python -m runner box up" >&2
+    name=$(cd "$state" && basename "$PWD")
+    echo "${0##*/}: box $name is not running; start it: python -m runner box up --name $name" >&2
     exit 1
 fi
 user=
