@@ -69,19 +69,23 @@ class Runner:
         """The newest run's directory."""
         return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
-    def until_newest(self, holds: Callable[[Path], bool], timeout_s: float = 90) -> None:
-        """Wait until something holds of the newest run."""
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a verb in a process group of its own and return at once."""
+        return subprocess.Popen(
+            self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
+            start_new_session=True,
+        )  # fmt: skip
+
+    def start_until(
+        self, holds: Callable[[Path], bool], *words: str, timeout_s: float = 90
+    ) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start a submission and wait until something holds of its run; returns the process and the run."""
+        before = set(self.runs.iterdir()) if self.runs.is_dir() else set()
+        child = self.start(*words)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self.runs.is_dir() and any(self.runs.iterdir()) and holds(self.newest()):
-                return
+            fresh = set(self.runs.iterdir()) - before if self.runs.is_dir() else set()
+            if fresh and holds(run := fresh.pop()):
+                return child, run
             time.sleep(0.2)
         raise AssertionError(f"not within {timeout_s} s")
-
-
-def start_runner(runner: Runner, *words: str) -> subprocess.Popen[bytes]:
-    """Start a verb in a process group of its own and return at once."""
-    return subprocess.Popen(
-        runner.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=runner.environment(),
-        start_new_session=True,
-    )  # fmt: skip

@@ -11,15 +11,21 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.commands import Runner, start_runner
+from tests.integration.commands import Runner
 
 pytestmark = pytest.mark.integration
 FAULTS = Path(__file__).parents[1] / "recipes" / "faults"
+
+
+def has_started(ranks: int) -> Callable[[Path], bool]:
+    """Holds of a run of which so many ranks have started."""
+    return lambda run: len(records(run, "start")) == ranks
 
 
 def records(run: Path, kind: str) -> dict[int, dict[str, Any]]:
@@ -105,7 +111,7 @@ TOLD = {
     "exit:7@3": ("failed", 5, "rank 3 on dgx02 exited with code 7"),
     "exit:1": ("failed", 5, "exited with code 1"),
     "signal:11@1": ("failed", 5, "rank 1 on dgx01 was ended by signal 11"),
-    "kill-launcher@2": ("not-proven", 6, "no exit record of 1 of 4 ranks: 2"),
+    "kill-launcher@2": ("failed", 5, "no exit record of 1 of 4 ranks: 2"),
     "size-one": ("not-proven", 6, "saw a world of size 1, planned 4"),
     "no-report@3": ("not-proven", 6, "left no report"),
     "same-seed": ("not-proven", 6, "trained on the same data"),
@@ -144,11 +150,9 @@ def test_a_program_that_is_not_there(runner: Runner, tmp_path: Path) -> None:
 def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp_path: Path) -> None:
     """The waiting process is killed outright; status, logs, wait and cancel go on from elsewhere."""
     words = ("submit", "--recipe", "probe", "--gpus", "2", "--wait", "--", "--sleep", "8")
-    child = start_runner(runner, *words)
-    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 2)
+    child, run = runner.start_until(has_started(2), *words)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    run = runner.newest()
 
     stood = runner("status", run.name, "--json", code=0, cwd=tmp_path)
     assert json.loads(stood.out)["state"]["phase"] == "running"
@@ -158,9 +162,10 @@ def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp
 
 
 def test_cancel(runner: Runner) -> None:
-    runner("submit", "--recipe", "probe", "--gpus", "2", "--", "--sleep", "300", code=0)
-    run = runner.newest()
-    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 2)
+    child, run = runner.start_until(
+        has_started(2), "submit", "--recipe", "probe", "--gpus", "2", "--", "--sleep", "300"
+    )
+    assert child.wait(60) == 0
     runner("cancel", run.name, code=0)
     done = runner("wait", run.name, "--timeout", "60", code=5)
     assert "the job was cancelled" in done.out
@@ -179,7 +184,7 @@ def test_wait_gives_up_when_told_to_and_the_job_goes_on(runner: Runner) -> None:
 def test_two_jobs_on_one_node_do_not_mix(runner: Runner) -> None:
     """Each on half of the GPUs of a node, at the same time, each its own world."""
     children = [
-        start_runner(runner, "submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "2") for _ in "ab"
+        runner.start("submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "2") for _ in "ab"
     ]
     for child in children:
         out, err = child.communicate(timeout=120)
@@ -187,8 +192,8 @@ def test_two_jobs_on_one_node_do_not_mix(runner: Runner) -> None:
 
 
 def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
-    child = start_runner(runner, "submit", "--recipe", "probe", "--gpus", "1", "--wait", "--", "--sleep", "300")
-    runner.until_newest(lambda run: len(list((run / "ranks").glob("*.start.json"))) == 1)
+    words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--", "--sleep", "300")
+    child, _run = runner.start_until(has_started(1), *words)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
