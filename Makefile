@@ -46,17 +46,23 @@ lint: venv ## ruff, mypy, the layers, the shell scripts
 unit: venv ## the tests that need nothing, in seconds
 	@$(BIN)/pytest -m 'not integration'
 
-# CI=true: a selected test may not skip. COLD=1: nothing of the cache is used, and what is made is removed again.
+# CI=true: a selected test may not skip. COLD=1: an empty cache and an engine of its own with no image in it, both
+# removed again. As both are empty, the verbs need no COLD then: it would make everything anew for each test.
 .PHONY: test
 test: venv ## everything: lint, then all tests on real parts (COLD=1: with an empty cache)
 	@started=$$SECONDS; \
-	if [ "$(COLD)" = 1 ]; then \
+	cold='$(filter-out 0,$(COLD))'; \
+	if [ "$$cold" ]; then \
 		unset COLD; \
-		export RUNNER_CACHE="$$(mktemp -d)"; \
-		trap '$(RUNNER) clean >/dev/null 2>&1' EXIT; \
+		RUNNER_CACHE="$$(mktemp -d)"; export RUNNER_CACHE; \
+		trap '$(RUNNER) clean >/dev/null' EXIT; \
 	fi; \
 	$(MAKE) lint; \
-	$(RUNNER) quickstart --only-prepare; \
+	$(RUNNER) quickstart --only-prepare $${cold:+--private-engine}; \
+	if [ "$$cold" ]; then \
+		DOCKER_HOST="$$($(BIN)/python -c 'from runner.images import engine as e; print(e.private_url(e.default_state()))')"; \
+		export DOCKER_HOST; \
+	fi; \
 	echo "lint and preparation: $$((SECONDS - started)) s"; \
 	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
 

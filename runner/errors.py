@@ -78,12 +78,6 @@ class ProgramFailedError(RunnerError):
     code = Exit.PROGRAM_FAILED
 
 
-class NotProvenError(RunnerError):
-    """Something ran, but what it promises could not be proven (exit 6)."""
-
-    code = Exit.NOT_PROVEN
-
-
 class InfrastructureError(RunnerError):
     """An engine, a node, a disk or a daemon failed; trying again may help (exit 8)."""
 

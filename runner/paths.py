@@ -12,6 +12,10 @@ from pathlib import Path
 
 import platformdirs
 
+# https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
+MARKER = "CACHEDIR.TAG"
+_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
+_OWNER = "# This is the cache directory of gpu-runner; `make clean` empties it."
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -19,6 +23,32 @@ def cache_dir() -> Path:
     """The cache directory, absolute; not necessarily existing."""
     override = os.environ.get("RUNNER_CACHE")
     return Path(override).absolute() if override else platformdirs.user_cache_path("gpu-runner", appauthor=False)
+
+
+def made(directory: Path) -> Path:
+    """``directory``, made where it is absent; the cache directory above it is marked as ours.
+
+    A directory of RUNNER_CACHE that held something before us is not marked: it is somebody's.
+    """
+    cache = cache_dir()
+    if directory == cache or cache in directory.parents:
+        cache.mkdir(parents=True, exist_ok=True)
+        if not _is_marked(cache) and (is_ours(cache) or not any(cache.iterdir())):
+            (cache / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def is_ours(cache: Path) -> bool:
+    """Whether this cache directory is ours to empty: the platform's, which bears our name, or one that we marked."""
+    return not os.environ.get("RUNNER_CACHE") or _is_marked(cache)
+
+
+def _is_marked(cache: Path) -> bool:
+    try:
+        return (cache / MARKER).read_text("utf-8", "replace").splitlines()[:2] == [_SIGNATURE, _OWNER]
+    except OSError:
+        return False
 
 
 def state_dir() -> Path:

@@ -121,7 +121,7 @@ def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str
     built: dict[str, Any] = {}
     for key_node, value_node in node.value:
         where = f"{name}:{key_node.start_mark.line + 1}"
-        if not isinstance(key_node, yaml.ScalarNode):
+        if not isinstance(key_node, yaml.ScalarNode) or not isinstance(_scalar(key_node, where), str):
             raise UsageError("a key must be a plain string", where=where)
         key = key_node.value
         if key in built:

@@ -29,50 +29,12 @@ import measure  # noqa: E402
 import records  # noqa: E402
 import torch  # noqa: E402
 from models import CLASSES, MODELS  # noqa: E402
+from options import WARMUP, WINDOW, options_of  # noqa: E402
 from proof import Proof, RankFacts, checksum, gather, judge, onehot_holds  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from waiting import sleep_while_waiting  # noqa: E402
 
-PRECISIONS = {"fp32": None, "tf32": None, "amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
-# Least warm-up and window of a figure that claims something: (steps, seconds).
-WARMUP, WINDOW = (50, 30.0), (200, 30.0)
-DEMONSTRATION_WARMUP, DEMONSTRATION_WINDOW = (3, 0.0), (20, 0.0)
-
-
-def options_of(words: Sequence[str]) -> argparse.Namespace:
-    """The command line; what it leaves open about lengths follows from whether this is a demonstration."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--model", choices=sorted(MODELS), default="resnet50")
-    parser.add_argument("--batch-size", type=positive, default=256, help="images a rank and step")
-    parser.add_argument("--image-size", type=positive, default=224, metavar="PX", help="height and width")
-    parser.add_argument("--precision", choices=sorted(PRECISIONS), default="amp-bf16")
-    parser.add_argument("--channels-last", action="store_true", help="images, and so all activations, in NHWC")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
-    parser.add_argument("--fp16-allreduce", action="store_true", help="gradients travel as fp16")
-    parser.add_argument("--hooks-at-one", action="store_true", help="a single rank runs the gradient hooks too")
-    parser.add_argument("--warmup-steps", type=int, help=f"at least (default {WARMUP[0]})")
-    parser.add_argument("--warmup-seconds", type=float, help=f"at least (default {WARMUP[1]:g})")
-    parser.add_argument("--steps", type=positive, help=f"timed, at least (default {WINDOW[0]})")
-    parser.add_argument("--window-seconds", type=float, help=f"timed, at least (default {WINDOW[1]:g})")
-    parser.add_argument("--demonstration", action="store_true", help="short, and makes no performance claim")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    options = parser.parse_args(words)
-    warmup = DEMONSTRATION_WARMUP if options.demonstration else WARMUP
-    window = DEMONSTRATION_WINDOW if options.demonstration else WINDOW
-    for name, default in (("warmup_steps", warmup[0]), ("warmup_seconds", warmup[1]),
-                          ("steps", window[0]), ("window_seconds", window[1])):  # fmt: skip
-        if getattr(options, name) is None:
-            setattr(options, name, default)
-    return options
-
-
-def positive(text: str) -> int:
-    """A whole number from one on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return number
+AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -116,7 +78,7 @@ class Training:
 
     def __init__(self, options: argparse.Namespace, device: Device) -> None:
         self._device = device
-        self._dtype = PRECISIONS[options.precision]
+        self._dtype = AUTOCAST.get(options.precision)
         use_tf32 = options.precision != "fp32"
         torch.backends.cuda.matmul.allow_tf32 = use_tf32
         torch.backends.cudnn.allow_tf32 = use_tf32
@@ -435,7 +397,7 @@ def say(result: dict[str, Any]) -> None:
 
 def main() -> int:
     """Exit 0 when it ran to its end; whether its figure is proven stands in the result."""
-    options = options_of(sys.argv[1:])
+    options = options_of(sys.argv[1:], MODELS, __doc__)
     hvd.init()
     device = device_of(options.device)
     if device.kind == "cpu":

@@ -102,6 +102,17 @@ def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cp
     return Binding(frozenset().union(*mine), f"near GPU {gpu.bus}, share {place + 1} of {share}")
 
 
+def apply(bound: Binding) -> Binding:
+    """Bind this process, and so what it starts; where the kernel refuses, it stays as it is and ``why`` says so."""
+    if not bound.cpus:
+        return bound
+    try:
+        os.sched_setaffinity(0, bound.cpus)
+    except OSError as error:
+        return Binding(frozenset(), f"not bound ({bound.why}): the kernel refuses: {error.strerror}")
+    return bound
+
+
 def parse(text: str) -> Cpus:
     """The kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; empty for anything else."""
     cpus: set[int] = set()

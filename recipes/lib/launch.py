@@ -12,7 +12,8 @@ Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORL
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory),
 RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 
-Exit status: the program's own; 128 + N if signal N ended it; else, with its name in the exit record: 2 usage,
+Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
+1 launcher-fault (anything that was not foreseen),
 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout, 114 rendezvous-port-taken, 115 rendezvous-address,
 116 record-not-written, 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
 """
@@ -25,6 +26,7 @@ import re
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
@@ -39,6 +41,7 @@ import wireup
 import world
 
 STATUS = {
+    "launcher-fault": 1,
     "world-mismatch": 111,
     "world-unknown": 112,
     "rendezvous-timeout": 113,
@@ -68,7 +71,6 @@ class Options:
     local_sizes: tuple[int, ...]
     wireup: str
     bind: str
-    threads: int | None
     timeout_s: float
     leave_together: bool
     argv: tuple[str, ...]
@@ -92,7 +94,6 @@ def options_of(words: list[str]) -> Options:
         help="how ranks find each other: by our rendezvous, or by what the starter set (MPI, PMIx)",
     )
     parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
-    parser.add_argument("--threads", type=int, metavar="N", help="OMP_NUM_THREADS and its like")
     parser.add_argument(
         "--rendezvous-timeout",
         type=float,
@@ -110,8 +111,6 @@ def options_of(words: list[str]) -> Options:
     argv = words[split + 1 :]
     if not argv:
         parser.error("no program: what is to be run stands after --")
-    if given.threads is not None and given.threads < 1:
-        parser.error("--threads must be at least 1")
     try:
         local_sizes = world.sizes_of(given.local_sizes) if given.local_sizes else ()
     except world.WorldError as error:
@@ -123,7 +122,6 @@ def options_of(words: list[str]) -> Options:
         local_sizes,
         given.wireup,
         given.bind,
-        given.threads,
         given.rendezvous_timeout,
         given.leave_together,
         tuple(argv),
@@ -152,14 +150,18 @@ class Launch:
         ended: program.Ended | None = None
         error: LaunchError | None = None
         try:
-            ended = self._run()
+            try:
+                ended = self._run()
+            finally:
+                program.ignore_signals()
         except LaunchError as failure:
             error = failure
         except (world.WorldError, meeting.MeetingError, program.NotStartedError) as failure:
             error = LaunchError(failure.code, str(failure))
         except program.StoppedError as stopped:
             error = LaunchError("stopped-before-start", str(stopped), 128 + stopped.number)
-        program.ignore_signals()
+        except Exception as failure:
+            error = LaunchError("launcher-fault", repr(failure))
         if error is not None:
             self._say(f"{error.code}: {error}")
         status = ended.status if ended is not None else error.status if error is not None else 1
@@ -196,9 +198,6 @@ class Launch:
         made["RUNNER_HOST"] = self.host
         if self.options.run_dir is not None:
             made["RUNNER_RUN_DIR"] = self.options.run_dir
-        if self.options.threads is not None:
-            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-                made[name] = str(self.options.threads)
         made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         return made
 
@@ -219,10 +218,7 @@ class Launch:
         if self.options.bind == "none":
             return binding.Binding(frozenset(), "not asked for")
         allowed = frozenset(os.sched_getaffinity(0))
-        bound = binding.near_gpu(here.local_rank, here.local_size, shown, allowed)
-        if bound.cpus:
-            os.sched_setaffinity(0, bound.cpus)
-        return bound
+        return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))
 
     def _record_start(
         self,
@@ -301,7 +297,9 @@ class Launch:
         return status
 
     def _say(self, message: str) -> None:
-        print(f"launch: rank {self.rank} on {self.host}: {message}", file=sys.stderr, flush=True)
+        line = f"launch: rank {self.rank} on {self.host}: {message}\n"
+        with suppress(OSError):  # nobody may be listening any more: unbuffered, or Python's own exit would fail too
+            os.write(2, line.encode(errors="backslashreplace"))
 
 
 def _rendezvous_place(env: Mapping[str, str], here: world.World, token: str) -> tuple[str, int]:

@@ -47,7 +47,7 @@ def serve(host: str, port: int, token: str, size: int) -> None:
                 f"cannot listen on {address}:{candidate} (for host {host!r}): {error.strerror}; "
                 "the rendezvous host must be the node that rank 0 runs on",
             ) from error
-        master_port = network.free_port(address, ports[place + 1 :] or [0])
+        master_port = network.free_port(address, [*ports[place + 1 :], 0])
         rendezvous.start(sock, token, size, {"token": token, "master_port": master_port})
         return
     taken = ", ".join(map(str, ports))

@@ -64,7 +64,10 @@ def candidates(port: int) -> list[int]:
 
 
 def free_port(address: str, ports: list[int]) -> int:
-    """The first of ``ports`` that nobody listens on at ``address``; 0 when all are taken."""
+    """The first of ``ports`` that nobody listens on at ``address``; 0 when all are taken.
+
+    The port 0 among them stands for one that the kernel chooses.
+    """
     for port in ports:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,5 +75,5 @@ def free_port(address: str, ports: list[int]) -> int:
                 sock.bind((address, port))
             except OSError:
                 continue
-            return port
+            return int(sock.getsockname()[1])
     return 0

@@ -58,6 +58,7 @@ class Relay:
 
     def __init__(self) -> None:
         self.forwarded: list[int] = []
+        self._stopped = False
         self._pid: int | None = None
         for number in FORWARDED:
             signal.signal(number, self._handle)
@@ -88,6 +89,7 @@ class Relay:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _pid, status, used = os.wait4(child.pid, 0)
+        ignore_signals()  # the program has ended: a signal from here on is nobody's, and stops no bookkeeping
         self._pid = None
         child.returncode = 0  # reaped here, for the resource usage: Popen need not wait for it
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -106,7 +108,8 @@ class Relay:
             self.forwarded.append(number)
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
-        elif number in _ENDING:
+        elif number in _ENDING and not self._stopped:
+            self._stopped = True  # once: a second one would interrupt what is done about the first
             raise StoppedError(number)
 
 

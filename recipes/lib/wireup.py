@@ -88,9 +88,10 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(meeting.port),
             "RUNNER_RENDEZVOUS": f"{meeting.address}:{meeting.port}/{meeting.token}",
             "MASTER_ADDR": meeting.address,
-            "MASTER_PORT": str(meeting.master_port),
         }
     )
+    if meeting.master_port:
+        made["MASTER_PORT"] = str(meeting.master_port)
     if meeting.interface is not None:
         made.setdefault("HOROVOD_GLOO_IFACE", meeting.interface)
     return made

@@ -25,6 +25,7 @@ from runner import paths, process
 from runner.box import config, root
 from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
 from runner.errors import InfrastructureError, RefusedError
+from runner.images import keys
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
 
@@ -141,7 +142,7 @@ def telling_line(state: Path) -> str:
 
 
 def _start(spec: BoxSpec, progress: Progress) -> Box:
-    cold = os.environ.get("COLD") == "1"
+    cold = keys.cold()
     target = root.location(spec.slurm) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
         raise RefusedError(
@@ -252,7 +253,7 @@ def _alone(name: str) -> Iterator[None]:
     """Wait until nobody else starts or ends that box. The lock's file goes when the box has left no state."""
     path = boxes_dir() / f"{name}.lock"
     while True:
-        boxes_dir().mkdir(parents=True, exist_ok=True)
+        paths.made(boxes_dir())
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             # Whoever held it may have removed the file meanwhile: then others lock another one, and so must we.

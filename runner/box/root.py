@@ -71,7 +71,7 @@ def ensure(slurm: str, progress: Callable[[str], None], *, cold: bool = False) -
     facts = final / "facts.json"
     if facts.exists() and not cold:
         return _read(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
+    paths.made(final.parent)
     with FileLock(f"{final}.lock"):
         if facts.exists() and not cold:
             return _read(final)

@@ -60,7 +60,7 @@ def check(plan: Plan, observed: Observed) -> tuple[Finding, ...]:
                 f"use one of its own ({known}), or a site file that names it",
             )
         )
-    if plan.tasks > 64 and plan.wireup == "rendezvous":
+    if plan.tasks > 64:
         findings.append(
             Finding(
                 "rendezvous-at-scale",

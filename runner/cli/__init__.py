@@ -7,7 +7,9 @@ and no traceback.
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import signal
 import sys
 from typing import Any
 
@@ -69,6 +71,9 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with a code of runner.errors.Exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
     sys.exit(int(run(argv)))
 
 
@@ -88,7 +93,7 @@ def run(argv: list[str] | None = None) -> int:
         return error.code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.GOOD
+        return 128 + signal.SIGPIPE
     except OSError as error:
         # A disk, a permission, a path: the user's to mend, and the system's own words say what.
         click.echo(f"error: {error.strerror or error}\n  where: {error.filename or 'this command'}", err=True)

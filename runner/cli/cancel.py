@@ -16,7 +16,8 @@ def command(run: str | None) -> int:
 
     found = find(run)
     scheduler, job_id = scheduler_of(found)
-    if scheduler.state(job_id).phase in ("ended", "unknown"):
+    # A job of that id from another directory is another run's: its state is unknown here, and it is left alone.
+    if scheduler.state(job_id, found.path).phase in ("ended", "unknown"):
         click.echo(f"job {job_id} has ended already; `python -m runner wait {found.run_id}` prints its verdict")
         return Exit.GOOD
     scheduler.cancel(job_id)

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from runner import box, paths, process
+from runner.errors import RefusedError
 
-# Every name that the verbs make in the cache directory. RUNNER_CACHE may name any directory: the rest is not ours.
+# Every name that the verbs make in the cache directory; whatever else lies there stays.
 OURS = frozenset(("box-roots", "boxes", "engine", "images", "locks", "standin", "wheels"))
 
 
@@ -20,12 +21,13 @@ def command(keep_cache: bool) -> None:
     """Stop boxes and the private engine; remove what they and the other verbs keep in the cache directory."""
     from runner.images import engine
 
+    cache = paths.cache_dir()
+    _check_ours(cache)
     for name in box.names():
         if box.down(name):
             click.echo(f"box {name} stopped")
     if engine.stop_private(engine.default_state()):
         click.echo("private engine stopped")
-    cache = paths.cache_dir()
     if keep_cache:
         click.echo(f"kept: {cache}")
         return
@@ -38,10 +40,26 @@ def command(keep_cache: bool) -> None:
             size, count = _size(entry)
             _remove(entry)
             click.echo(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
-        else:
+        elif entry.name != paths.MARKER:
             click.echo(f"left {entry}: not ours")
-    if not any(cache.iterdir()):
+    if all(entry.name == paths.MARKER for entry in cache.iterdir()):
+        (cache / paths.MARKER).unlink(missing_ok=True)
         cache.rmdir()
+
+
+def _check_ours(cache: Path) -> None:
+    """RUNNER_CACHE may name any directory: only one that we made, and marked so, is touched.
+
+    Raises:
+        RefusedError: it holds something, and not our marker.
+    """
+    if cache.is_dir() and any(cache.iterdir()) and not paths.is_ours(cache):
+        raise RefusedError(
+            f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours",
+            where=str(cache),
+            mend="unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
+            f" gpu-runner's, out of {', '.join(sorted(OURS))}",
+        )
 
 
 def _remove(entry: Path) -> None:

@@ -21,7 +21,11 @@ def _one_mount(value: str) -> Mount:
     read_only = len(parts) == 3 and parts[2] in ("ro", "rw") and parts.pop() == "ro"
     if len(parts) != 2 or not all(parts):
         raise click.BadParameter(f"{value!r} is not SRC:DST[:ro]")
-    return Mount(str(Path(parts[0]).expanduser().absolute()), parts[1], read_only)
+    try:
+        source = Path(parts[0]).expanduser().absolute()
+    except RuntimeError as error:  # ~somebody who is not known here
+        raise click.BadParameter(f"{value!r}: {error}") from None
+    return Mount(str(source), parts[1], read_only)
 
 
 def environment(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ from runner.model.request import Request
 from runner.model.site import Site
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import read_recipe
-from runner.runtimes import runtime
+from runner.runtimes import Runtime, runtime
 from runner.schedulers.slurm import Slurm
 from runner.schedulers.slurm_script import render
 from runner.sites.loader import read_site
@@ -49,11 +49,27 @@ def prepare(site_name: str, recipe_name: str, request: Request, runs: Path) -> P
     observed = Observed(
         image_problem=problem,
         image_mend=mend,
-        missing_sources=tuple(mount.source for mount in planned.mounts if not Path(mount.source).exists()),
-        run_directory_problem=chosen.mount_problem(str(runs.absolute())),
+        missing_sources=tuple(mount.source for mount in planned.mounts if not _exists(mount.source)),
+        run_directory_problem=_run_directory_problem(chosen, runs),
         site_runtimes=site.runtimes,
     )
     return Prepared(site, planned, check(planned, observed), render(planned, chosen.step(planned)), found.directory)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long, or behind a door that is closed: no container gets at it either
+        return False
+
+
+def _run_directory_problem(chosen: Runtime, runs: Path) -> str | None:
+    """Why jobs could not run below ``runs``, as links lead: scheduler and runtime see the real path."""
+    try:
+        real = str(runs.resolve())
+    except (OSError, RuntimeError) as error:
+        return f"{runs} cannot be used: {error}"
+    return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else chosen.mount_problem(real)
 
 
 def scheduler_for(site: Site) -> Slurm:
@@ -89,10 +105,4 @@ def _image(reference: str) -> tuple[PlannedImage, str, str]:
             f"no squashfs of {reference} is in the store ({store.directory()})",
             f"python -m runner convert {reference}",
         )
-    image = PlannedImage(
-        reference=reference,
-        digest=found.digest,
-        path=str(found.path),
-        env_names=tuple(sorted(found.environment)),
-    )
-    return image, "", ""
+    return PlannedImage(reference=reference, digest=found.digest, path=str(found.path)), "", ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +35,8 @@ STEPS: tuple[Step, ...] = (
 
 @click.command(name="quickstart")
 @click.option("--only-prepare", is_flag=True, help="Only install what is missing and see to an engine.")
-def command(only_prepare: bool) -> int:
+@click.option("--private-engine", is_flag=True, help="Use a private engine even where another one answers.")
+def command(only_prepare: bool, private_engine: bool) -> int:
     """Set everything up on this machine and run the main job (a CPU demonstration)."""
     from runner.setup.cluster import real_cluster
 
@@ -46,7 +48,7 @@ def command(only_prepare: bool) -> int:
             mend="submit to the cluster: python -m runner submit --help",
         )
     took: list[tuple[str, float]] = []
-    code = _timed(took, "packages and engine", _prepare)
+    code = _timed(took, "packages and engine", partial(_prepare, private_engine))
     for step in () if only_prepare else STEPS:
         if code != Exit.GOOD:
             break
@@ -61,13 +63,13 @@ def command(only_prepare: bool) -> int:
     return code
 
 
-def _prepare() -> int:
-    """Packages, then an engine that answers: our private one where there is none."""
+def _prepare(private_engine: bool) -> int:
+    """Packages, then an engine that answers: our private one where there is none, or where it is asked for."""
     from runner.images import engine
     from runner.setup import packages
 
     click.secho("== what this machine needs", bold=True)
-    answers = _engine_answers()
+    answers = not private_engine and _engine_answers()
     lacking = packages.missing(engine=not answers)
     for package in lacking:
         click.echo(f"  {package.name:<16} {package.why}")
@@ -76,8 +78,10 @@ def _prepare() -> int:
     else:
         click.echo("  every package is there")
     if not answers:
-        click.echo("  no container engine answers: starting a private one, on a socket of its own")
-        engine.start_private(engine.default_state())
+        why = "as asked" if private_engine else "no container engine answers"
+        click.echo(f"  {why}: starting a private one, on a socket of its own")
+        # The steps that follow take this one, whatever else answers.
+        os.environ["DOCKER_HOST"] = engine.start_private(engine.default_state())
     return Exit.GOOD
 
 

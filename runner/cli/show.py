@@ -16,16 +16,25 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.jobs.verdict import judge
 from runner.jobs.watch import Progress, wait
+from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.verdict import Verdict
 
 
 def wait_and_judge(run: RunDirectory, *, timeout_s: float | None, as_json: bool) -> int:
     """Wait for the run's end, judge it, keep and print the verdict; returns the exit code."""
+    ended = run.read("ended.json", JobState)
+    verdict = judge(collect(run, ended or _wait(run, timeout_s=timeout_s, quiet=as_json)))
+    run.write("verdict.json", verdict)
+    show_verdict(run, verdict, as_json=as_json)
+    return verdict.exit_code
+
+
+def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool) -> JobState:
+    """The scheduler's last word on the run's job, kept in the run directory: schedulers forget."""
     scheduler, job_id = scheduler_of(run)
-    plan = run.read("plan.json", Plan)
     try:
-        with _display(plan, quiet=as_json) as on_progress:
+        with _display(run.read("plan.json", Plan), quiet=quiet) as on_progress:
             state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
     except KeyboardInterrupt:
         click.echo(
@@ -34,10 +43,9 @@ def wait_and_judge(run: RunDirectory, *, timeout_s: float | None, as_json: bool)
             err=True,
         )
         raise
-    verdict = judge(collect(run, state))
-    run.write("verdict.json", verdict)
-    show_verdict(run, verdict, as_json=as_json)
-    return verdict.exit_code
+    if state.phase == "ended":
+        run.write("ended.json", state)
+    return state
 
 
 def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:

@@ -29,7 +29,7 @@ def command(run: str | None, as_json: bool) -> int:
         return Exit.GOOD
     scheduler, job_id = scheduler_of(found)
     plan = found.read("plan.json", Plan)
-    stand = progress(found, scheduler.state(job_id), 0.0)
+    stand = progress(found, scheduler.state(job_id, found.path), 0.0)
     if as_json:
         facts = {
             "run": found.run_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import tempfile
 import time
@@ -18,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
 from runner.images import buildlog, reference, standin
 from runner.images.engine import needs_host_network
 from runner.images.keys import cold, files_below, key_of, tree_hash
+from runner.images.locks import held
 from runner.images.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _HOROVOD_VERSION = "0.28.1"
 _WHEEL_DIR = "/opt/wheel"
 _LAST_LINES = 25
 _STOP_S = 15.0
+_TAG_LIMIT = 128  # characters that a tag may have
 _FULL_MEND = "free space on the engine's disk: docker system df shows what takes it"
 _DEFAULT_ARGS = {"CXX_STANDARD": "17", "CUDA_ARCHS": "80,90"}
 
@@ -107,9 +108,7 @@ def build(
     made = None if cold() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
-    locks = paths.cache_dir() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with FileLock(locks / "build.lock"):
+    with held(paths.made(paths.cache_dir() / "locks") / "build.lock", progress.step):
         made = None if cold() else _existing(client, plan)
         if made is None:
             wheel = _wheel(client, plan, progress)
@@ -118,12 +117,21 @@ def build(
 
 
 def image_name(framework: str, base: str) -> str:
-    """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base; a base of another name says that name too."""
+    """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base, with its owner where that is not the default's.
+
+    ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``.
+    """
     if base == "standin":
         return f"gpu-runner/horovod-{framework}:standin"
     parsed = reference.parse(base)
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
-    return f"gpu-runner/horovod-{framework}:" + (version if parsed.name == framework else f"{parsed.name}-{version}")
+    usual = reference.parse(DEFAULT_BASES[framework])
+    origin = [parsed.registry, parsed.repository]
+    words = [] if origin == [usual.registry, usual.repository] else origin
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*words, version])))
+    if len(tag) > _TAG_LIMIT:
+        tag = f"{key_of(tag)}-{tag[-64:].lstrip('.-')}"
+    return f"gpu-runner/horovod-{framework}:{tag}"
 
 
 def context_files(framework: str) -> list[tuple[str, Path]]:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
-from filelock import FileLock
 
-from runner import process
+from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
 from runner.images import rootfs, store
 from runner.images.keys import cold, key_of
+from runner.images.locks import held
 from runner.images.progress import Progress
 from runner.model.plan import RESULTS
 
@@ -71,8 +71,7 @@ def convert(
     for program in ("mksquashfs", "unsquashfs"):
         if process.find(program) is None:
             raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
-    target.mkdir(parents=True, exist_ok=True)
-    with FileLock(target / f".{key}.lock"):
+    with held(paths.made(target) / f".{key}.lock", progress.step):
         if not cold() and (found := store.by_key(key, target)) is not None:
             return Conversion(_referred(found, name), made=False, seconds=time.monotonic() - started)
         stored = _make(name, source, client, target, key, progress)

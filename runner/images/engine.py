@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner import paths, process
-from runner.errors import InfrastructureError, RefusedError, RunnerError
+from runner.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 
 if TYPE_CHECKING:
     import docker
@@ -45,7 +46,7 @@ def connect(url: str | None = None, *, state: Path | None = None) -> docker.Dock
     """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
 
     Raises:
-        InfrastructureError: the engine that was named does not answer.
+        UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
         RefusedError: none was named and none answers.
     """
     named = url or os.environ.get("DOCKER_HOST")
@@ -58,7 +59,7 @@ def connect(url: str | None = None, *, state: Path | None = None) -> docker.Dock
         try:
             return _answering(candidate, where=candidate)
         except InfrastructureError as error:
-            tried.append(f"{candidate}: {error.what}")
+            tried.append(error.what)
     raise RefusedError("no container engine answers", where="; ".join(tried), mend=_NONE_MEND)
 
 
@@ -75,7 +76,7 @@ def start_private(state: Path) -> str:
     Needs root, or ``sudo`` that asks nothing; the socket then belongs to the user's group.
 
     Raises:
-        RefusedError: dockerd is absent, or there is no way to become root.
+        RefusedError: dockerd is absent, there is no way to become root, or its sockets' place is somebody else's.
         InfrastructureError: it did not come up; the log's last lines are in the message.
     """
     url = private_url(state)
@@ -84,9 +85,8 @@ def start_private(state: Path) -> str:
         return url
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", mend="install the package docker.io (or docker-ce)")
-    state.mkdir(parents=True, exist_ok=True)
-    run_dir = _run_dir(state)
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths.made(state)
+    _make_private(_run_dir(state))
     _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
     with (state / "dockerd.log").open("ab") as log:
         process.start(
@@ -107,6 +107,8 @@ def stop_private(state: Path) -> bool:
         if not _ended(pid, _STOP_S):
             _signal(pid, signal.SIGKILL)
             _ended(pid, 5.0)
+    if not _is_private(_run_dir(state)):
+        return False  # nothing, or somebody else's: what it holds is not to be believed
     if not _another_runs():
         _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
         for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
@@ -134,7 +136,15 @@ def _default_urls(state: Path) -> Iterator[str]:
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     yield f"unix://{runtime_dir}/docker.sock"
     yield f"unix://{runtime_dir}/podman/podman.sock"
-    yield private_url(state)
+    if _is_private(_run_dir(state)):
+        yield private_url(state)
+
+
+def _shown(url: str) -> str:
+    """The URL without what it may hold of a user name and a password."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    has_user = "@" in rest and not rest.startswith("/")
+    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_user else url
 
 
 def _answering(url: str, *, where: str) -> docker.DockerClient:
@@ -148,9 +158,15 @@ def _answering(url: str, *, where: str) -> docker.DockerClient:
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)
         raise InfrastructureError(
-            f"the container engine at {url} does not answer" + (": permission denied" if denied else ""),
+            f"the container engine at {_shown(url)} does not answer" + (": permission denied" if denied else ""),
             where=where,
             mend="join the group that owns the socket (often `docker`), then log in again" if denied else _NONE_MEND,
+        ) from error
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{_shown(url)!r} is not the URL of a container engine",
+            where=where,
+            mend="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         ) from error
     return client
 
@@ -161,12 +177,41 @@ def _is_podman(client: docker.DockerClient) -> bool:
 
 
 def _run_dir(state: Path) -> Path:
-    """Sockets and pid file: below the state, or a short private directory where that path is too long."""
+    """Sockets and pid file: below the state, or in a short place of this user's where that path is too long."""
     inside = state.absolute() / "run"
     if len(os.fsencode(inside)) <= 107 - _SOCKET_ROOM:
         return inside
     digest = hashlib.sha256(os.fsencode(inside)).hexdigest()[:8]
+    runtime_dir = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
+    short = runtime_dir / f"gpu-runner-{digest}"
+    if _is_private(runtime_dir) and len(os.fsencode(short)) <= 107 - _SOCKET_ROOM:
+        return short
     return Path(tempfile.gettempdir()) / f"gpu-runner-{os.getuid()}-{digest}"
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory that only this user can write to. In /tmp anybody may have been there first, with a link too.
+
+    Raises:
+        RefusedError: something else is there.
+    """
+    with suppress(FileExistsError):
+        directory.mkdir(parents=True, mode=0o700)
+    if not _is_private(directory):
+        raise RefusedError(
+            "the private engine's sockets would lie in a place that is not this user's alone",
+            where=str(directory),
+            mend="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a directory of your own with a short path",
+        )
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether it is a directory itself, this user's, and closed to all others."""
+    with suppress(OSError):
+        found = directory.lstat()
+        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return ours and stat.S_IMODE(found.st_mode) & 0o777 == 0o700
+    return False
 
 
 def _dockerd_words(state: Path) -> list[str]:
@@ -222,6 +267,8 @@ def _as_root() -> list[str]:
 
 def _pid(state: Path) -> int | None:
     """The running private engine's process id; the pid file alone proves nothing, the command line does."""
+    if not _is_private(_run_dir(state)):
+        return None
     with suppress(OSError, ValueError):
         pid = int((_run_dir(state) / "dockerd.pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

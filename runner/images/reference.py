@@ -36,20 +36,8 @@ class Reference:
 
     def __str__(self) -> str:
         """As engines write it: ``nvcr.io/nvidia/pytorch:25.02-py3``."""
-        return "/".join(filter(None, (self.registry, self.repository))) + self._suffix()
-
-    @property
-    def enroot(self) -> str:
-        """As Enroot and Pyxis write it: ``docker://nvcr.io#nvidia/pytorch:25.02-py3`` (facts: docker.sh)."""
-        return f"docker://{self.registry}#{self.repository}{self._suffix()}" if self.registry else f"docker://{self}"
-
-    @property
-    def name(self) -> str:
-        """The last component of the repository: ``pytorch``."""
-        return self.repository.rsplit("/", 1)[-1]
-
-    def _suffix(self) -> str:
-        return (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+        suffix = (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+        return "/".join(filter(None, (self.registry, self.repository))) + suffix
 
 
 def parse(text: str) -> Reference:

@@ -17,11 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from filelock import FileLock
-
 from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.images.keys import cold, files_below, key_of, tree_hash
+from runner.images.locks import held
 from runner.images.progress import Progress
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def ensure(client: docker.DockerClient, progress: Progress) -> str:
     reference = f"{REPOSITORY}:{image_key()}"
     if _present(client, reference) and not cold():
         return reference
-    (paths.cache_dir() / "standin").mkdir(parents=True, exist_ok=True)
-    with FileLock(paths.cache_dir() / "standin" / "lock"):
+    with held(paths.made(paths.cache_dir() / "standin") / "lock", progress.step):
         if _present(client, reference) and not cold():
             return reference
         root = _debian_root(progress)

@@ -6,13 +6,17 @@
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
 or ``images`` in the cache directory; on a cluster it must lie on a file system that all nodes see.
+
+A sidecar holds the image's whole environment. Whoever may read the image reads that in it anyway, so a sidecar has
+its squashfs's permissions: what the umask gave at the conversion (``umask 077`` makes both private).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -88,19 +92,11 @@ def by_key(key: str, store: Path) -> StoredImage | None:
     return _by_name(key, store)
 
 
-def entries(store: Path | None = None) -> Iterator[StoredImage]:
-    """Every image in the store that has its sidecar, by name."""
-    for sidecar in sorted((store or directory()).glob("*.sqsh" + _SIDECAR)):
-        found = _read(sidecar.with_name(sidecar.name.removesuffix(_SIDECAR)))
-        if found is not None:
-            yield found
-
-
 def publish(made: Path, image: StoredImage) -> StoredImage:
     """Give a verified squashfs its name, with sidecar and references; ``made`` lies in the same directory."""
     # The sidecar first: one without its image is passed over, an image without its sidecar would be a stranger.
     sidecar = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
-    _write(image.path.with_name(image.path.name + _SIDECAR), sidecar)
+    _write(image.path.with_name(image.path.name + _SIDECAR), sidecar, mode=stat.S_IMODE(made.stat().st_mode))
     made.rename(image.path)
     for name in (image.key, image.digest, image.reference):
         refer(name, image)
@@ -157,11 +153,13 @@ def _read(path: Path) -> StoredImage | None:
     return msgspec.structs.replace(image, path=path)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Replace a small file at once: readers see the old content or the new."""
+def _write(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Replace a small file at once: readers see the old content or the new. ``mode``: None leaves it to the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as target:
+        if mode is not None:
+            os.fchmod(target.fileno(), mode)
         target.write(content)
         target.flush()
         os.fsync(target.fileno())

@@ -23,6 +23,7 @@ _RUNTIME = re.compile(r"pyxis: |enroot|ch-run\[\d+\]: error|container", re.IGNOR
 _RUNTIME_NOISE = re.compile(
     r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)|starting container"
 )
+_NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
 
@@ -37,6 +38,7 @@ class Evidence:
         damaged: files that are there but cannot be read as what they should be, each with the reason.
         batch_words: the last line of the batch script's log that tells of an error; empty if none does.
         rank_words: the last line on each failed rank's standard error.
+        networks: what NCCL's logs name as its network (``IB``, ``Socket``, ``AWS Libfabric``).
         container_words: where no rank began at all, the first line by which the container runtime says why.
     """
 
@@ -51,6 +53,7 @@ class Evidence:
     batch_words: str = ""
     rank_words: dict[int, str] = field(default_factory=dict)
     container_words: str = ""
+    networks: frozenset[str] = frozenset()
 
 
 def collect(run: RunDirectory, state: JobState) -> Evidence:
@@ -89,6 +92,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         rank_words={
             rank: _last_line(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
         },
+        networks=_networks(run),
         container_words="" if starts else _container_words(run),
     )
 
@@ -112,6 +116,16 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     return record
 
 
+def _networks(run: RunDirectory) -> frozenset[str]:
+    """NCCL's own words, where NCCL_DEBUG=INFO and NCCL_DEBUG_FILE were set."""
+    return frozenset(
+        match[1].strip()
+        for path in run.path.glob("nccl/*.log")
+        for line in _lines(path, from_start=True)
+        if (match := _NETWORK.search(line))
+    )
+
+
 def _container_words(run: RunDirectory) -> str:
     """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
     for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
@@ -126,11 +140,11 @@ def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
     return next((line.strip() for line in reversed(_lines(path)) if telling.search(line)), "")
 
 
-def _lines(path: Path) -> list[str]:
-    """The last 50 kB of a log, by lines; none where it cannot be read."""
+def _lines(path: Path, *, from_start: bool = False) -> list[str]:
+    """The last (or first) 50 kB of a log, by lines; none where it cannot be read."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 50_000))
-            return file.read().decode("utf-8", "replace").splitlines()
+            file.seek(0 if from_start else max(0, path.stat().st_size - 50_000))
+            return file.read(50_000).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

@@ -86,10 +86,8 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for path in _candidates(root.resolve(), f"{stamp}-{label}"):
-            with suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-                break
+        _index().mkdir(parents=True, exist_ok=True)
+        path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _claimed(path))
         for folder in _FOLDERS:
             (path / folder).mkdir()
     except OSError as error:
@@ -98,7 +96,6 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
             where=str(error.filename or root),
             mend="name a directory that every node sees and you may write, with --runs",
         ) from None
-    _remember(path)
     return RunDirectory(path)
 
 
@@ -109,7 +106,7 @@ def find(run: str | None) -> RunDirectory:
         UsageError: there is none.
     """
     if run is None:
-        known = sorted(_index().glob("*"), key=lambda link: link.name)
+        known = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns)
         for link in reversed(known):
             if (link / SCRIPT).is_file():
                 return RunDirectory(link.resolve())
@@ -121,10 +118,23 @@ def find(run: str | None) -> RunDirectory:
 
 
 def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
-    """The launcher and the recipe as they are now into the run directory, so that what ran can be read later."""
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".git")
-    shutil.copytree(library, run.path / "lib", ignore=ignore)
-    shutil.copytree(recipe, run.path / "recipe", ignore=ignore)
+    """The launcher and the recipe as they are now into the run directory, so that what ran can be read later.
+
+    Raises:
+        UsageError: the recipe cannot be read, or does not fit on the disk.
+    """
+    runs = run.path.parent
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        kept_apart = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
+        return kept_apart | {name for name in names if Path(folder, name).resolve() == runs}
+
+    try:
+        shutil.copytree(library, run.path / "lib", ignore=left_out)
+        shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
+    except shutil.Error as error:
+        source, _target, why = error.args[0][0]
+        raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
 
 
 def write_whole(path: Path, content: str) -> None:
@@ -153,9 +163,19 @@ def _index() -> Path:
     return paths.state_dir() / "runs"
 
 
-def _remember(path: Path) -> None:
-    _index().mkdir(parents=True, exist_ok=True)
+def _claimed(path: Path) -> bool:
+    """Whether the run directory is ours now: its name is free both there and among this user's runs."""
     link = _index() / path.name
-    with suppress(FileNotFoundError):
-        link.unlink()
-    link.symlink_to(path)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    try:
+        link.symlink_to(path)
+    except FileExistsError:
+        if link.exists():
+            path.rmdir()
+            return False
+        link.unlink()  # of a run that was deleted
+        link.symlink_to(path)
+    return True

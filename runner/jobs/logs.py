@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.errors import RunnerError
+from runner.errors import UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
+from runner.jobs.watch import SILENCE_S
 
 _RANK = re.compile(r"rank-(\d+)\.(out|err)\Z")
-_POLL_S = 0.5
+_POLL_S = 0.5  # files
+_ASK_S = 2.0  # the scheduler
 
 
 def log_files(run: RunDirectory, *, rank: int | None, every: bool) -> tuple[Path, ...]:
@@ -33,11 +35,15 @@ def follow_files(
     """Hand on what the logs gain, whole lines at a time, until the job has ended and the files are at rest.
 
     ``on_content`` gets the file, the new bytes, and whether the source has changed since the last call.
+
+    Raises:
+        UnknownStateError: the scheduler stayed silent for SILENCE_S.
     """
     scheduler, job_id = scheduler_of(run)
     at: dict[Path, int] = {}
     last: Path | None = None
     ended = False
+    asked = heard = time.monotonic()
     while True:
         gained = False
         for path in log_files(run, rank=rank, every=every):
@@ -52,9 +58,14 @@ def follow_files(
                 gained = True
         if ended and not gained:
             return
-        if not gained:
+        if gained:
+            continue
+        if time.monotonic() - asked > _ASK_S:
+            asked = time.monotonic()
             try:
-                ended = scheduler.state(job_id).phase in ("ended", "unknown")
-            except RunnerError:
-                ended = False
-            time.sleep(_POLL_S)
+                ended = scheduler.state(job_id, run.path).phase in ("ended", "unknown")
+                heard = asked
+            except UnknownStateError:
+                if asked - heard > SILENCE_S:
+                    raise
+        time.sleep(_POLL_S)

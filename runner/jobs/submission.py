@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from runner import __version__, paths, process
-from runner.errors import RunnerError
+from runner.errors import NotAcceptedError, RunnerError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
-from runner.model.job import Submitted
+from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan
+from runner.model.records import Start
 from runner.schedulers.slurm import Slurm
 
 
@@ -51,28 +52,54 @@ def submit(
         submitted_s=time.time(),
     )
     run.write("job.json", record)
-    job_id = scheduler.submit(run.path, SCRIPT)
+    try:
+        job_id = scheduler.submit(run.path, SCRIPT)
+    except NotAcceptedError as error:
+        run.write("job.json", msgspec.structs.replace(record, refused=error.what))
+        raise
     run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return run
 
 
 def scheduler_of(run: RunDirectory) -> tuple[Slurm, str]:
-    """The scheduler and the id of a run's job; a submission that was cut off is looked for in the queue.
+    """The scheduler and the id of a run's job.
+
+    Where the submission was cut off before the id was written, the job itself has left it in its records, or the
+    queue tells.
 
     Raises:
-        RunnerError: the run was never submitted, or its submission was cut off before Slurm took it.
+        NotAcceptedError: the scheduler did not take it.
+        UnknownStateError: nobody knows whether it did.
     """
     record = run.read("job.json", Submitted)
     if record is None:
-        raise RunnerError("this run was not submitted", where=str(run.path), mend="submit again", code=None)
+        raise UnknownStateError("this run's submission was cut off before the scheduler was asked", where=str(run.path))
+    if record.refused:
+        raise NotAcceptedError(record.refused, where=str(run.path), mend="submit again when it is mended")
     scheduler = Slurm(Path(record.clients) if record.clients else None)
     if record.job_id:
         return scheduler, record.job_id
-    job_id = scheduler.find(run.path)
-    if job_id is None:
-        raise RunnerError("this run's submission did not reach the scheduler", where=str(run.path), mend="submit again")
+    job_id = _left_by_the_job(run) or scheduler.find(run.path)
+    if not job_id:
+        raise UnknownStateError(
+            "this run's submission was cut off, and it is not known whether the scheduler took it",
+            where=str(run.path),
+            mend="look for its directory in `squeue --format='%i %Z'`; submit anew only if no job has it",
+        )
     run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
+
+
+def _left_by_the_job(run: RunDirectory) -> str:
+    """The job's id out of its own records; empty if it has left none."""
+    marker = run.read("exit.json", ExitMarker)
+    if marker is not None:
+        return marker.job
+    for path in sorted(run.ranks.glob("*.start.json")):
+        start = run.read(f"ranks/{path.name}", Start)
+        if start is not None and start.job_id:
+            return start.job_id
+    return ""
 
 
 def _provenance(findings: tuple[Finding, ...]) -> dict[str, Any]:

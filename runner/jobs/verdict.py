@@ -30,8 +30,9 @@ _SCRIPT = {
     72: "the run directory was not to be seen on the first node",
     73: "the allocation's nodes were not the planned ones",
 }
-# kill-on-bad-exit and time limits end the other ranks so: not the cause.
-_ENDED_BY_OTHERS = (int(signal.SIGTERM), int(signal.SIGKILL))
+# kill-on-bad-exit and time limits end the other ranks so: not the cause. A SIGKILL of theirs takes the launcher, too,
+# so a program that was killed and whose launcher could tell of it was killed by itself, by the kernel for one.
+_ENDED_BY_OTHERS = (int(signal.SIGTERM),)
 _SAME = 1e-6  # relative difference of two figures that are the same
 
 
@@ -99,7 +100,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
     """It ran: is what it claims proven?"""
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
     if evidence.plan.result == "throughput":
-        faults += [*_synchronised(evidence), *_figure(evidence)]
+        faults += [*_transport(evidence), *_synchronised(evidence), *_figure(evidence)]
     return _bad(evidence, "not-proven", faults) if faults else None
 
 
@@ -163,6 +164,10 @@ def _world(evidence: Evidence) -> Iterable[str]:
 def _devices(evidence: Evidence) -> Iterable[str]:
     """Every rank on a device of its own, of the planned kind."""
     kind = evidence.plan.device
+    if kind == "cuda":
+        blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda"]
+        if blind:
+            yield f"{len(blind)} ranks saw no GPU: {_some(blind)}"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and evidence.plan.result == "throughput":
         yield f"{len(wrong)} ranks did not compute on {kind} as planned: {_some(wrong)}"
@@ -175,6 +180,13 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     for (host, device), ranks in sorted(places.items()):
         if len(ranks) > 1:
             yield f"ranks {_some(ranks)} shared one device ({device} on {host})"
+
+
+def _transport(evidence: Evidence) -> Iterable[str]:
+    """GPUs of several nodes that talk through sockets are slow and end with 0 all the same."""
+    plan = evidence.plan
+    if plan.device == "cuda" and plan.nodes > 1 and "Socket" in evidence.networks:
+        yield "NCCL used sockets between nodes, not the fabric (see nccl/)"
 
 
 def _synchronised(evidence: Evidence) -> Iterable[str]:
@@ -251,8 +263,9 @@ def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     proven = [
         f"{plan.tasks} of {plan.tasks} ranks began, met, and ended with status 0, on {plan.nodes} hosts",
-        f"{plan.tasks} distinct (host, device) pairs",
     ]
+    if plan.device == "cuda":
+        proven.append(f"{plan.tasks} distinct (host, device) pairs")
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if plan.result != "throughput":
@@ -261,6 +274,9 @@ def _good(evidence: Evidence) -> Verdict:
         f"every rank saw a world of {plan.tasks} and computed on {plan.device}",
         "synchronised: gradients differed before the first allreduce, parameters are equal after the last step",
     ]
+    if plan.device == "cuda" and plan.nodes > 1:
+        used = ", ".join(sorted(evidence.networks))
+        proven.append(f"NCCL's network between nodes: {used or 'not checked, NCCL left no log'}")
     figure, result = throughput(evidence), evidence.result
     assert figure is not None and result is not None
     low, high = result.precision_low_images_per_s, result.precision_high_images_per_s

@@ -11,8 +11,10 @@ from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.schedulers.slurm import Slurm
 
-# A node's exit marker may be seen before the scheduler has closed the job, and on a shared file system after.
+# On a shared file system the last records may be seen seconds after the scheduler has closed the job.
 _SETTLE_S = 30.0
+# How long a scheduler may stay silent before waiting makes no sense.
+SILENCE_S = 600.0
 _SHORTEST_S, _LONGEST_S = 0.3, 5.0
 
 
@@ -46,30 +48,28 @@ def wait(
     the state is unknown.
 
     Raises:
-        UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for ten minutes.
+        UnknownStateError: ``timeout_s`` passed first, or the scheduler stayed silent for SILENCE_S.
     """
     began = time.monotonic()
     heard = began
-    unknown_since: float | None = None
+    ended_since: float | None = None
     pause = _SHORTEST_S
     state: JobState | None = None
     while True:
         try:
-            state = scheduler.state(job_id)
+            state = scheduler.state(job_id, run.path)
             heard = time.monotonic()
         except UnknownStateError:
-            if time.monotonic() - heard > 600:
+            if time.monotonic() - heard > SILENCE_S:
                 raise
         now = time.monotonic()
         on_progress(progress(run, state, now - began))
-        if state is not None and state.phase == "ended":
-            return state
-        if state is not None and state.phase == "unknown":
-            unknown_since = unknown_since or now
-            if run.read("exit.json", ExitMarker) is not None or now - unknown_since > _SETTLE_S:
+        if state is not None and state.phase in ("ended", "unknown"):
+            ended_since = ended_since or now
+            if _at_rest(run, state) or now - ended_since > _SETTLE_S:
                 return state
         else:
-            unknown_since = None
+            ended_since = None
         if timeout_s is not None and now - began > timeout_s:
             raise UnknownStateError(
                 f"the job has not ended within {timeout_s:g} s",
@@ -78,6 +78,14 @@ def wait(
             )
         time.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_S)
+
+
+def _at_rest(run: RunDirectory, state: JobState) -> bool:
+    """Whether all that the job will leave is to be seen: a job that went well has left a marker and every record."""
+    if state.phase == "unknown" or state.name == "COMPLETED":
+        marked = run.read("exit.json", ExitMarker) is not None
+        return marked and (state.phase == "unknown" or progress(run, state, 0.0).ended >= run.plan().tasks)
+    return True
 
 
 def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> Progress:

@@ -32,6 +32,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
     Attributes:
         job_id: empty until the scheduler has answered.
+        refused: the scheduler's words where it did not take the job.
         clients: directory of the scheduler's client programs; empty for PATH.
         script_sha256: of ``job.sh``, as submitted.
         submitted_s: Unix time.
@@ -42,6 +43,7 @@ class Submitted(msgspec.Struct, frozen=True):
     clients: str
     script_sha256: str
     submitted_s: float
+    refused: str = ""
 
 
 class ExitMarker(msgspec.Struct, frozen=True):

@@ -18,13 +18,11 @@ class PlannedImage(msgspec.Struct, frozen=True):
         reference: what the user or recipe called it.
         digest: content digest (``sha256:...``); empty where the image was given as a file.
         path: the squashfs on the cluster's file system.
-        env_names: variables that the image itself sets, which would win over the job's.
     """
 
     reference: str
     digest: str
     path: str
-    env_names: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):

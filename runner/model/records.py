@@ -35,6 +35,7 @@ class Start(msgspec.Struct, frozen=True):
     device_index: int | None = None
     device_uuid: str | None = None
     cuda_visible_devices: str | None = None
+    job_id: str | None = None
 
 
 class Exit(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from runner.errors import RefusedError, UsageError
 from runner.model.site import NodeShape
 
+MOST_NODES = 10_000  # more than any cluster of today has
+
 
 def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
     """Ranks per node, one rank per GPU, in node order.
@@ -38,6 +40,10 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
             f"{gpus} GPUs need {wanted} nodes, and the site has {shape.count} of {shape.gpus} GPUs",
             where="--gpus",
             mend=f"ask for {shape.count * shape.gpus} GPUs or fewer",
+        )
+    if wanted > MOST_NODES:
+        raise RefusedError(
+            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", mend="ask for fewer"
         )
     if gpus % wanted == 0:
         return (gpus // wanted,) * wanted

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-import re
 
 from runner.errors import RefusedError, UsageError
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
@@ -13,8 +13,6 @@ from runner.model.site import Site
 from runner.planning.environment import merge
 from runner.planning.options import arguments
 from runner.planning.placement import place
-
-_JOB_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -35,8 +33,8 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
     most = max(tasks_per_node)
     whole = most == site.node.gpus
     name = request.job_name if request.job_name is not None else recipe.name
-    if not _JOB_NAME.match(name):
-        raise UsageError(f"{name!r} cannot be a job's name", where="--name", mend="use 1 to 64 of A-Z a-z 0-9 . _ -")
+    if not PLAIN_NAME.match(name):
+        raise UsageError(f"{name!r} cannot be a job's name", where="--name", mend=PLAIN_NAME_MEND)
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
     if site.max_walltime_s is not None and walltime_s > site.max_walltime_s:
         raise RefusedError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner import paths
 from runner.errors import UsageError
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.recipe import Recipe
 from runner.strict_yaml import load
 
@@ -48,6 +49,9 @@ def read_recipe(name_or_directory: str) -> FoundRecipe:
             mend=f"did you mean {near[0]!r}?" if near else f"recipes: {', '.join(names())}, or a directory's path",
         )
     recipe = load(directory / "recipe.yaml", Recipe)
+    if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:
+        where = f"{directory / 'recipe.yaml'}: name"
+        raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, mend=PLAIN_NAME_MEND)
     if not recipe.program:
         raise UsageError("names no program", where=f"{directory / 'recipe.yaml'}: program")
     return FoundRecipe(recipe, directory)

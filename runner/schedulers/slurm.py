@@ -68,7 +68,7 @@ class Slurm:
             UnknownStateError: sbatch did not answer and the job is not to be found.
         """
         try:
-            done = self._client("sbatch", "--parsable", script, cwd=run_directory, check=False)
+            done = self._client("sbatch", "--parsable", script, cwd=run_directory)
         except process.CommandTimeoutError as error:
             found = self.find(run_directory)
             if found:
@@ -87,62 +87,64 @@ class Slurm:
         return done.out.strip().split(";")[0]
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory, if the queue still holds it."""
-        done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all", check=False)
+        """The id of the job that was submitted from this run directory; None if the queue does not hold it.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all")
+        if done.code != 0:
+            raise _silent(done)
         for line in done.out.splitlines():
             job_id, _, directory = line.strip().partition("|")
             if directory == str(run_directory):
                 return job_id
         return None
 
-    def state(self, job_id: str) -> JobState:
-        """What Slurm knows of the job now: the controller first, then accounting where there is any.
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
+
+        Job ids come again, so a job of this id from another directory is another job, and this one is unknown.
 
         Raises:
             UnknownStateError: the controller does not answer.
         """
-        done = self._client("scontrol", "--oneliner", "show", "job", job_id, check=False)
+        done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
-            return _from_scontrol(done.out)
+            return _from_scontrol(done.out, run_directory)
         if "Invalid job id" not in done.err:
-            raise UnknownStateError(
-                f"Slurm does not answer: {done.last_lines(2)}",
-                where=f"scontrol show job {job_id}",
-                mend="the job is not touched by this; ask again later",
-            )
-        return self._accounted(job_id)
+            raise _silent(done)
+        return self._accounted(job_id, run_directory)
 
     def cancel(self, job_id: str) -> None:
         """Ask Slurm to end the job; a job that has ended already is no error."""
-        done = self._client("scancel", job_id, check=False)
+        done = self._client("scancel", job_id)
         if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
 
-    def _accounted(self, job_id: str) -> JobState:
-        done = self._client(
-            "sacct",
-            "--noheader",
-            "--parsable2",
-            "--allocations",
-            "--format=State,ExitCode,NodeList",
-            f"--jobs={job_id}",
-            check=False,
-        )
-        name, _, rest = done.out.strip().partition("\n")[0].partition("|")
-        if done.code != 0 or not name:
+    def _accounted(self, job_id: str, run_directory: Path) -> JobState:
+        fields = "State,ExitCode,NodeList,WorkDir"
+        try:
+            done = self._client(
+                "sacct", "--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={job_id}"
+            )
+        except NotAcceptedError:  # a site may well have no accounting client
             return JobState(phase="unknown")
-        name = name.split()[0]  # "CANCELLED by 1000"
-        code, _, nodes = rest.partition("|")
-        return JobState(phase=_PHASES.get(name, "unknown"), name=name, nodes=nodes, exit_code=_exit_code(code))
+        for line in reversed(done.out.splitlines()) if done.code == 0 else ():
+            name, code, nodes, directory = ([*line.split("|", 3), "", "", ""])[:4]
+            if name and directory == str(run_directory):
+                name = name.split()[0]  # "CANCELLED by 1000"
+                return JobState(_PHASES.get(name, "unknown"), name, nodes=nodes, exit_code=_exit_code(code))
+        return JobState(phase="unknown")
 
-    def _client(self, program: str, *options: str, cwd: Path | None = None, check: bool) -> process.Completed:
+    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
         path = str(self.clients / program) if self.clients else program
         try:
             # Slurm's own locale, so that its messages can be read; a held allocation must not shape a new job.
             env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
             if "SLURM_CONF" in os.environ:
                 env["SLURM_CONF"] = os.environ["SLURM_CONF"]
-            return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, cwd=cwd, env=env, check=check)
+            return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, cwd=cwd, env=env, check=False)
         except process.CommandNotFoundError as error:
             raise NotAcceptedError(
                 f"{program} was not found: this machine has no Slurm client",
@@ -151,16 +153,34 @@ class Slurm:
             ) from error
 
 
-def _from_scontrol(answer: str) -> JobState:
-    fields = dict(re.findall(r"(\w+)=(\S*)", answer))
-    name = fields.get("JobState", "")
-    nodes = fields.get("NodeList", "")
+def _silent(done: process.Completed) -> UnknownStateError:
+    return UnknownStateError(
+        f"Slurm does not answer: {done.last_lines(2)}",
+        where=" ".join(done.argv),
+        mend="the job is not touched by this; ask again later",
+    )
+
+
+def _from_scontrol(answer: str, run_directory: Path) -> JobState:
+    """One job's state out of ``scontrol show job``. Lines are told apart by how they begin: what a user can name (a
+    directory, a comment) may look like any field, but stands behind its own.
+    """
+
+    def found(pattern: str) -> str:
+        match = re.search(f"^ +{pattern}", answer, re.MULTILINE)
+        return match[1] if match else ""
+
+    if found("WorkDir=(.*)$") != str(run_directory):
+        return JobState(phase="unknown")
+    name = found(r"JobState=(\S+)")
+    reason = found(r"JobState=\S+ Reason=(\S+)")
+    nodes = found(r"NodeList=(\S*)")
     return JobState(
         phase=_PHASES.get(name, "unknown"),
         name=name,
-        reason="" if fields.get("Reason") in (None, "None") else fields["Reason"],
+        reason="" if reason == "None" else reason,
         nodes="" if nodes == "(null)" else nodes,
-        exit_code=_exit_code(fields.get("ExitCode", "")),
+        exit_code=_exit_code(found(r"Requeue=.* ExitCode=(\S+)")),
     )
 
 

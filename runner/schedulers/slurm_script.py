@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runner.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
@@ -22,6 +23,15 @@ WRONG_NODES = 73  # the allocation's nodes are not the planned ones
 _LEAKS = (
     "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
     'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}"'
+)
+
+# Options that the plan itself decides: a site's directives may not undo it.
+_PLANNED = frozenset(
+    (
+        *("job-name", "partition", "account", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "exclusive"),
+        *("gpus", "gpus-per-node", "gpus-per-task", "gpu-bind", "gres", "mem", "mem-per-cpu", "mem-per-gpu"),
+        *("time", "signal", "no-requeue", "requeue", "export", "output", "error", "chdir", "array", "wrap"),
+    )
 )
 
 _HEAD = f"""\
@@ -91,9 +101,16 @@ def _directives(plan: Plan) -> Iterator[str]:
     if plan.exclusive:
         yield directive("exclusive")
     for option, value in plan.directives:
+        if option in _PLANNED:
+            raise UsageError(
+                f"--{option} is decided by the plan",
+                where=f"site {plan.site}: slurm.directives.{option}",
+                mend="leave it out; its value follows from the request and the node's shape",
+            )
         yield directive(option, value)
     yield directive("time", _clock(plan.walltime_s))
-    yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
+    if plan.walltime_s >= 5:
+        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
     yield directive("no-requeue")
     yield directive("export", "NONE")
     yield directive("output", "logs/batch.out")

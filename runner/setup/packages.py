@@ -12,6 +12,7 @@ import msgspec
 
 from runner import process
 from runner.errors import RefusedError
+from runner.images.locks import held
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 # What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.
@@ -68,6 +69,8 @@ def missing(
 def install(packages: Iterable[Package], progress: Callable[[str], None]) -> None:
     """Install them with apt-get, as root or through sudo; services that they bring are not started.
 
+    One at a time on a machine: the first to end would take the policy away from under the others.
+
     Raises:
         RefusedError: no apt-get, or no way to become root; the message holds the command line.
         CommandFailedError: apt-get failed.
@@ -85,7 +88,8 @@ def install(packages: Iterable[Package], progress: Callable[[str], None]) -> Non
         )
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
-    with _no_service_starts(become):
+    # A lock on the directory, not a file in it: any user can open that, and nothing is left there.
+    with held(POLICY.parent, progress), _no_service_starts(become):
         for words in ([*_APT, "update"], command):
             said: list[str] = []
             progress(shlex.join(words))

@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import Site
 from runner.strict_yaml import load
 
@@ -46,8 +47,12 @@ def _check(site: Site, path: Path) -> None:
         ("node.threads_per_core", site.node.threads_per_core),
         ("node.memory_mb", site.node.memory_mb),
         ("walltime_s", site.walltime_s),
+        ("node.count", site.node.count),
+        ("max_walltime_s", site.max_walltime_s),
     ):
-        if value < 1:
+        if value is not None and value < 1:
             raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", mend="use one or more")
+    if not PLAIN_NAME.match(site.name):
+        raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", mend=PLAIN_NAME_MEND)
     if not site.runtimes:
         raise UsageError("names no runtime", where=f"{path}: runtimes")

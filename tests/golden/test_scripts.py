@@ -24,7 +24,6 @@ IMAGE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
     digest="sha256:1f0ce1d2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6",
     path="/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh",
-    env_names=("NCCL_VERSION", "PATH"),
 )
 TRAIN = read_recipe("horovod-pytorch").recipe
 HOSTILE = Request(

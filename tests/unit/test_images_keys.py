@@ -8,6 +8,7 @@ import pytest
 
 from runner.images.build import context_files, image_name
 from runner.images.keys import cold, files_below, key_of, tree_hash
+from runner.images.reference import parse
 
 
 def test_parts_do_not_run_together() -> None:
@@ -51,12 +52,21 @@ def test_the_context_holds_what_the_dockerfile_copies() -> None:
     [
         ("nvcr.io/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
         ("standin", "gpu-runner/horovod-pytorch:standin"),
-        ("me/torch-base:1", "gpu-runner/horovod-pytorch:torch-base-1"),
-        ("me/pytorch@sha256:" + "0a" * 32, "gpu-runner/horovod-pytorch:0a0a0a0a0a0a"),
+        ("docker://nvcr.io#nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
+        ("me/torch-base:1", "gpu-runner/horovod-pytorch:me-torch-base-1"),
+        ("docker.io/someone/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3"),
+        ("host:5000/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:host-5000-nvidia-pytorch-25.02-py3"),
+        ("me/pytorch@sha256:" + "0a" * 32, "gpu-runner/horovod-pytorch:me-pytorch-0a0a0a0a0a0a"),
     ],
 )
 def test_the_name_says_the_base(base: str, name: str) -> None:
     assert image_name("pytorch", base) == name
+
+
+def test_a_name_too_long_for_a_tag_stays_a_name_of_its_own() -> None:
+    names = [image_name("pytorch", f"{owner * 100}/pytorch:" + "1" * 60) for owner in "ab"]
+    assert len(set(names)) == 2
+    assert [str(parse(name)) for name in names] == names
 
 
 def test_cold_means_no_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -252,6 +253,55 @@ def test_a_run_directory_that_takes_no_records(tmp_path: Path, job: int) -> None
     status, err = task.end()
     assert status == 116
     assert "record-not-written: start record" in err
+
+
+def test_what_nobody_foresaw_is_recorded_too(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    inner = shlex.join([sys.executable, str(LAUNCH), "--run", str(tmp_path), "--", "true"])
+    done = subprocess.run(
+        ["sh", "-c", f"rmdir ../gone; exec {inner}"], cwd=gone, capture_output=True, text=True, timeout=60, check=False
+    )
+    told = json.loads((tmp_path / "ranks/0.exit.json").read_text())
+    assert (done.returncode, told["status"], told["error"]) == (1, 1, "launcher-fault")
+    assert told["message"].startswith("FileNotFoundError(2")
+    assert done.stderr.endswith(f"launcher-fault: {told['message']}\n")
+    assert "Traceback" not in done.stderr
+
+
+AFTER_THE_PROGRAM = """
+import os, program, signal
+relay = program.Relay()
+ended = relay.run(["sh", "-c", "exit 7"], os.environ)
+os.kill(os.getpid(), signal.SIGTERM)
+print(ended.code, relay.forwarded)
+"""
+TWICE_BEFORE_IT = """
+import os, program, signal, time
+relay = program.Relay()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+except program.StoppedError as stopped:
+    os.kill(os.getpid(), signal.SIGINT)
+    print(stopped.number)
+"""
+
+
+@pytest.mark.parametrize(("text", "told"), [(AFTER_THE_PROGRAM, "7 []\n"), (TWICE_BEFORE_IT, "15\n")])
+def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=LAUNCH.parent, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
+
+
+def test_a_launcher_that_nobody_listens_to_leaves_its_record(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 1, ["--world", "16", *program("")])
+    assert task.process.stderr is not None
+    task.process.stderr.close()
+    assert task.process.wait(timeout=60) == 111
+    assert task.record("exit")["error"] == "world-mismatch"
 
 
 @pytest.mark.parametrize("words", [[], ["--"], ["--world", "x", "--", "true"], ["--local-sizes", "a", "--", "true"]])

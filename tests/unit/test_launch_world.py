@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import binding
 import environment
+import network
 import pytest
 import wireup
 import world
@@ -100,6 +103,22 @@ def test_horovods_variables() -> None:
     assert (made["MASTER_ADDR"], made["MASTER_PORT"], made["HOME"]) == ("10.0.0.5", "13000", "/root")
 
 
+def test_no_port_is_told_where_none_is_free() -> None:
+    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", None, 0)
+    made = wireup.by_rendezvous({}, world.of_environment(slurm(2, 0, 1, "2,1")), "dgx02", meeting)
+    assert "MASTER_PORT" not in made
+
+
+def test_a_free_port_is_a_port() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert network.free_port("127.0.0.1", [port]) == 0
+        assert network.free_port("127.0.0.1", [port, 0]) not in (0, port)
+    assert network.free_port("127.0.0.1", [port]) == port
+
+
 def test_a_world_of_one_needs_no_rendezvous_and_inherits_none() -> None:
     stale = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "elsewhere", "HOROVOD_GLOO_IFACE": "ib1"}
     made = wireup.by_rendezvous(stale, world.of_environment({}), "here", None)
@@ -157,6 +176,15 @@ def test_binding_stays_within_what_is_allowed() -> None:
     nowhere = binding.near_gpu(0, 1, GPUS[:1], frozenset((20,)))
     assert (nowhere.cpus, "no processor near" in nowhere.why) == (frozenset(), True)
     assert binding.near_gpu(0, 1, (), frozenset((1,))).why == "no GPU is seen"
+
+
+def test_a_binding_that_the_kernel_refuses_is_told_and_leaves_the_task_as_it_is() -> None:
+    before = os.sched_getaffinity(0)
+    told = binding.apply(binding.Binding(frozenset({1 << 15}), "near GPU 0000:07:00.0"))
+    assert told.cpus == frozenset()
+    assert told.why.startswith("not bound (near GPU 0000:07:00.0): the kernel refuses: ")
+    assert os.sched_getaffinity(0) == before
+    assert binding.apply(binding.Binding(frozenset(before), "all")).why == "all"
 
 
 def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:

@@ -4,45 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import records
 
+from tests.schema import check
+
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "recipes/lib/schema.json").read_text())
-TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "null": type(None), "object": dict}
-
-
-def faults_of(record: dict[str, Any], kind: str) -> list[str]:
-    """What of a record is not as its definition says: the part of JSON Schema that schema.json uses."""
-    definition = SCHEMA["$defs"][kind]
-    found = [f"{name} is missing" for name in definition["required"] if name not in record]
-    found += [f"{name} is unknown" for name in record if name not in definition["properties"]]
-    for name, value in record.items():
-        rule = definition["properties"].get(name, {})
-        if "const" in rule and value != rule["const"]:
-            found.append(f"{name} is not {rule['const']}")
-        if "enum" in rule and value not in rule["enum"]:
-            found.append(f"{name} is none of {rule['enum']}")
-        if "type" in rule and not _is(value, rule["type"]):
-            found.append(f"{name} is no {rule['type']}: {value!r}")
-        if rule.get("type") == "array" and not all(_is(each, rule["items"]["type"]) for each in value):
-            found.append(f"{name} holds something else")
-    return found
-
-
-def _is(value: Any, kinds: str | list[str]) -> bool:
-    return any(
-        isinstance(value, list)
-        if kind == "array"
-        else isinstance(value, TYPES[kind])  # type: ignore[arg-type]
-        and not (isinstance(value, bool) and kind in ("integer", "number"))
-        for kind in ([kinds] if isinstance(kinds, str) else kinds)
-    )
 
 
 def test_a_record_is_written_whole_for_its_owner_alone(tmp_path: Path) -> None:
@@ -79,11 +51,25 @@ def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json"))
     assert len(found) == 8
     for name in found:
-        record = json.loads((tmp_path / name).read_text())
-        assert (name, faults_of(record, record["kind"])) == (name, [])
+        check(json.loads((tmp_path / name).read_text()))
 
 
-def test_the_schema_check_itself_sees_faults() -> None:
-    assert "rank is missing" in faults_of({}, "exit")
-    assert "rank is no integer: True" in faults_of({"rank": True}, "exit")
-    assert "what is unknown" in faults_of({"what": 1}, "exit")
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ({}, "no kind of record: None"),
+        ({"kind": "what"}, "no kind of record: 'what'"),
+        ({"kind": "exit"}, "rank is missing"),
+        ({"kind": "exit", "what": 1}, "what is unknown"),
+        ({"kind": "exit", "schema": "2"}, "schema is not '1'"),
+        ({"kind": "exit", "rank": True}, "rank is no integer: True"),
+        ({"kind": "exit", "rank": -1}, "rank is under 0: -1"),
+        ({"kind": "exit", "error": "bad-luck"}, "error is none of"),
+        ({"kind": "exit", "signals_forwarded": ["15"]}, "signals_forwarded holds something else"),
+        ({"kind": "start", "environment": {"A": 1}}, "environment holds something else"),
+        ({"kind": "report", "ends_s": [0.0]}, "ends_s holds something else"),
+    ],
+)
+def test_the_schema_check_itself_sees_faults(record: dict[str, object], fault: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(fault)):
+        check(record)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from runner.setup import cluster, packages
@@ -50,3 +56,27 @@ def test_a_real_cluster_has_clients_and_their_configuration(
     env: dict[str, str], files: set[str], programs: set[str], expected: str | None
 ) -> None:
     assert cluster.reason(env, files.__contains__, programs.__contains__) == expected
+
+
+def test_two_installations_never_overlap(tmp_path: Path) -> None:
+    """Two processes, with an apt-get that only looks: the policy is there for the whole of each."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "sbin").mkdir()
+    apt_get = tmp_path / "bin" / "apt-get"
+    apt_get.write_text(f"#!/bin/sh\nsleep 0.2\ntest -e {tmp_path}/sbin/policy-rc.d && echo seen >> {tmp_path}/log\n")
+    (tmp_path / "bin" / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    for program in (tmp_path / "bin").iterdir():
+        program.chmod(0o755)
+    code = (
+        "import sys, pathlib; from runner.setup import packages; packages.POLICY = pathlib.Path(sys.argv[1]);"
+        "packages.install(packages.NEEDED[:1], lambda line: None)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "sbin" / "policy-rc.d")]
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    both = []
+    for _ in range(2):
+        both.append(subprocess.Popen(command, env=env))
+        time.sleep(0.3)  # so that the first ends in the middle of the second
+    assert [one.wait(30) for one in both] == [0, 0]
+    assert (tmp_path / "log").read_text().split() == ["seen"] * 4
+    assert not (tmp_path / "sbin" / "policy-rc.d").exists()

@@ -100,6 +100,8 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
     "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
     "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
+    "no GPU seen": (changed(starts=GOOD.starts | {1: start(1, device_kind="cpu")}), "1 ranks saw no GPU: 1"),
+    "sockets": (changed(networks=frozenset({"Socket"})), "NCCL used sockets"),
     "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
     "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
     "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),
@@ -139,6 +141,24 @@ def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_
     assert verdict.reasons[0] == "rank 1 on n0 exited with code 7"
     assert verdict.reasons[1] == "3 other ranks ended with it (0, 2, 3)"
     assert verdict.log == "logs/rank-1.err: boom"
+
+
+def test_a_program_that_was_killed_alone_is_the_cause() -> None:
+    """srun's own SIGKILL takes the launcher, too: a record of a killed program tells of the kernel's."""
+    exits = {
+        0: ended(0, status=1, exit_code=1, ended_s=10.2),
+        3: ended(3, status=137, exit_code=None, signal=9, ended_s=10.0),
+    }
+    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=1), exits=exits))
+    assert verdict.reasons[0] == "rank 3 on n1 was ended by signal 9 (SIGKILL)"
+
+
+def test_a_container_that_never_started_is_told_in_the_runtimes_words() -> None:
+    words = "rank-0.err: pyxis: couldn't start container"
+    state = JobState("ended", "FAILED", exit_code=1)
+    verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_words=words))
+    assert (verdict.outcome, verdict.exit_code) == ("infrastructure", 8)
+    assert words in verdict.reasons
 
 
 def test_a_rank_ended_by_a_signal_of_its_own() -> None:

@@ -1,0 +1,89 @@
+"""Engines that are named wrongly, and a place for sockets that somebody else was at first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.images import engine
+
+SECRET = "secret" + "pw"
+
+
+@pytest.mark.parametrize("url", ["tcp://1.2.3.4:99999999", "tcp://1.2.3.4:x", "http://[::1", "tcp://127.0.0.1:65536"])
+def test_what_is_no_url_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((UsageError, InfrastructureError)) as caught:
+        engine.connect(url)
+    assert caught.value.mend
+    monkeypatch.setenv("DOCKER_HOST", url)
+    with pytest.raises((UsageError, InfrastructureError)) as caught:
+        engine.connect()
+    assert caught.value.where == "DOCKER_HOST"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{SECRET}@127.0.0.1:1",
+        f"http://user:{SECRET}@127.0.0.1:99999999",
+        f"user:{SECRET}@127.0.0.1:1",
+        f"tcp://user:{SECRET}/with@signs@127.0.0.1:1",
+    ],
+)
+def test_a_password_in_a_url_is_not_shown(url: str) -> None:
+    with pytest.raises(RunnerError) as caught:
+        engine.connect(url)
+    assert SECRET not in str(caught.value)
+    assert "***@127.0.0.1" in str(caught.value)
+
+
+@pytest.fixture
+def short_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sockets go as the state's path is too long, and no runtime directory is there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return Path(engine.private_url(long_state(tmp_path)).removeprefix("unix://")).parent
+
+
+def long_state(tmp_path: Path) -> Path:
+    return tmp_path / ("long" * 30) / "engine"
+
+
+@pytest.mark.parametrize("kind", ["open to others", "link", "file"])
+def test_sockets_never_lie_in_a_place_of_somebody_else(tmp_path: Path, short_place: Path, kind: str) -> None:
+    assert short_place.parent == tmp_path
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (mine / "docker.sock").touch()
+    if kind == "link":
+        short_place.symlink_to(mine)
+    elif kind == "file":
+        short_place.touch()
+    else:
+        short_place.mkdir()
+        short_place.chmod(0o777)
+        (short_place / "docker.sock").touch()
+    assert engine.private_url(long_state(tmp_path)) not in list(engine._default_urls(long_state(tmp_path)))
+    with pytest.raises(RefusedError, match="not this user's alone") as caught:
+        engine._make_private(short_place)
+    assert caught.value.where == str(short_place)
+    assert not engine.stop_private(long_state(tmp_path))
+    assert (mine / "docker.sock").exists()
+
+
+def test_a_private_place_is_taken_again(tmp_path: Path, short_place: Path) -> None:
+    for _ in range(2):
+        engine._make_private(short_place)
+    assert engine.private_url(long_state(tmp_path)) in list(engine._default_urls(long_state(tmp_path)))
+
+
+def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as runtime:  # private, and short enough
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        assert engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")
+        Path(runtime).chmod(0o755)
+        assert not engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/")

@@ -1,0 +1,79 @@
+"""The run directory: made whole, found from anywhere, and of a name that is its own."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UsageError
+from runner.jobs import directory
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+
+def made(root: Path) -> directory.RunDirectory:
+    run = directory.create(root, "r-1", 0.0)
+    directory.write_whole(run.path / directory.SCRIPT, "#!/bin/bash\n")
+    return run
+
+
+def test_runs_of_one_second_and_of_several_roots_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [made(tmp_path / root) for root in ("a", "a", "b", "b")]
+    assert len({run.run_id for run in runs}) == 4
+    monkeypatch.chdir("/")
+    assert [directory.find(run.run_id).path for run in runs] == [run.path for run in runs]
+    assert directory.find(None).path == runs[-1].path
+    assert directory.find(str(runs[1].path)).path == runs[1].path
+
+
+def test_a_name_of_a_deleted_run_is_free_again(tmp_path: Path) -> None:
+    first = made(tmp_path / "a")
+    shutil.rmtree(first.path)
+    assert made(tmp_path / "b").run_id == first.run_id
+
+
+def test_nobody_else_may_read_a_run(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((run.path / directory.SCRIPT).stat().st_mode) == 0o600
+
+
+def test_a_recipe_that_holds_its_runs_is_copied_without_them(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "main.py").write_text("x")
+    library = tmp_path / "lib"
+    library.mkdir()
+    for _ in range(2):
+        run = made(recipe / "runs")
+        directory.copy_program(run, library, recipe)
+        assert sorted(path.name for path in (run.path / "recipe").iterdir()) == ["main.py"]
+
+
+def test_a_recipe_that_cannot_be_copied_is_told(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "gone").symlink_to("/no/such/file")
+    with pytest.raises(UsageError, match="cannot be copied"):
+        directory.copy_program(made(tmp_path / "runs"), tmp_path, recipe)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made"):
+        directory.create(tmp_path / "file", "r", 0.0)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    directory.write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        directory.write_whole(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["f"]

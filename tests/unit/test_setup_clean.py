@@ -1,0 +1,59 @@
+"""``clean`` empties only a cache directory that is ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner import paths
+from runner.cli import run
+from runner.errors import Exit
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_cache_that_we_made_is_removed(cache: Path) -> None:
+    assert paths.made(cache / "wheels" / "x").is_dir()
+    assert (cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+    assert run(["clean"]) == Exit.GOOD
+    assert not cache.exists()
+
+
+def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
+    paths.made(cache / "wheels")
+    (cache / "thesis").touch()
+    assert run(["clean"]) == Exit.GOOD
+    assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
+
+
+@pytest.mark.parametrize("words", [["clean"], ["clean", "--keep-cache"]])
+def test_a_directory_that_was_somebodys_is_refused(
+    cache: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("images/holiday", "boxes/shoes", "engine/run"):
+        (cache / name).mkdir(parents=True)
+    paths.made(cache / "locks")
+    assert not (cache / paths.MARKER).exists()
+    assert run(words) == Exit.REFUSED
+    assert (cache / "engine" / "run").is_dir()
+    assert "RUNNER_CACHE" in capsys.readouterr().err
+
+
+def test_a_marker_of_another_program_is_not_ours(cache: Path) -> None:
+    cache.mkdir()
+    (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Somebody else's\n")
+    assert run(["clean"]) == Exit.REFUSED
+
+
+def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "gpu-runner" / "wheels").mkdir(parents=True)
+    assert paths.is_ours(paths.cache_dir())
+    paths.made(paths.cache_dir() / "locks")
+    assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()
