@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -138,6 +139,20 @@ def clean_environment() -> dict[str, str]:
     return dict(kept, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 
 
+def resolve_own_name() -> None:
+    """See that this container's own name resolves; a build's may be one that nobody knows.
+
+    Horovod 0.28.1 gives Gloo no interface for process sets, so Gloo looks its own host name up, and ends with
+    SIGSEGV where that fails (``gloo/transport/tcp/device.cc``, CreateDeviceAttr).
+    """
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror:
+        with open("/etc/hosts", "a") as hosts:  # the engine's own for this container: no layer keeps it
+            hosts.write(f"127.0.0.1 {name}\n")
+
+
 def prove_gloo(framework: Framework) -> None:
     """Two plain processes and Horovod's rendezvous server on the loopback; no launcher at all."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
@@ -256,6 +271,7 @@ def main() -> None:
     expect("controllers", ["Gloo"] + (["MPI"] if flavour else []), abilities["controllers"])
     operations = ["Gloo"] + (["MPI"] if flavour else []) + (["NCCL"] if facts["cuda"] and facts["nccl_headers"] else [])
     expect("operations", operations, abilities["operations"])
+    resolve_own_name()
     prove_gloo(framework)
     proven = ["gloo"]
     if flavour:

@@ -1,4 +1,4 @@
-"""The command line of the benchmark, by the standard library alone: it is refused before any framework is loaded."""
+"""The command line of the benchmark. By the standard library alone, so that it can be tested where no torch is."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNE
 RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 
 Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
-1 launcher-fault (anything that was not foreseen),
-111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout, 114 rendezvous-port-taken, 115 rendezvous-address,
-116 record-not-written, 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
+1 launcher-fault (nobody foresaw it), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
+114 rendezvous-port-taken, 115 rendezvous-address, 116 record-not-written, 126 program-not-executable,
+127 program-not-found, 128 + N stopped-before-start.
 """
 
 from __future__ import annotations
@@ -180,6 +180,11 @@ class Launch:
         made = self._environment_of(here)
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(here, token, shown)  # before the meeting: who came is known even if not all do
+        if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
+            self._say(
+                f"warning: {socket.gethostname()!r}, this node's own name, does not resolve in here. Horovod's Gloo "
+                "looks it up and ends with signal 11 where it can't: see to /etc/hosts in the container"
+            )
         place = self._meet(here, token)
         if options.wireup == "rendezvous":
             made = wireup.by_rendezvous(made, here, self.host, place)

@@ -77,3 +77,12 @@ def free_port(address: str, ports: list[int]) -> int:
                 continue
             return int(sock.getsockname()[1])
     return 0
+
+
+def knows_itself() -> bool:
+    """Whether this machine's own host name resolves: Gloo needs it for Horovod's process sets (0.28.1)."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""The benchmark's command line: what makes no sense is refused in words, before any framework is loaded."""
+"""The benchmark's command line: what makes no sense is refused in words."""
 
 from __future__ import annotations
 
