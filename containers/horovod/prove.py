@@ -149,7 +149,7 @@ def resolve_own_name() -> None:
     try:
         socket.getaddrinfo(name, None)
     except socket.gaierror:
-        with open("/etc/hosts", "a") as hosts:  # the engine's own for this container: no layer keeps it
+        with Path("/etc/hosts").open("a") as hosts:  # the engine's own for this container: no layer keeps it
             hosts.write(f"127.0.0.1 {name}\n")
 
 
