@@ -6,6 +6,7 @@ After a deliberate change: ``pytest tests/golden --update-goldens``, and read th
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -80,5 +81,28 @@ def test_bash_and_shellcheck_take_it(name: str) -> None:
     assert checked.returncode == 0
 
 
-def test_the_script_is_a_function_of_the_plan_alone() -> None:
-    assert script("technion-16") == script("technion-16")
+def test_the_script_is_a_function_of_the_plan_alone(tmp_path: Path) -> None:
+    """From another directory, user, clock, locale and login environment it is the same, to the byte."""
+    image = tmp_path / "x.sqsh"
+    image.write_bytes(b"hsqs" + bytes(92))
+    words = [
+        sys.executable,
+        "-m",
+        "runner",
+        "submit",
+        "--gpus",
+        "16",
+        "--site",
+        "technion",
+        "--dry-run",
+        "--image",
+        image,
+    ]
+    root = str(Path(__file__).parents[2])
+    other = {"HOME": "/nowhere", "USER": "somebody", "TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "SLURM_JOB_ID": "7"}
+    here, there = (
+        subprocess.run(words, capture_output=True, check=True, cwd=cwd, env={"PYTHONPATH": root, **env}).stdout
+        for cwd, env in ((root, {"PATH": "/usr/bin"}), (tmp_path, {**other, "PATH": "/bin"}))
+    )
+    assert here == there
+    assert here.startswith(b"#!/bin/bash\n")

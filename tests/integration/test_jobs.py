@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.integration.commands import Runner
+from tests.schema import check
 
 pytestmark = pytest.mark.integration
 FAULTS = Path(__file__).parents[1] / "recipes" / "faults"
@@ -43,6 +45,8 @@ def test_the_main_job(runner: Runner) -> None:
     starts, exits, reports = (records(run, kind) for kind in ("start", "exit", "report"))
 
     assert sorted(starts) == sorted(exits) == sorted(reports) == list(range(16))
+    for record in (*starts.values(), *exits.values(), *reports.values(), json.loads((run / "result.json").read_text())):
+        check(record)
     assert {start["host"] for start in starts.values()} == {"dgx01", "dgx02"}
     assert sorted((start["host"], start["local_rank"]) for start in starts.values()) == [
         (host, local) for host in ("dgx01", "dgx02") for local in range(8)
@@ -183,12 +187,17 @@ def test_wait_gives_up_when_told_to_and_the_job_goes_on(runner: Runner) -> None:
 
 def test_two_jobs_on_one_node_do_not_mix(runner: Runner) -> None:
     """Each on half of the GPUs of a node, at the same time, each its own world."""
+    before = set(runner.runs.iterdir())
     children = [
         runner.start("submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "2") for _ in "ab"
     ]
     for child in children:
         out, err = child.communicate(timeout=120)
         assert child.returncode == 0, (out, err)
+    one, other = (records(run, "exit").values() for run in set(runner.runs.iterdir()) - before)
+    assert {record["host"] for record in one} == {record["host"] for record in other}
+    assert min(r["ended_s"] for r in one) > max(r["started_s"] for r in other)
+    assert min(r["ended_s"] for r in other) > max(r["started_s"] for r in one)
 
 
 def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
@@ -206,6 +215,25 @@ def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
 def test_slurm_refuses_and_says_why(runner: Runner) -> None:
     done = runner("submit", "--recipe", "probe", "--gpus", "2", "--partition", "no such # 'one'", code=4)
     assert "invalid partition" in done.err.lower()
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["plain", "two words", 'it\'s "quoted"', "# not a comment", "50% of $HOME `id` \\ back", "é 漢", "-x", "a=b,c:d"],
+)
+def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, comment: str) -> None:
+    """What the site demands goes through a real sbatch's own reading of the script."""
+    site = tmp_path / "site.yaml"
+    facts = msgspec.yaml.decode(runner.site.read_bytes())
+    facts["slurm"]["directives"] = {"comment": comment}
+    site.write_bytes(msgspec.yaml.encode(facts))
+    said = runner("submit", "--recipe", "probe", "--gpus", "1", "--json", code=0, site=site)
+    job = json.loads(said.out)["job"]
+    shown = subprocess.run(
+        [runner.clients / "scontrol", "show", "job", job], capture_output=True, text=True, check=True
+    )
+    assert f"   Comment={comment} \n" in shown.stdout
+    runner("wait", code=0)
 
 
 def test_no_slurm_client_in_path(runner: Runner, tmp_path: Path) -> None:
