@@ -28,7 +28,7 @@ def step(plan: Plan) -> StepSpec:
             *(prefixed(name, text(value)) for name, value in plan.env),
             *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
-        once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch"))),
+        once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch/mnt"))),
         launcher=(),
         command=(
             text("ch-run"),

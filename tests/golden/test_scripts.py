@@ -85,7 +85,7 @@ def test_the_script_is_a_function_of_the_plan_alone(tmp_path: Path) -> None:
     """From another directory, user, clock, locale and login environment it is the same, to the byte."""
     image = tmp_path / "x.sqsh"
     image.write_bytes(b"hsqs" + bytes(92))
-    request = "submit --gpus 16 --site technion --dry-run --image".split()
+    request = ["submit", "--gpus", "16", "--site", "technion", "--dry-run", "--image"]
     words = [sys.executable, "-m", "runner", *request, str(image)]
     root = str(Path(__file__).parents[2])
     other = {"HOME": "/nowhere", "USER": "somebody", "TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "SLURM_JOB_ID": "7"}
