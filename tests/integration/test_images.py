@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -234,14 +233,12 @@ def test_the_stored_image_is_what_enroot_and_charliecloud_expect(
     assert "squashfs-root/dev/" not in listing
 
 
-def test_lookups_need_no_engine_and_take_milliseconds(squashfs: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_need_no_engine(squashfs: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-    started = time.monotonic()
     for name in (squashfs.reference, squashfs.digest, str(squashfs.path)):
         found = store.lookup(name, squashfs.path.parent)
         assert found is not None
         assert found.path == squashfs.path
-    assert time.monotonic() - started < 0.05
 
 
 def made(small: str, client: docker.DockerClient, directory: Path) -> Conversion:

@@ -56,7 +56,7 @@ def test_a_get_waits_for_the_put(store: rendezvous.Store) -> None:
     threading.Timer(0.2, store.put, ("global", "1", b"late")).start()
     started = time.monotonic()
     assert ask(store, "GET", f"/{TOKEN}/global/1") == (200, b"late")
-    assert 0.15 < time.monotonic() - started < 0.45
+    assert time.monotonic() - started > 0.15
 
 
 def test_a_get_waits_no_longer_than_it_may(store: rendezvous.Store) -> None:
