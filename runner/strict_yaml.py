@@ -8,7 +8,6 @@ files over one megabyte, nesting over 20 levels.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 import yaml
 
 from runner.errors import UsageError
+from runner.suggest import instead
 
 T = TypeVar("T")
 
@@ -165,8 +165,7 @@ def _explain(message: str, kind: Any, marks: Marks, name: str) -> UsageError:
         names = _field_names(kind, path)
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
-        near = difflib.get_close_matches(unknown["field"], names, n=1)
-        mend = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(names))}"
+        mend = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
     line = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), 1)
     dotted = ".".join(str(step) for step in path)
     return UsageError(what, where=f"{name}:{line}" + (f": {dotted}" if dotted else ""), mend=mend)

@@ -17,6 +17,7 @@ import click
 
 from runner import __version__
 from runner.errors import Exit, RunnerError
+from runner.suggest import instead
 
 # verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
 VERBS: dict[str, tuple[str, str]] = {
@@ -55,11 +56,8 @@ class LazyVerbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"One of: {', '.join(VERBS)}."
-            raise click.UsageError(f"no verb named {args[0]!r}. {hint}")
+            hint = instead(args[0], VERBS, f"one of: {', '.join(VERBS)}")
+            raise click.UsageError(f"no verb named {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from runner.errors import UsageError
 from runner.model.recipe import Option
+from runner.suggest import instead
 
 
 def arguments(
@@ -24,8 +24,7 @@ def arguments(
     for origin, pairs in (("the site's options", site.items()), ("--set", user)):
         for key, value in pairs:
             if key not in defaults:
-                near = difflib.get_close_matches(key, defaults, n=1)
-                mend = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(sorted(defaults)) or 'none'}"
+                mend = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
                 raise UsageError(f"the recipe has no option {key!r}", where=origin, mend=mend)
             chosen[key] = _typed(key, value, defaults[key])
     words: list[str] = []

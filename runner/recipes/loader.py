@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.recipe import Recipe
 from runner.strict_yaml import load
+from runner.suggest import instead
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,10 @@ def read_recipe(name_or_directory: str) -> FoundRecipe:
     elif name_or_directory in names():
         directory = paths.share("recipes") / name_or_directory
     else:
-        near = difflib.get_close_matches(name_or_directory, names(), n=1)
         raise UsageError(
             f"no recipe named {name_or_directory!r}",
             where="--recipe",
-            mend=f"did you mean {near[0]!r}?" if near else f"recipes: {', '.join(names())}, or a directory's path",
+            mend=instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path"),
         )
     recipe = load(directory / "recipe.yaml", Recipe)
     if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:

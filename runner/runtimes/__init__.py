@@ -5,13 +5,13 @@ A new runtime is one module with ``step`` and ``mount_problem``, and its name he
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Protocol, cast
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import StepSpec
+from runner.suggest import instead
 
 NAMES = ("pyxis", "charliecloud")
 
@@ -33,10 +33,9 @@ def runtime(name: str) -> Runtime:
         UsageError: there is none; names the nearest.
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
         raise UsageError(
             f"no runtime named {name!r}",
             where="--runtime",
-            mend=f"did you mean {near[0]!r}?" if near else f"runtimes: {', '.join(NAMES)}",
+            mend=instead(name, NAMES, f"runtimes: {', '.join(NAMES)}"),
         )
     return cast(Runtime, importlib.import_module(f"runner.runtimes.{name}"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import Site
 from runner.strict_yaml import load
+from runner.suggest import instead
 
 _FILES = Path(__file__).parent / "files"
 
@@ -29,11 +29,10 @@ def read_site(name_or_path: str) -> Site:
     elif name_or_path in names():
         path = _FILES / f"{name_or_path}.yaml"
     else:
-        near = difflib.get_close_matches(name_or_path, names(), n=1)
         raise UsageError(
             f"no site named {name_or_path!r}",
             where="--site",
-            mend=f"did you mean {near[0]!r}?" if near else f"sites: {', '.join(names())}, or the path of a site file",
+            mend=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
         )
     site = load(path, Site)
     _check(site, path)

@@ -37,7 +37,7 @@ def submit(*words: str) -> list[str]:
 
 
 BAD: dict[str, tuple[list[str], Exit, str]] = {
-    "no such verb": (["sumbit"], Exit.USAGE, "Did you mean submit?"),
+    "no such verb": (["sumbit"], Exit.USAGE, "did you mean 'submit'?"),
     "no GPUs named": (["submit"], Exit.USAGE, "--gpus"),
     "GPUs that are no number": (["submit", "--gpus", "many"], Exit.USAGE, "many"),
     "no GPUs": (["submit", "--gpus", "0"], Exit.USAGE, "0 GPUs"),
