@@ -85,6 +85,7 @@ def start_private(state: Path) -> str:
         return url
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", mend="install the package docker.io (or docker-ce)")
+    stop_private(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
     paths.made(state)
     _make_private(_run_dir(state))
     _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
@@ -109,6 +110,10 @@ def stop_private(state: Path) -> bool:
             _ended(pid, 5.0)
     if not _is_private(_run_dir(state)):
         return False  # nothing, or somebody else's: what it holds is not to be believed
+    orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
+    if orphan is not None:
+        _signal(orphan, signal.SIGKILL)
+        _ended(orphan, 5.0)
     if not _another_runs():
         _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
         for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
@@ -266,13 +271,17 @@ def _as_root() -> list[str]:
 
 
 def _pid(state: Path) -> int | None:
-    """The running private engine's process id; the pid file alone proves nothing, the command line does."""
+    """The running private engine's process id."""
     if not _is_private(_run_dir(state)):
         return None
+    return _process(_run_dir(state) / "dockerd.pid", state.absolute() / "data")
+
+
+def _process(pid_file: Path, word: Path) -> int | None:
+    """The process that a pid file names; the file alone proves nothing, ``word`` in its command line does."""
     with suppress(OSError, ValueError):
-        pid = int((_run_dir(state) / "dockerd.pid").read_text())
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if os.fsencode(state.absolute() / "data") in words:
+        pid = int(pid_file.read_text())
+        if os.fsencode(word) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
             return pid
     return None
 

@@ -318,6 +318,22 @@ def test_a_private_engine_leaves_the_host_as_it_was() -> None:
         shutil.rmtree(parent)
 
 
+@pytest.mark.parametrize("left_alive", [True, False], ids=["containerd goes on", "nothing goes on"])
+def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_alive: bool) -> None:
+    state = tmp_path / "engine"
+    try:
+        url = engine.start_private(state)
+        run_dir = Path(url.removeprefix("unix://")).parent
+        pids = [int((run_dir / "dockerd.pid").read_text())]
+        pids += [] if left_alive else [int((run_dir / "x/containerd/containerd.pid").read_text())]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert engine.start_private(state) == url
+        engine.connect(url).close()
+    finally:
+        engine.remove_private(state)
+
+
 def small_root() -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
