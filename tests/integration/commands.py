@@ -69,10 +69,10 @@ class Runner:
         """The newest run's directory."""
         return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, site: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a verb in a process group of its own and return at once."""
         return subprocess.Popen(
-            self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
+            self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
             start_new_session=True,
         )  # fmt: skip
 

@@ -30,6 +30,15 @@ def has_started(ranks: int) -> Callable[[Path], bool]:
     return lambda run: len(records(run, "start")) == ranks
 
 
+def with_directives(site: Path, directory: Path, **directives: str) -> Path:
+    """A copy of the site file that demands these, too."""
+    facts = msgspec.yaml.decode(site.read_bytes())
+    facts["slurm"]["directives"] = directives
+    copy = directory / "site.yaml"
+    copy.write_bytes(msgspec.yaml.encode(facts))
+    return copy
+
+
 def records(run: Path, kind: str) -> dict[int, dict[str, Any]]:
     return {
         int(path.name.split(".")[0]): json.loads(path.read_text()) for path in (run / "ranks").glob(f"*.{kind}.json")
@@ -185,11 +194,13 @@ def test_wait_gives_up_when_told_to_and_the_job_goes_on(runner: Runner) -> None:
     runner("wait", "--timeout", "60", code=5)
 
 
-def test_two_jobs_on_one_node_do_not_mix(runner: Runner) -> None:
+def test_two_jobs_on_one_node_do_not_mix(runner: Runner, tmp_path: Path) -> None:
     """Each on half of the GPUs of a node, at the same time, each its own world."""
+    site = with_directives(runner.site, tmp_path, nodelist="dgx01")
     before = set(runner.runs.iterdir())
     children = [
-        runner.start("submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "2") for _ in "ab"
+        runner.start("submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "8", site=site)
+        for _ in "ab"
     ]
     for child in children:
         out, err = child.communicate(timeout=120)
@@ -223,10 +234,7 @@ def test_slurm_refuses_and_says_why(runner: Runner) -> None:
 )
 def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, comment: str) -> None:
     """What the site demands goes through a real sbatch's own reading of the script."""
-    site = tmp_path / "site.yaml"
-    facts = msgspec.yaml.decode(runner.site.read_bytes())
-    facts["slurm"]["directives"] = {"comment": comment}
-    site.write_bytes(msgspec.yaml.encode(facts))
+    site = with_directives(runner.site, tmp_path, comment=comment)
     said = runner("submit", "--recipe", "probe", "--gpus", "1", "--json", code=0, site=site)
     job = json.loads(said.out)["job"]
     shown = subprocess.run(
