@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from runner.cli.options import duration_s, environment, mount, setting
 from runner.errors import Exit
 from runner.model.finding import Finding
 from runner.model.request import Mount, Request
+
+if TYPE_CHECKING:
+    from runner.cli.prepare import Prepared
 
 
 @click.command()
@@ -36,7 +40,7 @@ from runner.model.request import Mount, Request
     help="Option of the recipe's program.",
 )
 @click.option(
-    "--time", "walltime_s", metavar="[[H:]M:]S", callback=duration_s, help="Time limit. [default: the site's]"
+    "--time", "walltime_s", metavar="[D-][H:]M:S", callback=duration_s, help="Time limit. [default: the site's]"
 )
 @click.option("--partition", help="Partition. [default: the site's]")
 @click.option("--account", help="Account to charge.")
@@ -104,15 +108,14 @@ def command(
     return _submit(prepared, runs, wait=wait, as_json=as_json)
 
 
-def _submit(prepared: object, runs: Path, *, wait: bool, as_json: bool) -> int:
+def _submit(prepared: Prepared, runs: Path, *, wait: bool, as_json: bool) -> int:
     import json
 
-    from runner.cli.prepare import Prepared, scheduler_for
+    from runner.cli.prepare import scheduler_for
     from runner.cli.show import wait_and_judge
     from runner.jobs.submission import scheduler_of, submit
     from runner.recipes.loader import library
 
-    assert isinstance(prepared, Prepared)
     scheduler = scheduler_for(prepared.site)
     run = submit(
         prepared.plan,

@@ -54,6 +54,7 @@ def wait(
     heard = began
     ended_since: float | None = None
     pause = _SHORTEST_S
+    ended = 0
     state: JobState | None = None
     while True:
         try:
@@ -63,7 +64,10 @@ def wait(
             if time.monotonic() - heard > SILENCE_S:
                 raise
         now = time.monotonic()
-        on_progress(progress(run, state, now - began))
+        stand = progress(run, state, now - began)
+        on_progress(stand)
+        if stand.ended != ended:  # the end is near: ask often again
+            ended, pause = stand.ended, _SHORTEST_S
         if state is not None and state.phase in ("ended", "unknown"):
             ended_since = ended_since or now
             if _at_rest(run, state) or now - ended_since > _SETTLE_S:
