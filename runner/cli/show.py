@@ -21,22 +21,33 @@ from runner.model.plan import Plan
 from runner.model.verdict import Verdict
 
 
-def wait_and_judge(run: RunDirectory, *, timeout_s: float | None, as_json: bool) -> int:
-    """Wait for the run's end, judge it, keep and print the verdict; returns the exit code."""
-    ended = run.read("ended.json", JobState)
-    verdict = judge(collect(run, ended or _wait(run, timeout_s=timeout_s, quiet=as_json)))
+def wait_and_judge(
+    run: RunDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False
+) -> int:
+    """Wait for the run's end, judge it, keep and print the verdict; returns the exit code.
+
+    Ctrl-C ends the waiting, and leaves the job to itself unless ``cancel_on_interrupt``.
+    """
+    state = run.read("ended.json", JobState)
+    if state is None:
+        state = _wait(run, timeout_s=timeout_s, quiet=as_json, cancel=cancel_on_interrupt)
+    verdict = judge(collect(run, state))
     run.write("verdict.json", verdict)
     show_verdict(run, verdict, as_json=as_json)
     return verdict.exit_code
 
 
-def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool) -> JobState:
+def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool, cancel: bool) -> JobState:
     """The scheduler's last word on the run's job, kept in the run directory: schedulers forget."""
     scheduler, job_id = scheduler_of(run)
     try:
         with _display(run.read("plan.json", Plan), quiet=quiet) as on_progress:
             state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
     except KeyboardInterrupt:
+        if cancel:
+            scheduler.cancel(job_id)
+            click.echo(f"interrupted: job {job_id} is being cancelled", err=True)
+            raise
         click.echo(
             f"interrupted: job {job_id} goes on. `python -m runner wait {run.run_id}` waits on, "
             f"`python -m runner cancel {run.run_id}` cancels it.",

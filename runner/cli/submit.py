@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
 @click.option("--wait", is_flag=True, help="Wait for the end and print the verdict.")
+@click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C while waiting cancels the job, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -73,6 +74,7 @@ def command(
     runs: Path,
     dry_run: bool,
     wait: bool,
+    cancel_on_interrupt: bool,
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
@@ -105,10 +107,10 @@ def command(
     if prepared.refused:
         click.echo("refused: nothing was submitted", err=True)
         return Exit.REFUSED
-    return _submit(prepared, runs, wait=wait, as_json=as_json)
+    return _submit(prepared, runs, wait=wait, cancel_on_interrupt=cancel_on_interrupt, as_json=as_json)
 
 
-def _submit(prepared: Prepared, runs: Path, *, wait: bool, as_json: bool) -> int:
+def _submit(prepared: Prepared, runs: Path, *, wait: bool, cancel_on_interrupt: bool, as_json: bool) -> int:
     import json
 
     from runner.cli.prepare import scheduler_for
@@ -138,7 +140,7 @@ def _submit(prepared: Prepared, runs: Path, *, wait: bool, as_json: bool) -> int
         click.echo(json.dumps({"run": run.run_id, "directory": str(run.path), "job": job_id}))
     if not wait:
         return Exit.GOOD
-    return wait_and_judge(run, timeout_s=None, as_json=as_json)
+    return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
 
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:

@@ -223,6 +223,16 @@ def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
     runner("cancel", code=0)
 
 
+def test_interrupting_the_wait_cancels_the_job_if_asked_to(runner: Runner) -> None:
+    words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--cancel-on-interrupt", "--", "--sleep", "300")
+    child, run = runner.start_until(has_started(1), *words)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=90)
+    assert child.returncode == 130
+    assert b"being cancelled" in err
+    assert "the job was cancelled" in runner("wait", run.name, "--timeout", "60", code=5).out
+
+
 def test_slurm_refuses_and_says_why(runner: Runner) -> None:
     done = runner("submit", "--recipe", "probe", "--gpus", "2", "--partition", "no such # 'one'", code=4)
     assert "invalid partition" in done.err.lower()
