@@ -13,7 +13,7 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,8 +80,7 @@ def start_private(state: Path) -> str:
         InfrastructureError: it did not come up; the log's last lines are in the message.
     """
     url = private_url(state)
-    if _pid(state) is not None:
-        _wait_until_answering(state, url)
+    if _pid(state) is not None and _comes_to_answer(url, lambda: _pid(state) is not None):
         return url
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", mend="install the package docker.io (or docker-ce)")
@@ -90,13 +89,14 @@ def start_private(state: Path) -> str:
     _make_private(_run_dir(state))
     _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
     with (state / "dockerd.log").open("ab") as log:
-        process.start(
+        started = process.start(
             [*_as_root(), *_dockerd_words(state)],
             stdout=log.fileno(),
             stderr=process.STDOUT,
             env=dict(os.environ, PATH=_search_path()),
         )
-    _wait_until_answering(state, url)
+    if not _comes_to_answer(url, lambda: started.poll() is None):
+        raise _not_up(state)
     return url
 
 
@@ -286,17 +286,22 @@ def _process(pid_file: Path, word: Path) -> int | None:
     return None
 
 
-def _wait_until_answering(state: Path, url: str) -> None:
+def _comes_to_answer(url: str, goes_on: Callable[[], bool]) -> bool:
+    """Whether an engine that is on its way answers; False when it has ended, or after _START_S seconds."""
     deadline = time.monotonic() + _START_S
-    log = state / "dockerd.log"
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and goes_on():
         with suppress(RunnerError):
             _answering(url, where=url).close()
-            return
+            return True
         time.sleep(0.1)
+    return False
+
+
+def _not_up(state: Path) -> InfrastructureError:
+    log = state / "dockerd.log"
     last = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-    raise InfrastructureError(
-        f"the private engine did not answer within {_START_S:g} s:\n" + "\n".join(last),
+    return InfrastructureError(
+        "the private engine did not come up:\n" + "\n".join(last),
         where=str(log),
         mend="read the log; a kernel without overlay or cgroup support cannot run dockerd",
     )
