@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Generator
 
 import pytest
+
+# Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
