@@ -70,7 +70,7 @@ def wait(
             ended, pause = stand.ended, _SHORTEST_S
         if state is not None and state.phase in ("ended", "unknown"):
             ended_since = ended_since or now
-            if _at_rest(run, state) or now - ended_since > _SETTLE_S:
+            if _at_rest(run, state, stand.ended) or now - ended_since > _SETTLE_S:
                 return state
         else:
             ended_since = None
@@ -84,11 +84,11 @@ def wait(
         pause = min(pause * 1.2, _LONGEST_S)
 
 
-def _at_rest(run: RunDirectory, state: JobState) -> bool:
+def _at_rest(run: RunDirectory, state: JobState, ended: int) -> bool:
     """Whether all that the job will leave is to be seen: a job that went well has left a marker and every record."""
     if state.phase == "unknown" or state.name == "COMPLETED":
         marked = run.read("exit.json", ExitMarker) is not None
-        return marked and (state.phase == "unknown" or progress(run, state, 0.0).ended >= run.plan().tasks)
+        return marked and (state.phase == "unknown" or ended >= run.plan().tasks)
     return True
 
 

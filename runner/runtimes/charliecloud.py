@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
-from runner.runtimes.common import WORKDIR, launched_program, mount_words, prefixed, shell
+from runner.runtimes.common import WORKDIR, expressible_mounts, launched_program, prefixed, shell
 
 
 def mount_problem(path: str) -> str | None:
@@ -45,8 +45,9 @@ def step(plan: Plan) -> StepSpec:
 
 def _binds(plan: Plan) -> tuple[Word, ...]:
     words: list[Word] = [text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))]
-    for source, target, read_only in mount_words(plan, mount_problem):
-        if read_only:
-            raise UsageError("Charliecloud cannot mount read-only", where=f"--mount {source}", mend="leave ':ro' out")
-        words += [text("--bind"), text(f"{source}:{target}")]
+    for mount in expressible_mounts(plan, mount_problem):
+        if mount.read_only:
+            where = f"--mount {mount.source}"
+            raise UsageError("Charliecloud cannot mount read-only", where=where, mend="leave ':ro' out")
+        words += [text("--bind"), text(f"{mount.source}:{mount.target}")]
     return tuple(words)

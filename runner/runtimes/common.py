@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
+from runner.model.request import Mount
 from runner.model.step import Export, Word, texts
 
 WORKDIR = f"{RESULTS}/recipe"
@@ -51,8 +52,8 @@ def prefixed(name: str, value: Word) -> Export:
     return Export(PREFIX + name, value)
 
 
-def mount_words(plan: Plan, problem: Callable[[str], str | None]) -> tuple[tuple[str, str, bool], ...]:
-    """Source, mount point and read-only of every mount of the plan.
+def expressible_mounts(plan: Plan, problem: Callable[[str], str | None]) -> tuple[Mount, ...]:
+    """The plan's mounts, of which the runtime has no problem with a path.
 
     Raises:
         UsageError: the runtime has a problem with a path.
@@ -62,4 +63,4 @@ def mount_words(plan: Plan, problem: Callable[[str], str | None]) -> tuple[tuple
             why = problem(path)
             if why:
                 raise UsageError(why, where="--mount", mend="mount a directory above it, or make a link to it")
-    return tuple((mount.source, mount.target, mount.read_only) for mount in plan.mounts)
+    return plan.mounts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
-from runner.runtimes.common import WORKDIR, launched_program, mount_words, prefixed, shell
+from runner.runtimes.common import WORKDIR, expressible_mounts, launched_program, prefixed, shell
 
 
 def mount_problem(path: str) -> str | None:
@@ -53,6 +53,6 @@ def _image(plan: Plan) -> str:
 
 def _mounts(plan: Plan) -> Word:
     words: list[Text | Var] = [Text("--container-mounts="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")]
-    for source, target, read_only in mount_words(plan, mount_problem):
-        words.append(Text(f",{source}:{target}" + (":ro" if read_only else "")))
+    for mount in expressible_mounts(plan, mount_problem):
+        words.append(Text(f",{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")))
     return tuple(words)

@@ -140,7 +140,7 @@ class Slurm:
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
         path = str(self.clients / program) if self.clients else program
         try:
-            # Slurm's own locale, so that its messages can be read; a held allocation must not shape a new job.
+            # An allocation that is held already must not shape a new job.
             env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
             if "SLURM_CONF" in os.environ:
                 env["SLURM_CONF"] = os.environ["SLURM_CONF"]
