@@ -11,7 +11,7 @@ RUNNER := $(BIN)/python -m runner
 SCRIPTS = $(shell find containers recipes runner -name '*.sh' -not -path '*/standin/rootfs/*')
 
 # Tests call tools of the virtual environment by name.
-unit test: export PATH := $(CURDIR)/$(BIN):$(PATH)
+unit test test-%: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help
 help: ## list the targets
@@ -65,6 +65,12 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	fi; \
 	echo "lint and preparation: $$((SECONDS - started)) s"; \
 	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
+
+# Each is a folder of tests/long; date and result of a run belong into docs/proofs.md.
+.PHONY: test-faults test-images test-sites test-slurm-versions
+test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long proof
+	@$(RUNNER) quickstart --only-prepare
+	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
 .PHONY: clean
 clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment

@@ -1,13 +1,26 @@
-"""Options of the test run. In continuous integration (``CI`` set) no selected test may skip."""
+"""Options of the test run, and the parts that integration tests share, each made once: an engine, the image, its
+squashfs, a cluster. In continuous integration (``CI`` set) no selected test may skip.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.integration.commands import Runner
+
+if TYPE_CHECKING:
+    import docker
+
+    from runner.box import Box
+    from runner.images.build import BuiltImage
+    from runner.images.store import StoredImage
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,3 +46,53 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped in continuous integration: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def engine_client() -> docker.DockerClient:
+    """The engine that answers, else the private one below the cache directory; it is left running."""
+    from runner.errors import RefusedError
+    from runner.images import engine
+
+    try:
+        return engine.connect()
+    except RefusedError:
+        return engine.connect(engine.start_private(engine.default_state()))
+
+
+@pytest.fixture(scope="session")
+def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
+    """The PyTorch image on the stand-in base: the very Dockerfile that is used on NGC."""
+    from runner.images.build import build
+    from runner.images.progress import Silent
+
+    return build("pytorch", "standin", engine_client, Silent())
+
+
+@pytest.fixture(scope="session")
+def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
+    """That image in the store."""
+    from runner.images.convert import convert
+    from runner.images.progress import Silent
+
+    return convert(horovod_image.reference, engine_client, Silent()).image
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Box]:
+    """A box of this test run's own, taken down at its end."""
+    from runner import box
+
+    name = f"test-{os.getpid()}"
+    try:
+        yield box.up(box.BoxSpec(name=name))
+    finally:
+        box.down(name)
+
+
+@pytest.fixture(scope="session")
+def runner(cluster: Box, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """The command line against that box, with the image in the store."""
+    assert squashfs.path.is_file()
+    directory = tmp_path_factory.mktemp("runs")
+    return Runner(Path(cluster.site), directory / "my runs", directory / "state", cluster.bin_dir)

@@ -14,8 +14,7 @@ from runner.model.site import Site
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import read_recipe
 from runner.runtimes import Runtime, runtime
-from runner.schedulers.slurm import Slurm
-from runner.schedulers.slurm_script import render
+from runner.schedulers import Scheduler, connect, render
 from runner.sites.loader import read_site
 
 
@@ -72,14 +71,14 @@ def _run_directory_problem(chosen: Runtime, runs: Path) -> str | None:
     return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else chosen.mount_problem(real)
 
 
-def scheduler_for(site: Site) -> Slurm:
+def scheduler_for(site: Site) -> Scheduler:
     """The site's scheduler; a box's clients are its own wrappers.
 
     Raises:
         RefusedError: the box is not up.
     """
     if not site.box:
-        return Slurm()
+        return connect(site.scheduler)
     from runner import box
 
     running = box.find(site.box)
@@ -89,7 +88,7 @@ def scheduler_for(site: Site) -> Slurm:
             where=f"site {site.name}",
             mend=f"python -m runner box up --name {site.box}",
         )
-    return Slurm(running.bin_dir)
+    return connect(site.scheduler, running.bin_dir)
 
 
 def _image(reference: str) -> tuple[PlannedImage, str, str]:

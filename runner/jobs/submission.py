@@ -18,7 +18,7 @@ from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan
 from runner.model.records import Start
-from runner.schedulers.slurm import Slurm
+from runner.schedulers import Scheduler, connect
 
 
 def submit(
@@ -29,7 +29,7 @@ def submit(
     root: Path,
     library: Path,
     recipe: Path,
-    scheduler: Slurm,
+    scheduler: Scheduler,
 ) -> RunDirectory:
     """Make the run directory and submit its script.
 
@@ -45,7 +45,7 @@ def submit(
     run.write("provenance.json", _provenance(findings))
     directory.write_whole(run.path / SCRIPT, script)
     record = Submitted(
-        scheduler="slurm",
+        scheduler=plan.scheduler,
         job_id="",
         clients=str(scheduler.clients or ""),
         script_sha256=hashlib.sha256(script.encode("utf-8", "surrogateescape")).hexdigest(),
@@ -61,7 +61,7 @@ def submit(
     return run
 
 
-def scheduler_of(run: RunDirectory) -> tuple[Slurm, str]:
+def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     """The scheduler and the id of a run's job.
 
     Where the submission was cut off before the id was written, the job itself has left it in its records, or the
@@ -76,7 +76,7 @@ def scheduler_of(run: RunDirectory) -> tuple[Slurm, str]:
         raise UnknownStateError("this run's submission was cut off before the scheduler was asked", where=str(run.path))
     if record.refused:
         raise NotAcceptedError(record.refused, where=str(run.path), mend="submit again when it is mended")
-    scheduler = Slurm(Path(record.clients) if record.clients else None)
+    scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
     if record.job_id:
         return scheduler, record.job_id
     job_id = _left_by_the_job(run) or scheduler.find(run.path)

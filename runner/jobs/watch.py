@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.errors import UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
-from runner.schedulers.slurm import Slurm
+from runner.schedulers import Scheduler
 
 # On a shared file system the last records may be seen seconds after the scheduler has closed the job.
 _SETTLE_S = 30.0
@@ -36,7 +36,7 @@ class Progress:
 
 def wait(
     run: RunDirectory,
-    scheduler: Slurm,
+    scheduler: Scheduler,
     job_id: str,
     on_progress: Callable[[Progress], None],
     *,

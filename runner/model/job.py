@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.names import SchedulerName
+
 Phase = Literal["pending", "running", "ended", "unknown"]
 
 
@@ -38,7 +40,7 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
     """
 
-    scheduler: Literal["slurm"]
+    scheduler: SchedulerName
     job_id: str
     clients: str
     script_sha256: str

@@ -1,8 +1,11 @@
-"""Names that stand in directory names, job names and lists: plain on purpose."""
+"""Names: of schedulers, and those that stand in directory names, job names and lists, plain on purpose."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
+
+SchedulerName = Literal["slurm"]
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 PLAIN_NAME_MEND = "use 1 to 64 of A-Z a-z 0-9 . _ -"

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.names import SchedulerName
 from runner.model.request import Mount
 
 RESULTS = "/results"  # where the run directory is seen by every rank, in every runtime
@@ -47,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
     framework: str
     result: Literal["throughput", "none"]
     site: str
-    scheduler: Literal["slurm"]
+    scheduler: SchedulerName
     runtime: str
     tasks_per_node: tuple[int, ...]
     gpus_per_node: int

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 
 
@@ -70,7 +71,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     description: str
-    scheduler: Literal["slurm"]
+    scheduler: SchedulerName
     runtimes: tuple[str, ...]
     node: NodeShape
     slurm: SlurmFacts = SlurmFacts()

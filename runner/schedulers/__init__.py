@@ -1,1 +1,63 @@
-"""Schedulers: a pure render from plan and step to a batch script, and thin edges to the scheduler's clients."""
+"""Schedulers: a pure render from plan and step to a batch script, and thin edges to the scheduler's clients.
+
+A new scheduler is two modules, ``NAME.py`` with ``connect`` and ``NAME_script.py`` with ``render``, and its name in
+``runner.model.names``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol, cast
+
+from runner.model.job import JobState
+from runner.model.names import SchedulerName
+from runner.model.plan import Plan
+from runner.model.step import StepSpec
+
+
+class Scheduler(Protocol):
+    """The edges to a scheduler. Every call is bounded in time."""
+
+    @property
+    def clients(self) -> Path | None:
+        """Where its client programs lie; None for PATH."""
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Submit ``script`` (a file name) from the run directory, once; returns the job id.
+
+        Raises:
+            NotAcceptedError: refused, with the scheduler's own words.
+            UnknownStateError: nobody knows whether it was taken.
+        """
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id of the job that was submitted from this run directory; None if the scheduler does not know one."""
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """What is known of the run's job now. Raises UnknownStateError where the scheduler does not answer."""
+
+    def cancel(self, job_id: str) -> None:
+        """Ask for the job's end; a job that has ended already is no error."""
+
+
+class _Client(Protocol):
+    def connect(self, clients: Path | None) -> Scheduler: ...
+
+
+class _Script(Protocol):
+    def render(self, plan: Plan, step: StepSpec) -> str: ...
+
+
+def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
+    """The scheduler of that name, through the client programs in ``clients`` (None: PATH)."""
+    return cast(_Client, importlib.import_module(f"runner.schedulers.{name}")).connect(clients)
+
+
+def render(plan: Plan, step: StepSpec) -> str:
+    """The plan's whole batch script: a function of plan and step alone.
+
+    Raises:
+        UsageError: a value that the shell or the scheduler could not take as it is; says which.
+    """
+    return cast(_Script, importlib.import_module(f"runner.schedulers.{plan.scheduler}_script")).render(plan, step)

@@ -51,6 +51,11 @@ _PHASES: Final[dict[str, Phase]] = {
 }
 
 
+def connect(clients: Path | None) -> Slurm:
+    """The Slurm cluster that the client programs in ``clients`` (None: PATH) speak to."""
+    return Slurm(clients)
+
+
 class Slurm:
     """One Slurm cluster, through the client programs in ``clients`` (None: PATH)."""
 
