@@ -33,6 +33,7 @@ from typing import Any, Mapping
 import binding
 import departure
 import environment
+import fabric
 import meeting
 import network
 import program
@@ -256,6 +257,7 @@ class Launch:
             device_index=None if gpu is None else shown.index(gpu),
             device_uuid=None if gpu is None else gpu.uuid,
             device_bus=None if gpu is None else gpu.bus,
+            device_ports=[] if gpu is None else [port.text for port in fabric.near_gpu(gpu, fabric.ports())],
             cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
             cpus=binding.show(frozenset(os.sched_getaffinity(0))),
             bound="" if bound is None else bound.why,
