@@ -72,6 +72,12 @@ test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long p
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
+.PHONY: bench-rendezvous
+bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)
+bench-rendezvous: venv ## ours and Horovod's rendezvous side by side, 16 to 512 clients, in the box
+	@$(RUNNER) quickstart --only-prepare
+	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_rendezvous.py
+
 .PHONY: clean
 clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment
 	@$(RUNNER) clean

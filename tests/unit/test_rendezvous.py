@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
+import mesh_servers
 import pytest
 import rendezvous
+from mesh_clients import Herd
 
 TOKEN = "0123456789abcdef"
 
@@ -126,22 +124,15 @@ def test_only_the_one_address_is_bound(store: rendezvous.Store) -> None:
         socket.create_connection(("127.0.0.2", store.port), timeout=2).close()
 
 
-@pytest.fixture(scope="module")
-def mesh() -> ModuleType:
-    """The client simulator."""
-    path = Path(__file__).resolve().parents[1] / "recipes/mesh/main.py"
-    spec = importlib.util.spec_from_file_location("mesh_main", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mesh_main"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_32_clients_form_their_mesh_with_no_request_lost(mesh: ModuleType) -> None:
-    address, port, _pid = mesh.serve_ours(32)
-    told = mesh.form(address, port, 32, 30.0)
-    assert told["retries"] == 0
-    assert 2.4 * 32**2 < told["requests"] < 2.7 * 32**2
-    assert told["all_s"] < 10.0
+def test_64_clients_form_their_mesh_with_no_request_lost() -> None:
+    serving = mesh_servers.ours("127.0.0.1", 64)
+    try:
+        herd = Herd(serving.server, serving.port, first=0, count=64, size=64, timeout_s=120)
+        herd.go()
+        herd.meshed()
+        told = herd.leave()
+        assert (told.failed, told.retries) == (0, 0)
+        assert 2.4 * 64**2 < told.requests < 2.7 * 64**2
+        assert serving.requests() == told.requests
+    finally:
+        serving.end()

@@ -1,256 +1,128 @@
-"""Clients that speak to a rendezvous as Horovod's Gloo does, as many as wanted, on this host.
+"""Horovod's clients, as many as wanted, form their mesh through a rendezvous: how long, how much, and is all answered?
 
-``main.py --clients 256 [--server ours|stock]`` forms one mesh of that many clients and prints what it took.
-The calls follow horovod 0.28.1 (common/gloo/http_store.cc, third_party/gloo/gloo/rendezvous/context.cc): each request
-on a new connection, three tries 0.5 s apart, ``rank_I`` of all lower ranks read without polling, a value of N - 1
-addresses of 136 bytes put, every other one polled each 10 ms until it is there and then read once more, a barrier,
-a DELETE. About 2.5 N^2 requests in all. What is not imitated is Gloo's own connections between the ranks.
+In a job the tasks share the clients, rank 0 serves, and the launcher's own rendezvous carries what they tell one
+another; outside of one this process does all. One JSON line a mesh goes to standard output, all of them to
+``mesh.json`` in the run directory. Exit 1 if a mesh of our own server did not form, or a request got no answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import socket
 import sys
-import threading
 import time
-import traceback
+from dataclasses import asdict
 from pathlib import Path
 
-ADDRESS_BYTES = 136  # gloo/transport/tcp/address.h: a sockaddr_storage and a sequence number
-TRIES, RETRY_S, POLL_S = 3, 0.5, 0.01
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import bad_road
+import mesh_servers
+import rendezvous
+from mesh_clients import Herd
+
+PATIENCE_S = 900.0
 
 
-class Client:
-    """Horovod's HTTPStore: ``server`` and ``port`` are HOROVOD_GLOO_RENDEZVOUS_ADDR and _PORT as they stand."""
+class Tasks:
+    """The tasks of this job step, which tell each other things through the launcher's rendezvous."""
 
-    def __init__(self, server: str, port: int, scope: str) -> None:
-        url = f"{server}:{port}/{scope}/"
-        host, slash, path = url.partition("/")
-        name, _, number = host.partition(":")
-        self._name, self._port, self._path = name, int(number or 80), slash + path
-        self.requests = 0
-        self.retries = 0
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RUNNER_RANK", "0"))
+        self.size = int(os.environ.get("RUNNER_WORLD", "1"))
+        self._store = rendezvous.Store.of_environment() if self.size > 1 else None
+        self._said: dict[str, bytes] = {}
 
-    def put(self, key: str, value: bytes) -> None:
-        self._perform("PUT", key, value)
+    @property
+    def address(self) -> str:
+        """That of rank 0, as all see it."""
+        return self._store.address if self._store else "127.0.0.1"
 
-    def get(self, key: str) -> bytes | None:
-        """The value; None where the server says 404."""
-        status, body = self._perform("GET", key)
-        return body if status == 200 else None
+    def tell(self, key: str, value: object) -> None:
+        self._said[key] = json.dumps(value).encode()
+        if self._store:
+            self._store.put("mesh", key, self._said[key])
 
-    def wait(self, key: str, timeout_s: float) -> None:
-        started = time.monotonic()
-        while self.get(key) is None:
-            if time.monotonic() - started > timeout_s:
-                raise TimeoutError(f"no {key} within {timeout_s:g} s")
-            time.sleep(POLL_S)
+    def hear(self, key: str) -> object:
+        value = self._store.get("mesh", key, PATIENCE_S) if self._store else self._said[key]
+        if value is None:
+            raise TimeoutError(f"nobody said {key!r} within {PATIENCE_S:g} s")
+        return json.loads(value)
 
-    def finalize(self, rank: int) -> None:
-        self._perform("DELETE", str(rank))
+    def gather(self, key: str, value: object) -> list:
+        """On rank 0: what every task says, by rank; None everywhere else."""
+        self.tell(f"{key}-{self.rank}", value)
+        return [self.hear(f"{key}-{rank}") for rank in range(self.size)] if self.rank == 0 else []
 
-    def _perform(self, method: str, key: str, body: bytes = b"") -> tuple[int, bytes]:
-        for _ in range(TRIES):
-            try:
-                status, answer = self._send(method, key, body)
-                if status in (200, 404):
-                    return status, answer
-            except OSError:
-                pass
-            self.retries += 1
-            time.sleep(RETRY_S)
-        raise ConnectionError("HTTP request failed.")
-
-    def _send(self, method: str, key: str, body: bytes) -> tuple[int, bytes]:
-        self.requests += 1
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            sock.connect((self._name, self._port))
-            head = f"{method} {self._path}{key} HTTP/1.1\r\nHost: {self._name}\r\nContent-Length: {len(body)}\r\n\r\n"
-            sock.sendall(head.encode() + body)
-            data = sock.recv(1 << 16)
-            while b"\r\n\r\n" not in data:
-                more = sock.recv(1 << 16)
-                if not more:
-                    raise ConnectionError("disconnected")
-                data += more
-            head_bytes, _, content = data.partition(b"\r\n\r\n")
-            status = int(head_bytes.split(b" ", 2)[1])
-            length = int(head_bytes.partition(b"Content-Length: ")[2].split(b"\r\n", 1)[0])
-            parts, have = [content], len(content)
-            while have < length:
-                more = sock.recv(1 << 16)
-                if not more:
-                    raise ConnectionError("cut off")
-                parts.append(more)
-                have += len(more)
-        return status, b"".join(parts)
+    def barrier(self, key: str) -> None:
+        """Wait until every task has come here."""
+        self.gather(key, None)
+        if self.rank == 0:
+            self.tell(f"{key}-all", None)
+        self.hear(f"{key}-all")
 
 
-def connect_full_mesh(client: Client, rank: int, size: int, host: str, timeout_s: float) -> None:
-    """gloo::rendezvous::Context::connectFullMesh, but for the connections themselves."""
-    client.put(f"rank_{rank}", host.encode())
-    for lower in range(rank):
-        client.get(f"rank_{lower}")
-    client.put(str(rank), rank.to_bytes(4, "big") * (ADDRESS_BYTES // 4 * (size - 1)))
-    for peer in range(size):
-        if peer == rank:
-            continue
-        client.wait(str(peer), timeout_s)
-        value = client.get(str(peer))
-        if value is None or len(value) != ADDRESS_BYTES * (size - 1) or value[:4] != peer.to_bytes(4, "big"):
-            raise ValueError(f"rank {rank} got a wrong value for rank {peer}")
-
-
-def form(server: str, port: int, size: int, timeout_s: float) -> dict[str, float]:
-    """One mesh of ``size`` clients, each a process: seconds from the start of the first to the last one's DELETE.
-
-    Raises:
-        RuntimeError: a client failed; its traceback stands on standard error.
-    """
-    ready_read, ready_write = os.pipe()
-    go_read, go_write = os.pipe()
-    meshed_read, meshed_write = os.pipe()
-    leave_read, leave_write = os.pipe()
-    done_read, done_write = os.pipe()
-    children = []
-    for rank in range(size):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                for fd in (go_write, leave_write):
-                    os.close(fd)
-                os.write(ready_write, b"x")
-                os.close(ready_write)
-                os.read(go_read, 1)
-                client = Client(server, port, "global")
-                connect_full_mesh(client, rank, size, "host", timeout_s)
-                os.write(meshed_write, b"x")
-                os.close(meshed_write)
-                os.read(leave_read, 1)
-                client.finalize(rank)
-                os.write(done_write, json.dumps([client.requests, client.retries]).encode() + b"\n")
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        children.append(child)
-    for fd in (ready_write, meshed_write, done_write, go_read, leave_read):
-        os.close(fd)
-    _count(ready_read, size)
-    started = time.monotonic()
-    os.close(go_write)
-    _count(meshed_read, size)
-    meshed_s = time.monotonic() - started
-    os.close(leave_write)
-    told = b""
-    while True:
-        chunk = os.read(done_read, 65536)
-        if not chunk:
-            break
-        told += chunk
-    seconds = time.monotonic() - started
-    for fd in (ready_read, meshed_read, done_read):
-        os.close(fd)
-    failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
-    if failed:
-        raise RuntimeError(f"{failed} of {size} clients failed")
-    counts = [json.loads(line) for line in told.splitlines()]
-    requests = sum(each[0] for each in counts)
-    return {
+def form(tasks: Tasks, kind: str, size: int, timeout_s: float, seen_as: str | None) -> dict:
+    """One mesh of ``size`` clients through the server of this kind; what it took, on rank 0, else nothing."""
+    name = f"{kind}-{size}"
+    serving = None
+    if tasks.rank == 0:
+        here = bad_road.HERE if seen_as else tasks.address
+        serving = mesh_servers.ours(here, size, seen_as) if kind == "ours" else mesh_servers.stock(tasks.address)
+        tasks.tell(f"{name}-server", [serving.server, serving.port])
+    server, port = tasks.hear(f"{name}-server")
+    first, after = (size * rank // tasks.size for rank in (tasks.rank, tasks.rank + 1))
+    herd = Herd(server, port, first=first, count=after - first, size=size, timeout_s=timeout_s)
+    tasks.barrier(f"{name}-ready")
+    began = time.monotonic()
+    herd.go()
+    herd.meshed()
+    tasks.barrier(f"{name}-meshed")  # as Gloo's own: a rank that leaves takes its keys along
+    meshed_s = time.monotonic() - began
+    told = tasks.gather(f"{name}-told", asdict(herd.leave()))
+    if serving is None:
+        return {}
+    counted = serving.requests()
+    figures = {
         "clients": size,
+        "server": kind,
+        "tasks": tasks.size,
         "mesh_s": round(meshed_s, 3),
-        "all_s": round(seconds, 3),
-        "requests": requests,
-        "retries": sum(each[1] for each in counts),
-        "requests_per_s": round(requests / seconds),
+        **{key: sum(each[key] for each in told) for key in ("requests", "retries", "failed")},
+        "requests_answered": counted,
+        "server_peak_bytes": serving.peak_rss_bytes(),
+        "server_cpu_s": serving.cpu_s(),
     }
-
-
-def _count(fd: int, wanted: int) -> None:
-    """Read one byte a client; fewer come when one has died, and the caller learns of it at the end."""
-    have = 0
-    while have < wanted:
-        chunk = os.read(fd, wanted - have)
-        if not chunk:
-            return
-        have += len(chunk)
-
-
-def serve_ours(size: int) -> tuple[str, int, int]:
-    """(ADDR, port, process id) of a server of ours in a process of its own; it ends with this process."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "recipes" / "lib"))
-    import rendezvous
-
-    sock = rendezvous.listen("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    child = rendezvous.start(sock, "0123456789abcdef", size, {"token": "0123456789abcdef"})
-    return f"127.0.0.1:{port}/0123456789abcdef", port, child
-
-
-def serve_stock(horovod: Path) -> tuple[str, int, int]:
-    """The same for the server of horovod itself, from an unpacked source tree.
-
-    Raises:
-        EOFError: it did not start; why stands on standard error.
-    """
-    sys.path.insert(0, str(horovod))
-    ports = multiprocessing.Pipe(duplex=False)
-    child = os.fork()
-    if child == 0:
-        try:
-            import logging
-
-            from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
-
-            logging.disable(logging.CRITICAL)
-            server = RendezvousHTTPServer(("127.0.0.1", 0), RendezvousHandler, 0)
-            ports[1].send(server.server_address[1])
-            parent = os.getppid()
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            while os.getppid() == parent:
-                time.sleep(0.2)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    ports[1].close()
-    port = ports[0].recv()
-    return "127.0.0.1", port, child
-
-
-def peak_rss_bytes(pid: int) -> int:
-    """The server's peak memory (VmHWM of proc(5))."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that the server has used (utime and stime of proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 2)
+    serving.end()
+    return figures
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Form a mesh through a rendezvous, as Horovod's clients do.")
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--server", choices=("ours", "stock"), default="ours")
-    parser.add_argument("--horovod", type=Path, help="unpacked source of horovod, for --server stock")
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description="Form meshes through a rendezvous, as Horovod's clients do.")
+    parser.add_argument("--clients", default="64", metavar="N,N", help="sizes of the meshes")
+    parser.add_argument("--stock", default="", metavar="N,N", help="sizes for Horovod's own server")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="Gloo's time-out")
+    parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="of packets, 0 to 1, on a bad road")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of each packet, on a bad road")
     options = parser.parse_args()
-    address, port, pid = (
-        serve_ours(options.clients) if options.server == "ours" else serve_stock(options.horovod.resolve())
-    )
-    told = form(address, port, options.clients, options.timeout)
-    print(json.dumps(dict(told, server=options.server, server_peak_bytes=peak_rss_bytes(pid), server_cpu_s=cpu_s(pid))))
-    return 0
+    tasks = Tasks()
+    bad = bool(options.loss or options.delay_ms)
+    if bad:
+        bad_road.open_road(options.loss, options.delay_ms / 1000)
+    done = []
+    for kind, sizes in (("ours", options.clients), ("stock", options.stock)):
+        for size in filter(None, sizes.split(",")):
+            figures = form(tasks, kind, int(size), options.timeout, bad_road.THERE if bad else None)
+            if figures:
+                done.append(figures)
+                print(json.dumps(figures), flush=True)
+    tasks.gather("end", None)
+    if done and "RUNNER_RUN_DIR" in os.environ:
+        Path(os.environ["RUNNER_RUN_DIR"], "mesh.json").write_text(json.dumps(done))
+    ours = [each for each in done if each["server"] == "ours"]
+    return int(any(each["failed"] or each["retries"] or each["requests"] != each["requests_answered"] for each in ours))
 
 
 if __name__ == "__main__":
