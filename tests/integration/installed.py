@@ -1,0 +1,126 @@
+"""The distributions, built as for a release, and the command line installed from them in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+TIMEOUT_S = 400
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """A wheel, an sdist, and the wheel that the sdist alone gives."""
+
+    wheel: Path
+    sdist: Path
+    wheel_of_sdist: Path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment that holds the wheel and what it needs; commands run in ``/`` with nearly no variables."""
+
+    bin_dir: Path
+    home: Path
+
+    def __call__(self, *words: str | Path, code: int, **env: str) -> str:
+        """Run the installed ``gpu-runner``; returns its standard output. No verb may ever show a traceback."""
+        done = self._run([self.bin_dir / "gpu-runner", *words], env)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def python(self, program: str) -> str:
+        """What a program of the environment's Python prints."""
+        done = self._run([self.bin_dir / "python", "-c", program], {})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _run(self, words: list[str | Path], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        own = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.home), **env}
+        return subprocess.run(
+            words, cwd="/", env=own, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )  # fmt: skip
+
+
+def build(directory: Path) -> Distributions:
+    """Both distributions of this checkout, by the build backend that it pins, and a wheel of the unpacked sdist."""
+    tools = environment(sys.executable, directory / "tools")
+    backend = re.search(r'requires = \["(hatchling==[0-9.]+)"\]', (CHECKOUT / "pyproject.toml").read_text())
+    assert backend is not None, "the build backend is pinned"
+    _pip(tools, "install", backend[1])
+    _hatchling(tools, CHECKOUT, directory / "dist", "wheel", "sdist")
+    (sdist,), (wheel,) = ((directory / "dist").glob(pattern) for pattern in ("*.tar.gz", "*.whl"))
+    (directory / "unpacked").mkdir()
+    subprocess.run(["tar", "-xzf", sdist, "-C", directory / "unpacked"], check=True, timeout=TIMEOUT_S)
+    (source,) = (directory / "unpacked").iterdir()
+    _hatchling(tools, source, directory / "again", "wheel")
+    (again,) = (directory / "again").glob("*.whl")
+    return Distributions(wheel, sdist, again)
+
+
+def install(wheel: Path, python: str, directory: Path) -> Installed:
+    """The wheel, with what its own bounds bring from the package index, in an empty environment."""
+    bin_dir = environment(python, directory / "environment")
+    _pip(bin_dir, "install", str(wheel))
+    home = directory / "home"
+    home.mkdir()
+    return Installed(bin_dir, home)
+
+
+def environment(python: str, directory: Path) -> Path:
+    """The bin directory of a new virtual environment."""
+    subprocess.run([python, "-m", "venv", directory], check=True, timeout=TIMEOUT_S)
+    return directory / "bin"
+
+
+def pythons() -> list[str]:
+    """The interpreters of this machine that we support and that can make environments; at least our own."""
+    found = []
+    for version in PYTHONS:
+        path = shutil.which(f"python{version}")
+        if path and subprocess.run([path, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0:
+            found.append(path)
+    return found or [sys.executable]
+
+
+def names(archive: Path) -> dict[str, int]:
+    """Mode of every file in a wheel or sdist, by its name; an sdist's names without its own first directory."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
+    with tarfile.open(archive) as sdist:
+        return {entry.name.partition("/")[2]: entry.mode for entry in sdist if entry.isfile()}
+
+
+def kept_files(*folders: str) -> set[str]:
+    """The files below these folders of the checkout that belong to it: tracked, or new and not ignored."""
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *folders]
+    said = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    return {name for name in said.split("\0") if name and (CHECKOUT / name).exists()}
+
+
+def _hatchling(tools: Path, source: Path, out: Path, *targets: str) -> None:
+    words = [word for target in targets for word in ("-t", target)]
+    subprocess.run(
+        [tools / "python", "-m", "hatchling", "build", "-d", out, *words], cwd=source, check=True, timeout=TIMEOUT_S,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def _pip(bin_dir: Path, *words: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    subprocess.run(
+        [bin_dir / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", *words],
+        check=True, timeout=TIMEOUT_S, env=clean,
+    )  # fmt: skip
