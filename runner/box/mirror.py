@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from runner.hide import names_user
+
 DEBIAN = "http://deb.debian.org/debian"
 DEBIAN_SECURITY = "http://deb.debian.org/debian-security"
 ROLLING = ("unstable", "sid", "testing")  # suites without -updates and -security
@@ -43,9 +45,18 @@ def sources(suite: str, host_files: Iterable[str]) -> tuple[Source, ...]:
 
 
 def reach_options(apt_config_dump: str) -> tuple[str, ...]:
-    """Of the host's ``apt-config dump``, how the archive is reached and what of its age is accepted."""
+    """Of the host's ``apt-config dump``, how the archive is reached and what of its age is accepted.
+
+    These stand on a command line and stay in the root: a proxy with a password is left to ``proxy_variables``.
+    """
     wanted = re.compile(r"Acquire::(?:https?::(?:Proxy|CaInfo|Timeout)|Check-(?:Valid-Until|Date)|Retries)\b[^;]*;")
-    return tuple(line for line in apt_config_dump.splitlines() if wanted.fullmatch(line))
+    return tuple(line for line in apt_config_dump.splitlines() if wanted.fullmatch(line) and not names_user(line))
+
+
+def proxy_variables(apt_config_dump: str) -> dict[str, str]:
+    """The host's proxies that hold a password, as the variables that apt reads where its options name none."""
+    found = re.findall(r'^Acquire::(https?)::Proxy "([^"]*)";$', apt_config_dump, re.MULTILINE)
+    return {f"{scheme}_proxy": url for scheme, url in found if names_user(url)}
 
 
 def _entries(text: str) -> Iterator[Source]:
@@ -57,7 +68,8 @@ def _entries(text: str) -> Iterator[Source]:
         found = (entry for line in body.splitlines() for entry in _one_line(line))
     for uri, suite, components, signed_by in found:
         is_debian = urlsplit(uri).path.rstrip("/").endswith(("/debian", "/debian-security"))
-        if is_debian and "main" in components and (not signed_by or "debian-archive" in signed_by):
+        usable = is_debian and "main" in components and not names_user(uri)
+        if usable and (not signed_by or "debian-archive" in signed_by):
             yield Source(uri.rstrip("/"), suite, signed_by)
 
 

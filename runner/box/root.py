@@ -111,7 +111,9 @@ def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
     archive = fresh / "root.tar"
     progress(f"making the root of the box: Debian {suite} with Slurm {slurm} (about a minute, kept for later)")
     mode = "root" if os.geteuid() == 0 else "unshare"
-    command = mmdebstrap_argv(suite, archive, mode, mirror.sources(suite, _host_files()), _apt_options())
+    apt_config = _apt_config()
+    options = mirror.reach_options(apt_config)
+    command = mmdebstrap_argv(suite, archive, mode, mirror.sources(suite, _host_files()), options)
     said: list[str] = []
 
     def heard(line: str) -> None:
@@ -120,7 +122,8 @@ def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
             progress(line[3:])
 
     try:
-        code = process.stream(command, heard, timeout_s=_TIMEOUT_S)
+        env = {**os.environ, **mirror.proxy_variables(apt_config)}
+        code = process.stream(command, heard, timeout_s=_TIMEOUT_S, env=env)
     except process.CommandNotFoundError as error:
         raise RefusedError(
             "mmdebstrap is missing: it makes the root of the box", where="PATH", mend="apt-get install mmdebstrap"
@@ -166,7 +169,5 @@ def _host_files() -> list[str]:
     return [name.read_text() for name in names if name.suffix in (".list", ".sources") and name.is_file()]
 
 
-def _apt_options() -> tuple[str, ...]:
-    if process.find("apt-config") is None:
-        return ()
-    return mirror.reach_options(process.run(["apt-config", "dump"], timeout_s=30).out)
+def _apt_config() -> str:
+    return process.run(["apt-config", "dump"], timeout_s=30).out if process.find("apt-config") else ""

@@ -17,6 +17,7 @@ import click
 
 from runner import __version__
 from runner.errors import Exit, RunnerError
+from runner.hide import hidden
 from runner.suggest import instead
 
 # verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
+    os.umask(os.umask(0o077) | 0o022)  # whatever the caller's umask: nobody else writes to what we make
     sys.exit(int(run(argv)))
 
 
@@ -81,13 +83,14 @@ def run(argv: list[str] | None = None) -> int:
         result: Any = cli.main(args=argv, prog_name="python -m runner", standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
+        error.message = hidden(error.message)
         error.show()
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
     except RunnerError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {hidden(str(error))}", err=True)
         return error.code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

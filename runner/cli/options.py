@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import click
@@ -29,8 +30,14 @@ def _one_mount(value: str) -> Mount:
 
 
 def environment(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """``NAME=VALUE``."""
-    return tuple(_pair(value, "NAME=VALUE") for value in values)
+    """``NAME=VALUE``, or ``NAME`` for the value that it has here: a secret stands on no command line then."""
+    return tuple(_pair(value, "NAME=VALUE") if "=" in value else _own(value) for value in values)
+
+
+def _own(name: str) -> tuple[str, str]:
+    if name not in os.environ:
+        raise click.BadParameter(f"{name!r} is not set here; NAME=VALUE gives it a value")
+    return name, os.environ[name]
 
 
 def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--runtime", help="Container runtime. [default: the site's first]")
 @click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]")
 @click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", callback=environment, help="Variable for every rank.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", callback=environment, help="Variable for every rank.")
 @click.option(
     "--set",
     "options",

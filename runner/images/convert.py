@@ -167,7 +167,7 @@ def _squash(
 
     words = ["mksquashfs", "-", str(out), "-tar", *OPTIONS, "-noappend", "-no-progress", "-quiet"]
     directories = (*_DIRECTORIES, *filter(None, [config.workdir.strip("/")]))
-    container = client.containers.create(image_id, ["true"], network_mode="none")
+    container = client.containers.create(image_id, ["true"], network_mode="none", use_config_proxy=False)
     with tempfile.TemporaryFile() as said:
         squasher = process.start(
             words,

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.hide import names_user
 from runner.images.keys import cold, files_below, key_of, tree_hash
 from runner.images.locks import held
 from runner.images.progress import Progress
@@ -133,7 +134,10 @@ def _apt_sources() -> list[str]:
     places = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     wanted = re.compile(rf"(?<![\w-]){SUITE}(?![\w-])")
     readable = [place for place in places if place.suffix in (".list", ".sources") and place.is_file()]
-    return [str(place) for place in readable if wanted.search(place.read_text("utf-8", "replace"))] or [_MIRROR]
+    texts = {place: place.read_text("utf-8", "replace") for place in readable}
+    # They stay in the root as they are: one with a password has no place there.
+    fit = [str(place) for place, text in texts.items() if wanted.search(text) and not names_user(text)]
+    return fit or [_MIRROR]
 
 
 def _wheels(progress: Progress) -> Path:
@@ -170,7 +174,9 @@ def _assemble(client: docker.DockerClient, reference: str, root: Path, wheels: P
     container: Container | None = None
     try:
         progress.step("stand-in base: installing torch, files and variables")
-        container = client.containers.create(plain, ["sh", "/standin/install.sh", *REQUIREMENTS], network_mode="none")
+        words = ["sh", "/standin/install.sh", *REQUIREMENTS]
+        # A committed image has the container's environment: no proxy of the user's own configuration may get there.
+        container = client.containers.create(plain, words, network_mode="none", use_config_proxy=False)
         with tempfile.TemporaryFile() as archive:
             _pack(archive, wheels)
             archive.seek(0)

@@ -86,7 +86,7 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _index().mkdir(parents=True, exist_ok=True)
+        _index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _claimed(path))
         for folder in _FOLDERS:
             (path / folder).mkdir()

@@ -89,8 +89,9 @@ def pythons() -> list[str]:
     found = []
     for version in PYTHONS:
         path = shutil.which(f"python{version}")
-        if path and subprocess.run([path, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0:
-            found.append(path)
+        words = [path or "false", "-c", "import ensurepip, venv"]
+        if subprocess.run(words, capture_output=True, check=False).returncode == 0:
+            found.append(words[0])
     return found or [sys.executable]
 
 

@@ -50,7 +50,8 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
     assert "technion" in installed("site", "list", code=0)
     image = directory / "an image.sqsh"
     image.write_bytes(b"hsqs" + bytes(92))
-    words = ["submit", "--gpus", "13", "--site", "technion", "--image", str(image), "--runs", str(directory), "--dry-run"]
+    words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]
+    words += ["--image", str(image), "--runs", str(directory)]
     for recipe in ("horovod-pytorch", "probe"):
         assert installed(*words, "--recipe", recipe, code=0) == of_the_checkout(*words, "--recipe", recipe)
     assert installed("build", "pytorch", "--engine", "unix:///nowhere.sock", code=8) == ""
@@ -59,7 +60,8 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
 def of_the_checkout(*words: str) -> str:
     """What the same command prints from here."""
     here = Installed(Path(sys.executable).parent, Path.home())
-    return here.python(f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({words!r})")
+    program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
+    return here.python(program)
 
 
 def test_the_installed_build_makes_the_very_image_of_the_checkout(

@@ -76,3 +76,11 @@ def test_only_how_the_archive_is_reached_is_taken_over() -> None:
     argv = root.mmdebstrap_argv("bookworm", Path("/t.tar"), "root", (mirror.Source("u", "s"),), kept)
     assert '--aptopt=Acquire::Check-Valid-Until "false"' in argv
     assert argv[-3:] == ["bookworm", "/t.tar", "deb u s main"]
+
+
+def test_a_password_stands_on_no_command_line_and_in_no_root() -> None:
+    dump = 'Acquire::http::Proxy "http://u:planted@p:3142";\nAcquire::https::Proxy "http://p:3142";\n'
+    assert mirror.reach_options(dump) == ('Acquire::https::Proxy "http://p:3142";',)
+    assert mirror.proxy_variables(dump) == {"http_proxy": "http://u:planted@p:3142"}
+    of_host = ["deb http://u:planted@m.example/debian bookworm main\n"]
+    assert all(entry.uri.startswith(mirror.DEBIAN) for entry in mirror.sources("bookworm", of_host))

@@ -60,7 +60,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "runtime that the site lacks": (submit("--runtime", "charliecloud"), Exit.REFUSED, "runtime-not-at-site"),
     "unknown option": (submit("--set", "modle=x"), Exit.USAGE, "did you mean 'model'?"),
     "setting without value": (submit("--set", "model"), Exit.USAGE, "KEY=VALUE"),
-    "environment without value": (submit("--env", "X"), Exit.USAGE, "NAME=VALUE"),
+    "environment that is not set here": (submit("--env", "NOT_SET_HERE"), Exit.USAGE, "NAME=VALUE"),
     "reserved name": (submit("--env", "PATH=/x"), Exit.USAGE, "belongs to the container"),
     "bad name": (submit("--env", "A B=1"), Exit.USAGE, "no name of a variable"),
     "mount of one part": (submit("--mount", "/a"), Exit.USAGE, "SRC:DST"),

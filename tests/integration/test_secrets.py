@@ -1,0 +1,90 @@
+"""Secrets that a submitter has stay where they are; what must carry one is its owner's alone; umask 000 opens nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner import paths
+from tests.integration import planted
+from tests.integration.commands import Runner
+from tests.integration.planted import MARK
+from tests.integration.test_images import small_root
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+
+
+def verb(name: str) -> list[str]:
+    return [sys.executable, "-m", "runner", name]
+
+
+def careless(words: list[str], env: dict[str, str]) -> str:
+    """Run a command under umask 000 with these variables on top; its standard output."""
+    done = subprocess.run(
+        words, env={**os.environ, **env}, umask=0, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert MARK not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_watch_sees_a_secret_on_a_command_line() -> None:
+    with planted.watched_command_lines() as seen:
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)", MARK], check=True)
+    assert seen
+
+
+@pytest.fixture
+def small(engine_client: docker.DockerClient) -> Iterator[str]:
+    """A tiny image."""
+    name = f"gpu-runner/test-planted:{os.getpid()}"
+    repository, tag = name.split(":")
+    engine_client.api.import_image_from_data(small_root(), repository=repository, tag=tag, changes=["CMD true"])
+    yield name
+    engine_client.images.remove(name, force=True)
+
+
+def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
+    runner: Runner, small: str, tmp_path: Path
+) -> None:
+    """From build to verdict; only the script and the plan carry a variable that the user asked for by name."""
+    secret = {"WANDB_API_KEY": f"{MARK}-asked-for"}
+    env = {**planted.environment(tmp_path), **secret, "RUNNER_STATE": str(tmp_path / "state")}
+    store, box = tmp_path / "store", runner.site.parent
+    ours = (store, tmp_path / "state", box, *(paths.cache_dir() / name for name in ("images", "locks", "wheels")))
+
+    with planted.watched_command_lines() as seen:
+        careless([*verb("build"), "pytorch", "--base", "standin"], env)
+        careless([*verb("convert"), small, "--store", str(store)], env)
+        words = ["--recipe", "probe", "--gpus", "4", "--nodes", "2", "--env", "WANDB_API_KEY", "--json"]
+        words += ["--", "--env", "WANDB_API_KEY", "--sleep", "3"]
+        run = Path(json.loads(careless([*runner.argv("submit"), *words], env))["directory"])
+        while not list((run / "ranks").glob("*.probe.json")):
+            time.sleep(0.1)
+        asked = [path for path in planted.holders(box) if path.name not in ("script", "slurm_script")]
+        assert asked == [], "the scheduler has its copy of the script, and nothing else"
+        for name in ("status", "logs", "wait"):
+            careless([*verb(name), run.name], env)
+    assert seen == set()
+
+    got = json.loads((run / "ranks" / "0.probe.json").read_text())["environment_base64"]["WANDB_API_KEY"]
+    assert base64.b64decode(got).decode() == secret["WANDB_API_KEY"], "the program got it, and spelt it otherwise"
+    carriers = planted.holders(run, *ours)
+    assert {path.name for path in carriers} == {"job.sh", "plan.json"}
+    for path in carriers:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+    assert planted.open_to_others(run, tmp_path / "state", store) == {}
