@@ -22,7 +22,7 @@ def environment(directory: Path) -> dict[str, str]:
     proxy = f"http://me:{MARK}-proxy@127.0.0.1:9"
     engine = {
         "auths": {"nvcr.io": {"auth": login}},
-        "proxies": {"default": {"httpProxy": proxy, "httpsProxy": proxy}},
+        "proxies": {"default": {"httpProxy": proxy, "httpsProxy": proxy, "noProxy": "*"}},
     }
     (directory / "docker").mkdir()
     (directory / "docker" / "config.json").write_text(json.dumps(engine))

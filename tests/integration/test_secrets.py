@@ -24,6 +24,8 @@ from tests.integration.test_images import small_root
 if TYPE_CHECKING:
     import docker
 
+    from runner.box import Box
+
 pytestmark = pytest.mark.integration
 
 
@@ -58,13 +60,13 @@ def small(engine_client: docker.DockerClient) -> Iterator[str]:
 
 
 def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
-    runner: Runner, small: str, tmp_path: Path
+    runner: Runner, cluster: Box, small: str, tmp_path: Path
 ) -> None:
     """From build to verdict; only the script and the plan carry a variable that the user asked for by name."""
     secret = {"WANDB_API_KEY": f"{MARK}-asked-for"}
     env = {**planted.environment(tmp_path), **secret, "RUNNER_STATE": str(tmp_path / "state")}
-    store, box = tmp_path / "store", runner.site.parent
-    ours = (store, tmp_path / "state", box, *(paths.cache_dir() / name for name in ("images", "locks", "wheels")))
+    store = tmp_path / "store"
+    ours = (store, tmp_path / "state", cluster.state, *(paths.cache_dir() / name for name in ("images", "locks", "wheels")))
 
     with planted.watched_command_lines() as seen:
         careless([*verb("build"), "pytorch", "--base", "standin"], env)
@@ -74,8 +76,9 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
         run = Path(json.loads(careless([*runner.argv("submit"), *words], env))["directory"])
         while not list((run / "ranks").glob("*.probe.json")):
             time.sleep(0.1)
-        asked = [path for path in planted.holders(box) if path.name not in ("script", "slurm_script")]
-        assert asked == [], "the scheduler has its copy of the script, and nothing else"
+        schedulers = planted.holders(Path(f"/proc/{cluster.pid}/root/var/box"))
+        assert {path.name for path in schedulers} == {"script", "slurm_script"}, "its own copies, and nothing else"
+        assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in schedulers} == {0}
         for name in ("status", "logs", "wait"):
             careless([*verb(name), run.name], env)
     assert seen == set()
