@@ -1,0 +1,116 @@
+"""A batch script run by real bash on this machine, with an srun and containers that record and go on to the next part.
+
+What a rank's launcher gets is looked at where it gets it: behind the scheduler's words, the container's, and the shell
+in the container, which are real but for the container itself. A container lets its image's variables win over the
+job's, as real ones do, unless an option carries the job's by name. A new runtime needs nothing here as long as its
+container command ends with the shell of ``runner.runtimes.common``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from runner.model.step import StepSpec, Text
+
+_IMAGE_WINS = r"""
+image_wins() {  # the words of the container's command line
+  local name word carried
+  for name in "${!T_@}"; do
+    carried=
+    for word in "$@"; do
+      [[ $word == "$name" || $word =~ ^--[a-z-]*env=(.*,)?$name(,.*)?$ ]] && carried=1
+    done
+    [ "$carried" ] || export "$name=the image's own"
+  done
+}
+"""
+_SRUN = f"""#!/bin/bash
+{_IMAGE_WINS}
+printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
+launches=
+for word in "$@"; do [[ $word == */lib/launch.py ]] && launches=1; done
+[ "$launches" ] || exit 0
+case "$*" in *--container-image=*) image_wins "$@" ;; esac
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+_CONTAINER = f"""#!/bin/bash
+{_IMAGE_WINS}
+printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
+image_wins "$@"
+while [ $# -gt 0 ] && [ "$1" != /bin/bash ]; do shift; done
+[ $# -gt 0 ] || exit 0
+exec "$1" "$2" "${{3//\\/results\\/recipe/.}}" "${{@:4}}"  # the container's directories are not here
+"""
+_PYTHON = """#!/bin/bash
+printf '%s\\0' "$@" >"$RECORD/arrived"
+env -0 >"$RECORD/environment"
+"""
+_HOSTS = "#!/bin/sh\necho n1\necho n2\n"
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What has arrived, as bytes.
+
+    Attributes:
+        words: of every call of srun and of a container command, in one.
+        program: argument list of the program below the launcher.
+        environment: of the launcher.
+    """
+
+    words: tuple[bytes, ...]
+    program: list[bytes]
+    environment: dict[bytes, bytes]
+
+
+def executed(script: str, step: StepSpec) -> Arrived:
+    """Run a batch script of this step as Slurm would run it, in a run directory with an awkward name."""
+    with tempfile.TemporaryDirectory() as name:
+        run = Path(name) / "a run's $dir"
+        (run / "recipe").mkdir(parents=True)
+        (run / "job.sh").write_bytes(script.encode("utf-8", "surrogateescape"))
+        env = {
+            "PATH": f"{_stubs(*_programs(step))}:{os.environ['PATH']}",
+            "RECORD": name,
+            "SLURM_SUBMIT_DIR": str(run),
+            "SLURM_JOB_ID": "42",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+        }
+        done = subprocess.run(["/bin/bash", run / "job.sh"], env=env, capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert (run / "exit.json").is_file()
+        arrived = _split(Path(name) / "arrived")
+        pairs = (pair.partition(b"=") for pair in _split(Path(name) / "environment"))
+        return Arrived(
+            words=tuple(word for word in _split(Path(name) / "words") if word != b"--end-of-call--"),
+            program=arrived[arrived.index(b"--") + 1 :],
+            environment={key: value for key, _, value in pairs},
+        )
+
+
+def _programs(step: StepSpec) -> tuple[str, ...]:
+    """The container programs that a step names: the first words of its commands, where they are found by PATH."""
+    first = [words[0][0] for words in (step.command, step.once_a_node) if words]
+    names = {part.value for part in first if isinstance(part, Text)}
+    return tuple(sorted(name for name in names if "/" not in name and name != "mkdir"))
+
+
+@cache
+def _stubs(*programs: str) -> Path:
+    """A directory with a recording srun, these containers and python3, and a scontrol that names two nodes."""
+    directory = Path(tempfile.mkdtemp(prefix="runner-stubs-"))
+    contents = {"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **dict.fromkeys(programs, _CONTAINER)}
+    for name, content in contents.items():
+        (directory / name).write_text(content)
+        (directory / name).chmod(0o755)
+    return directory
+
+
+def _split(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\0")[:-1]
