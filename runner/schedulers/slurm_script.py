@@ -22,7 +22,8 @@ WRONG_NODES = 73  # the allocation's nodes are not the planned ones
 # under --export=NONE).
 _LEAKS = (
     "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
-    'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}"'
+    'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" \\\n'
+    '  "${!HOROVOD_@}" {http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY'
 )
 
 # Options that the plan itself decides: a site's directives may not undo it.

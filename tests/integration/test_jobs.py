@@ -6,18 +6,21 @@ Everything but the one torch job runs the standard-library probe, or its relativ
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from runner import box
 from tests.integration.commands import Runner
 from tests.schema import check
 
@@ -99,14 +102,45 @@ def test_a_probe_sees_what_was_asked_for(runner: Runner, tmp_path: Path) -> None
     assert json.loads((run / "verdict.json").read_text())["images_per_s"] is None
 
 
-def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Runner) -> None:
-    dirty = {"PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp", "CONDA_PREFIX": "/conda", "http_proxy": "http://x:1/"}
-    seen = []
-    for extra in ({}, dirty):
-        runner("submit", "--recipe", "probe", "--gpus", "2", "--wait", code=0, env=extra)
-        probes = records(runner.newest(), "probe")
-        seen.append(sorted(probes[0]["environment_names"]))
+# What would change a rank: interpreters, libraries, MPI, Horovod, and ways to the network that are not the node's.
+DIRT = {
+    "PYTHONPATH": "/nowhere", "PYTHONHOME": "/nowhere", "PYTHONSTARTUP": "/nowhere", "VIRTUAL_ENV": "/nowhere",
+    "LD_LIBRARY_PATH": "/nowhere", "LD_PRELOAD": "/nowhere.so", "BASH_ENV": "/nowhere",
+    "CONDA_PREFIX": "/conda", "CONDA_SHLVL": "1", "OMPI_MCA_btl": "tcp", "PMIX_MCA_gds": "hash",
+    "HOROVOD_CYCLE_TIME": "99", "HOROVOD_TIMELINE": "/nowhere", "http_proxy": "http://x:1/", "HTTPS_PROXY": "http://x:1/",
+    "all_proxy": "socks5://x:1/", "NO_PROXY": "x",
+}  # fmt: skip
+
+
+@pytest.fixture
+def dirty(runner: Runner, tmp_path: Path) -> Iterator[Runner]:
+    """The command line in a dirty shell, against a box where every login shell of the nodes makes itself dirty, too."""
+    profile = tmp_path / "profile.d"
+    profile.mkdir()
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in DIRT.items() if name != "LD_PRELOAD"]
+    (profile / "dirty.sh").write_text("".join(lines) + f"touch {profile}/was-read\n")
+    name = f"dirty-{os.getpid()}"
+    try:
+        here = box.up(box.BoxSpec(name=name, binds=(box.Bind(str(profile), "/etc/profile.d"),)))
+        yield dataclasses.replace(runner, site=Path(here.site), clients=here.bin_dir)
+        assert (profile / "was-read").exists(), "a login shell has been dirty"
+    finally:
+        box.down(name)
+
+
+def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Runner, dirty: Runner) -> None:
+    """Here nor there; and what a rank had is in its record, by name, with the values of what explains a run."""
+    seen, recorded = [], []
+    # No Python starts in an environment with PYTHONHOME.
+    extra = {name: value for name, value in DIRT.items() if name not in ("PYTHONHOME", "PYTHONPATH", "LD_PRELOAD")}
+    for command, env in ((runner, {}), (dirty, {**extra, "PYTHONPATH": "/nowhere"})):
+        command("submit", "--recipe", "probe", "--gpus", "2", "--wait", code=0, env=env)
+        seen.append(records(command.newest(), "probe")[0]["environment_names"])
+        recorded.append(records(command.newest(), "start")[0])
     assert seen[0] == seen[1]
+    assert set(recorded[1]["environment_names"]) <= {*seen[1], "_"}
+    assert recorded[1]["environment"]["HOROVOD_CONTROLLER"] == "gloo"
+    assert "HOROVOD_CYCLE_TIME" not in recorded[1]["environment"]
 
 
 @pytest.mark.parametrize(
