@@ -142,6 +142,9 @@ def telling_line(state: Path) -> str:
 
 
 def _start(spec: BoxSpec, progress: Progress) -> Box:
+    missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
+    if missing:
+        raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", mend="correct the path")
     cold = keys.cold()
     target = root.location(spec.slurm) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
@@ -191,9 +194,6 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     top_level = [entry.name for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
     needed = [path for path in (Path.home(), paths.cache_dir(), paths.source_root()) if path]
     seen = config.binds(spec, top_level, needed, state / "logs")
-    missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
-    if missing:
-        raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind")
     (state / "binds").write_text("".join(f"{bind.source}\t{bind.target}\n" for bind in seen))
     site = msgspec.structs.replace(read_site(DEFAULT_NAME), box=spec.name)
     (state / "site.yaml").write_bytes(msgspec.yaml.encode(site))

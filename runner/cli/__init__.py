@@ -6,6 +6,7 @@ and no traceback.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -33,6 +34,13 @@ VERBS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "clean": ("clean", "Stop and remove everything of ours on this machine."),
     "site": ("site", "Show the sites that jobs can be submitted to."),
+}
+
+
+_ELSEWHERE = "choose another place: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE and --runs name ours"
+_MENDS = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free space there, or {_ELSEWHERE}"),
 }
 
 
@@ -83,8 +91,9 @@ def run(argv: list[str] | None = None) -> int:
         result: Any = cli.main(args=argv, prog_name="python -m runner", standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
-        error.message = hidden(error.message)
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        click.echo(hidden(said.getvalue()), err=True, nl=False)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -97,5 +106,7 @@ def run(argv: list[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         # A disk, a permission, a path: the user's to mend, and the system's own words say what.
-        click.echo(f"error: {error.strerror or error}\n  where: {error.filename or 'this command'}", err=True)
+        where = str(error.filename or "this command")
+        told = RunnerError(error.strerror or str(error), where=where, mend=_MENDS.get(error.errno or 0, ""))
+        click.echo(f"error: {hidden(str(told))}", err=True)
         return Exit.INFRASTRUCTURE

@@ -91,10 +91,14 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
         for folder in _FOLDERS:
             (path / folder).mkdir()
     except OSError as error:
+        where = str(error.filename or root)
+        listed = where.startswith(str(paths.state_dir()))
         raise UsageError(
-            f"the run directory cannot be made: {error.strerror}",
-            where=str(error.filename or root),
-            mend="name a directory that every node sees and you may write, with --runs",
+            f"the {'list of runs cannot be kept' if listed else 'run directory cannot be made'}: {error.strerror}",
+            where=where,
+            mend="name a directory that you may write to, as RUNNER_STATE"
+            if listed
+            else "name a directory that every node sees and you may write, with --runs",
         ) from None
     return RunDirectory(path)
 

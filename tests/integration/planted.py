@@ -1,4 +1,4 @@
-"""Secrets planted where people have them, a watch on every command line of the machine, and a search of what is left."""
+"""Secrets planted where people have them, a watch on all command lines of the machine, and a search of what is left."""
 
 from __future__ import annotations
 

@@ -19,10 +19,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from runner import box
+from runner.box import Box
+from runner.render.sbatch import directive
 from tests.integration.commands import Runner
 from tests.schema import check
+from tests.unit.test_shell_words import HOSTILE
 
 pytestmark = pytest.mark.integration
 FAULTS = Path(__file__).parents[1] / "recipes" / "faults"
@@ -286,6 +290,24 @@ def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, c
     )
     assert f"   Comment={comment} \n" in shown.stdout
     runner("wait", code=0)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(comment=HOSTILE.filter(lambda text: text and not set(text) & set("\n\r")))
+def test_hostile_directives_arrive_at_slurm_as_they_are(cluster: Box, comment: str) -> None:
+    """Scripts that are held and never run, so that there can be many."""
+    script = f"#!/bin/bash\n{directive('comment', comment)}\n#SBATCH --hold\n"
+
+    def client(name: str, *words: str, given: bytes = b"") -> bytes:
+        return subprocess.run(
+            [cluster.bin_dir / name, *words], input=given, stdout=subprocess.PIPE, cwd="/", check=True, timeout=60
+        ).stdout
+
+    job = client("sbatch", "--parsable", given=script.encode("utf-8", "surrogateescape")).decode().strip()
+    try:
+        assert client("squeue", "--noheader", "--format=%k", f"--jobs={job}") == os.fsencode(comment) + b"\n"
+    finally:
+        client("scancel", job)
 
 
 def test_no_slurm_client_in_path(runner: Runner, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Secrets that a submitter has stay where they are; what must carry one is its owner's alone; umask 000 opens nothing."""
+"""Secrets of a submitter stay where they are; what must carry one is its owner's alone; umask 000 opens nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
     secret = {"WANDB_API_KEY": f"{MARK}-asked-for"}
     env = {**planted.environment(tmp_path), **secret, "RUNNER_STATE": str(tmp_path / "state")}
     store = tmp_path / "store"
-    ours = (store, tmp_path / "state", cluster.state, *(paths.cache_dir() / name for name in ("images", "locks", "wheels")))
+    kept = (paths.cache_dir() / name for name in ("images", "locks", "wheels"))
+    ours = (store, tmp_path / "state", cluster.state, *kept)
 
     with planted.watched_command_lines() as seen:
         careless([*verb("build"), "pytorch", "--base", "standin"], env)

@@ -8,7 +8,9 @@ container command ends with the shell of ``runner.runtimes.common``.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -105,6 +107,7 @@ def _programs(step: StepSpec) -> tuple[str, ...]:
 def _stubs(*programs: str) -> Path:
     """A directory with a recording srun, these containers and python3, and a scontrol that names two nodes."""
     directory = Path(tempfile.mkdtemp(prefix="runner-stubs-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     contents = {"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **dict.fromkeys(programs, _CONTAINER)}
     for name, content in contents.items():
         (directory / name).write_text(content)
