@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-import mesh_servers
 import pytest
 import rendezvous
-from mesh_clients import Herd
+
+from tests.recipes.mesh import mesh_servers
+from tests.recipes.mesh.mesh_clients import Herd
 
 TOKEN = "0123456789abcdef"
 
