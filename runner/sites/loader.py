@@ -7,6 +7,7 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import Site
+from runner.render.sbatch import directive
 from runner.strict_yaml import load
 from runner.suggest import instead
 
@@ -55,3 +56,8 @@ def _check(site: Site, path: Path) -> None:
         raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", mend=PLAIN_NAME_MEND)
     if not site.runtimes:
         raise UsageError("names no runtime", where=f"{path}: runtimes")
+    for option, text in site.slurm.directives.items():
+        try:
+            directive(option, text)
+        except UsageError as error:
+            raise UsageError(error.what, where=f"{path}: slurm.directives.{option}", mend=error.mend) from None

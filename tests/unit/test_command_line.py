@@ -253,10 +253,13 @@ def test_what_only_the_scheduler_would_refuse_of_a_site_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s.yaml"
-    for directives, says in (("{output: x}", "slurm.directives.output"), ('{comment: "a\\nb"}', "newline")):
-        path.write_text(site() + f"slurm:\n  directives: {directives}\n")
+    refused = (("output", "x", "decided by the plan"), ("comment", '"a\\nb"', "newline"), ("C", "x", "'C'"))
+    for option, value, says in refused:
+        path.write_text(site() + f"slurm:\n  directives: {{{option}: {value}}}\n")
         assert run(["submit", "--gpus", "1", "--site", str(path)]) == Exit.USAGE
-        assert says in capfd.readouterr().err
+        said = capfd.readouterr().err
+        assert says in said
+        assert f"slurm.directives.{option}" in said
 
 
 @pytest.mark.parametrize("kind", ["site", "recipe"])
