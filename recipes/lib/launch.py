@@ -6,7 +6,8 @@ becomes of the program, ``ranks/N.start.json`` and ``ranks/N.exit.json`` tell of
 import nothing of ours.
 
 Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
-the rendezvous (default port: 12000 + job id % 16000); RUNNER_RUN_ID, optional, part of the job's token.
+the rendezvous (default port: 12000 + job id % 16000); RUNNER_RDV_TIMEOUT_S, optional, seconds to wait there for the
+other ranks; RUNNER_RUN_ID, optional, part of the job's token.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory),
@@ -100,7 +101,7 @@ def options_of(words: list[str]) -> Options:
         type=float,
         default=300.0,
         metavar="S",
-        help="seconds to wait for the other ranks (default 300)",
+        help="seconds to wait for the other ranks, where RUNNER_RDV_TIMEOUT_S does not say (default 300)",
     )
     parser.add_argument(
         "--leave-together",
@@ -216,7 +217,7 @@ class Launch:
             if here.rank == 0:
                 meeting.serve(host, port, token, here.size)
             facts = {"rank": here.rank, "host": self.host, "pid": os.getpid()}
-            return meeting.join(here, host, port, token, facts, self.options.timeout_s)
+            return meeting.join(here, host, port, token, facts, _patience_s(self.env, self.options.timeout_s))
         finally:
             self.waited_s = time.monotonic() - began
 
@@ -325,6 +326,15 @@ def _rendezvous_place(env: Mapping[str, str], here: world.World, token: str) -> 
     job = re.match(r"\d+", env.get("SLURM_JOB_ID") or env.get("PBS_JOBID") or "")
     number = int(job.group(0)) if job else int(token, 16)
     return host, network.FIRST_PORT + number % network.PORTS
+
+
+def _patience_s(env: Mapping[str, str], otherwise_s: float) -> float:
+    text = env.get("RUNNER_RDV_TIMEOUT_S")
+    if not text:
+        return otherwise_s
+    if not re.fullmatch(r"\d{1,9}(\.\d*)?", text):
+        raise meeting.MeetingError("rendezvous-timeout", f"RUNNER_RDV_TIMEOUT_S is no number of seconds: {text!r}")
+    return float(text)
 
 
 def _rank_hint(env: Mapping[str, str]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import network
@@ -88,39 +89,55 @@ def join(world: World, host: str, port: int, token: str, facts: dict[str, Any], 
 def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
     """On rank 0, before it ends and the server with it: see that every launcher has been told to start."""
     until = time.monotonic() + grace_s
-    while time.monotonic() < until:
-        present = _ask_present(meeting.address, meeting.port, meeting.token)
-        if present is None or present["told"] >= size:
-            return
-        time.sleep(0.05)
+    with suppress(PermissionError):  # ours has gone, and another job's is in its place
+        while time.monotonic() < until:
+            present = _ask_present(meeting.address, meeting.port, meeting.token)
+            if present is None or present["told"] >= size:
+                return
+            time.sleep(0.05)
 
 
 def _find(
     address: str, ports: list[int], token: str, host: str, timeout_s: float, until: float
 ) -> tuple[int, dict[str, Any]]:
     pause_s = 0.05
+    foreign: set[int] = set()
     while True:
         for port in ports:
-            present = _ask_present(address, port, token)
+            try:
+                present = _ask_present(address, port, token)
+            except PermissionError:
+                foreign.add(port)
+                continue
             if present is not None:
                 return port, present
         if time.monotonic() >= until:
+            why = "not started, died before, or not reachable"
+            if foreign:
+                others = ", ".join(map(str, sorted(foreign)))
+                why = f"on port {others} another job's answers, which refuses this task's token ({token})"
             raise MeetingError(
                 "rendezvous-timeout",
                 f"waited {timeout_s:g} s for rank 0 to serve the rendezvous on {host} ({address}), "
-                f"port {', '.join(map(str, ports))}: not started, died before, or not reachable",
+                f"port {', '.join(map(str, ports))}: {why}",
             )
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
 
 
 def _ask_present(address: str, port: int, token: str) -> dict[str, Any] | None:
-    """Who is there, or None where this job step's server does not answer: another job's refuses the token."""
+    """Who is there, or None where no rendezvous answers.
+
+    Raises:
+        PermissionError: another job's rendezvous answers, and refuses the token.
+    """
     try:
         status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=5.0)
         told = json.loads(body) if status == 200 else None
     except (OSError, ValueError):
         return None
+    if status == 403:
+        raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
     return told if isinstance(told, dict) and told.get("token") == token else None
 
 

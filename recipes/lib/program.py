@@ -13,7 +13,7 @@ from typing import Any, Mapping, Sequence
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICES = (signal.SIGUSR1, signal.SIGUSR2)  # "the time limit is near": they end a program that has no handler
+_NOTICES = (signal.SIGUSR1, signal.SIGUSR2)  # "the time limit is near": by default they would end a program
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -77,6 +77,9 @@ class Relay:
             # A launcher that is killed outright takes its program along: nobody else would know of it.
             if prctl is not None:
                 prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            # Slurm signals every process of a step, not only us: a program without a handler lives on.
+            for number in _NOTICES:
+                signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
         try:
@@ -116,8 +119,8 @@ class Relay:
 def _catches(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal (``SigCgt`` of proc(5)); False where that can't be read."""
     try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
-            caught = next(line for line in status if line.startswith("SigCgt:"))
+        with open(f"/proc/{pid}/status", "rb") as status:
+            caught = next(line for line in status if line.startswith(b"SigCgt:"))
     except (OSError, StopIteration):
         return False
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

@@ -11,6 +11,7 @@ from runner.errors import Exit
 @click.argument("run", required=False)
 def command(run: str | None) -> int:
     """Cancel the job of RUN (an id, a directory, or the newest)."""
+    from runner.jobs.cancel import cancel
     from runner.jobs.directory import find
     from runner.jobs.submission import scheduler_of
 
@@ -20,6 +21,6 @@ def command(run: str | None) -> int:
     if scheduler.state(job_id, found.path).phase in ("ended", "unknown"):
         click.echo(f"job {job_id} has ended already; `python -m runner wait {found.run_id}` prints its verdict")
         return Exit.GOOD
-    scheduler.cancel(job_id)
+    cancel(found, scheduler, job_id)
     click.echo(f"job {job_id} is being cancelled; `python -m runner wait {found.run_id}` waits for its end")
     return Exit.GOOD

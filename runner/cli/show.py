@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from runner.jobs import cancel as cancelling
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
@@ -32,7 +33,7 @@ def wait_and_judge(
     if state is None:
         state = _wait(run, timeout_s=timeout_s, quiet=as_json, cancel=cancel_on_interrupt)
     verdict = judge(collect(run, state))
-    run.write("verdict.json", verdict)
+    _keep(run, "verdict.json", verdict)
     show_verdict(run, verdict, as_json=as_json)
     return verdict.exit_code
 
@@ -45,7 +46,7 @@ def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool, cancel: bo
             state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
     except KeyboardInterrupt:
         if cancel:
-            scheduler.cancel(job_id)
+            cancelling.cancel(run, scheduler, job_id)
             click.echo(f"interrupted: job {job_id} is being cancelled", err=True)
             raise
         click.echo(
@@ -55,8 +56,16 @@ def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool, cancel: bo
         )
         raise
     if state.phase == "ended":
-        run.write("ended.json", state)
+        _keep(run, "ended.json", state)
     return state
+
+
+def _keep(run: RunDirectory, name: str, value: msgspec.Struct) -> None:
+    """Write into the run directory; where that cannot be done, what was found out is told all the same."""
+    try:
+        run.write(name, value)
+    except OSError as error:
+        click.echo(f"warning: {name} cannot be kept in {run.path}: {error.strerror}", err=True)
 
 
 def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from runner.jobs.directory import RunDirectory
-from runner.model.job import ExitMarker, JobState
+from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import Exit, Report, Result, Start
 
@@ -24,6 +25,10 @@ _RUNTIME_NOISE = re.compile(
     r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)|starting container"
 )
 _NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
+# How srun says that tasks ended: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3".
+_TASK_END = re.compile(r"srun: error: \S+: tasks? ([\d,-]+): (.+)")
+_FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
+_FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
 
@@ -37,7 +42,11 @@ class Evidence:
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
         batch_words: the last line of the batch script's log that tells of an error; empty if none does.
-        rank_words: the last line on each failed rank's standard error.
+        rank_words: the last line on the standard error of each rank that failed or left no exit record.
+        task_ends: what the starter of tasks says of ranks that ended badly, in its order.
+        failed_nodes: which nodes it says have failed.
+        cancelled: who cancelled the job by ``cancel`` or Ctrl-C, if anybody did so.
+        disk_full: there is no room left for anything in the run directory.
         networks: what NCCL's logs name as its network (``IB``, ``Socket``, ``AWS Libfabric``).
         container_words: where no rank began at all, the first line by which the container runtime says why.
     """
@@ -54,6 +63,10 @@ class Evidence:
     rank_words: dict[int, str] = field(default_factory=dict)
     container_words: str = ""
     networks: frozenset[str] = frozenset()
+    task_ends: dict[int, str] = field(default_factory=dict)
+    failed_nodes: tuple[str, ...] = ()
+    cancelled: Cancelled | None = None
+    disk_full: bool = False
 
 
 def collect(run: RunDirectory, state: JobState) -> Evidence:
@@ -90,10 +103,19 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         damaged=tuple(damaged),
         batch_words=_last_line(run.logs / "batch.err", _TELLING),
         rank_words={
-            rank: _last_line(run.logs / f"rank-{rank}.err") for rank, record in exits.items() if record.status != 0
+            rank: words
+            for rank in range(plan.tasks)
+            if (rank not in exits or exits[rank].status != 0)
+            and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
         networks=_networks(run),
         container_words="" if starts else _container_words(run),
+        task_ends=_task_ends(run),
+        failed_nodes=tuple(
+            match[1] for line in _lines(run.logs / "batch.err") if (match := _FAILED_NODE.match(line.strip()))
+        ),
+        cancelled=run.read("cancelled.json", Cancelled),
+        disk_full=_disk_full(run),
     )
 
 
@@ -124,6 +146,24 @@ def _networks(run: RunDirectory) -> frozenset[str]:
         for line in _lines(path, from_start=True)
         if (match := _NETWORK.search(line))
     )
+
+
+def _task_ends(run: RunDirectory) -> dict[int, str]:
+    """What srun says of each task that ended badly, in its order; the first word on a task counts."""
+    ends: dict[int, str] = {}
+    for line in _lines(run.logs / "batch.err"):
+        match = _TASK_END.match(line.strip())
+        for part in match[1].split(",") if match else ():
+            first, _, last = part.partition("-")
+            if match and first.isdigit():
+                for rank in range(int(first), int(last or first) + 1):
+                    ends.setdefault(rank, match[2].strip())
+    return ends
+
+
+def _disk_full(run: RunDirectory) -> bool:
+    about = os.statvfs(run.path)
+    return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
 def _container_words(run: RunDirectory) -> str:

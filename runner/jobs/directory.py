@@ -11,6 +11,7 @@ It alone is enough to find the job again, report and rerun, from any process and
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -103,6 +104,13 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     return RunDirectory(path)
 
 
+def discard(run: RunDirectory) -> None:
+    """Remove a run that came to nothing, and what is known of it."""
+    shutil.rmtree(run.path, ignore_errors=True)
+    with suppress(OSError):
+        (_index() / run.run_id).unlink()
+
+
 def find(run: str | None) -> RunDirectory:
     """The run of that id or directory; None is the newest of this user.
 
@@ -125,7 +133,8 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
     """The launcher and the recipe as they are now into the run directory, so that what ran can be read later.
 
     Raises:
-        UsageError: the recipe cannot be read, or does not fit on the disk.
+        UsageError: the recipe cannot be read.
+        OSError: it does not fit on the disk.
     """
     runs = run.path.parent
 
@@ -138,6 +147,9 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
         shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
     except shutil.Error as error:
         source, _target, why = error.args[0][0]
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(number) in why:
+                raise OSError(number, os.strerror(number)) from None
         raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
 
 

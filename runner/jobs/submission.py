@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from runner import __version__, paths, process
-from runner.errors import NotAcceptedError, RunnerError, UnknownStateError
+from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
@@ -36,14 +37,12 @@ def submit(
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
 
     Raises:
-        UsageError: the run directory cannot be made.
-        NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and says so.
+        UsageError: the run directory cannot be made, or the recipe not be read.
+        InfrastructureError: the run directory cannot be filled; it is removed.
+        NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and says so. The latter also,
+            as interrupted, where Ctrl-C cuts off the scheduler's answer.
     """
     run = directory.create(root, f"{plan.recipe}-{plan.tasks}", time.time())
-    directory.copy_program(run, library, recipe)
-    run.write("plan.json", plan)
-    run.write("provenance.json", _provenance(findings))
-    directory.write_whole(run.path / SCRIPT, script)
     record = Submitted(
         scheduler=plan.scheduler,
         job_id="",
@@ -51,13 +50,37 @@ def submit(
         script_sha256=hashlib.sha256(script.encode("utf-8", "surrogateescape")).hexdigest(),
         submitted_s=time.time(),
     )
-    run.write("job.json", record)
+    try:
+        directory.copy_program(run, library, recipe)
+        run.write("plan.json", plan)
+        run.write("provenance.json", _provenance(findings))
+        directory.write_whole(run.path / SCRIPT, script)
+        run.write("job.json", record)
+    except OSError as error:
+        directory.discard(run)
+        raise InfrastructureError(
+            f"the run directory cannot be filled: {error.strerror or error}",
+            where=str(run.path),
+            mend="make room there, or name another directory that every node sees, with --runs; nothing was submitted",
+        ) from None
+    except BaseException:
+        directory.discard(run)
+        raise
     try:
         job_id = scheduler.submit(run.path, SCRIPT)
     except NotAcceptedError as error:
         run.write("job.json", msgspec.structs.replace(record, refused=error.what))
         raise
-    run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    except KeyboardInterrupt:
+        raise UnknownStateError(
+            "interrupted while the scheduler was asked: it may have taken the job",
+            where=str(run.path),
+            mend=f"`python -m runner status {run.run_id}` tells whether it did, "
+            f"`python -m runner cancel {run.run_id}` cancels it",
+            code=Exit.INTERRUPTED,
+        ) from None
+    with suppress(OSError):  # a disk that is full by now: the id is found again by the run's directory
+        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return run
 
 
@@ -73,7 +96,11 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     """
     record = run.read("job.json", Submitted)
     if record is None:
-        raise UnknownStateError("this run's submission was cut off before the scheduler was asked", where=str(run.path))
+        raise UnknownStateError(
+            "this run's submission was cut off before the scheduler was asked: there is no job",
+            where=str(run.path),
+            mend="submit again",
+        )
     if record.refused:
         raise NotAcceptedError(record.refused, where=str(run.path), mend="submit again when it is mended")
     scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
@@ -86,7 +113,8 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
             where=str(run.path),
             mend="look for its directory in `squeue --format='%i %Z'`; submit anew only if no job has it",
         )
-    run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    with suppress(OSError):
+        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
 
 

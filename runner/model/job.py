@@ -48,6 +48,19 @@ class Submitted(msgspec.Struct, frozen=True):
     refused: str = ""
 
 
+class Cancelled(msgspec.Struct, frozen=True):
+    """Who asked for the job's end through this program (``cancelled.json``).
+
+    Attributes:
+        user: login name; host: where it was asked.
+        time_s: Unix time.
+    """
+
+    user: str
+    host: str
+    time_s: float
+
+
 class ExitMarker(msgspec.Struct, frozen=True):
     """What the batch script leaves when it ends (``exit.json``): the step's exit code and the Unix time."""
 

@@ -7,6 +7,11 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import WORKDIR, expressible_mounts, launched_program, prefixed, shell
 
+# Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
+# a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
+# launcher below it listens again.
+_UNTOUCHED_BY_SIGNALS = texts("/bin/bash", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "bash")
+
 
 def mount_problem(path: str) -> str | None:
     """``ch-run --bind`` splits at ':' and knows no escape."""
@@ -31,6 +36,7 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch/mnt"))),
         launcher=(),
         command=(
+            *_UNTOUCHED_BY_SIGNALS,
             text("ch-run"),
             *join,
             *texts("--set-env", "--cd", WORKDIR),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
@@ -51,6 +54,12 @@ _PHASES: Final[dict[str, Phase]] = {
 }
 
 
+# What a client says that has sent its request and lost the answer (slurm_errno.c): it may have been served.
+_UNHEARD = re.compile(
+    r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
+)
+
+
 def connect(clients: Path | None) -> Slurm:
     """The Slurm cluster that the client programs in ``clients`` (None: PATH) speak to."""
     return Slurm(clients)
@@ -65,8 +74,9 @@ class Slurm:
     def submit(self, run_directory: Path, script: str) -> str:
         """Submit ``script`` (a file name) from the run directory; returns the job id.
 
-        Where sbatch does not answer in time the job may have been taken all the same: it is looked for by its
-        working directory, which is its own alone, so that nothing is submitted twice.
+        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been taken
+        all the same: it is looked for by its working directory, which is its own alone, so that nothing is submitted
+        twice.
 
         Raises:
             NotAcceptedError: sbatch refused; with Slurm's own words.
@@ -74,15 +84,10 @@ class Slurm:
         """
         try:
             done = self._client("sbatch", "--parsable", script, cwd=run_directory)
-        except process.CommandTimeoutError as error:
-            found = self.find(run_directory)
-            if found:
-                return found
-            raise UnknownStateError(
-                "sbatch did not answer, and no job of this run is in the queue",
-                where=str(run_directory),
-                mend="ask `status` again later; submit anew only when the queue is known not to hold it",
-            ) from error
+        except process.CommandTimeoutError:
+            return self._taken_all_the_same(run_directory, "sbatch did not answer")
+        if done.code != 0 and _UNHEARD.search(done.err):
+            return self._taken_all_the_same(run_directory, done.last_lines(1))
         if done.code != 0:
             raise NotAcceptedError(
                 f"Slurm did not take the job: {done.last_lines(3)}",
@@ -90,6 +95,17 @@ class Slurm:
                 mend="see the script and the site's limits (`sinfo`, `scontrol show partition`)",
             )
         return done.out.strip().split(";")[0]
+
+    def _taken_all_the_same(self, run_directory: Path, why: str) -> str:
+        found = self.find(run_directory)
+        if found:
+            return found
+        raise UnknownStateError(
+            f"{why}, and no job of this run is in the queue",
+            where=str(run_directory),
+            mend=f"ask `python -m runner status {run_directory.name}` again later; "
+            "submit anew only when the queue is known not to hold it",
+        )
 
     def find(self, run_directory: Path) -> str | None:
         """The id of the job that was submitted from this run directory; None if the queue does not hold it.
@@ -116,7 +132,8 @@ class Slurm:
         """
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
-            return _from_scontrol(done.out, run_directory)
+            state = _from_scontrol(done.out, run_directory)
+            return self._told_by_whom(state, job_id, run_directory) if state.name == "CANCELLED" else state
         if "Invalid job id" not in done.err:
             raise _silent(done)
         return self._accounted(job_id, run_directory)
@@ -126,6 +143,14 @@ class Slurm:
         done = self._client("scancel", job_id)
         if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
+
+    def _told_by_whom(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
+        """The controller does not say who cancelled a job; accounting does, where there is any."""
+        with suppress(UnknownStateError):
+            accounted = self._accounted(job_id, run_directory)
+            if accounted.name == cancelled.name:
+                return msgspec.structs.replace(cancelled, reason=accounted.reason)
+        return cancelled
 
     def _accounted(self, job_id: str, run_directory: Path) -> JobState:
         fields = "State,ExitCode,NodeList,WorkDir"
@@ -138,8 +163,9 @@ class Slurm:
         for line in reversed(done.out.splitlines()) if done.code == 0 else ():
             name, code, nodes, directory = ([*line.split("|", 3), "", "", ""])[:4]
             if name and directory == str(run_directory):
-                name = name.split()[0]  # "CANCELLED by 1000"
-                return JobState(_PHASES.get(name, "unknown"), name, nodes=nodes, exit_code=_exit_code(code))
+                name, _, by = name.partition(" by ")  # "CANCELLED by 1000"
+                reason = f"by uid {by}" if by else ""
+                return JobState(_PHASES.get(name, "unknown"), name, reason, nodes, _exit_code(code))
         return JobState(phase="unknown")
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:

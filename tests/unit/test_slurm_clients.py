@@ -79,7 +79,7 @@ def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(clients: Path
     [
         (None, JobState("unknown")),
         ("echo 'Slurm accounting storage is disabled' >&2; exit 1", JobState("unknown")),
-        ("echo 'CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", nodes="n1", exit_code=0)),
+        ("echo 'CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", "by uid 0", "n1", 0)),
         ("echo 'COMPLETED|0:0|n1|/other'", JobState("unknown")),
         ("echo 'A_NEW_STATE|0:0|n1|/r'", JobState("unknown", "A_NEW_STATE", nodes="n1", exit_code=0)),
     ],
