@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.commands import Runner
+from tests.integration.daemons import Daemons
 
 if TYPE_CHECKING:
     import docker
@@ -96,3 +97,23 @@ def runner(cluster: Box, squashfs: StoredImage, tmp_path_factory: pytest.TempPat
     assert squashfs.path.is_file()
     directory = tmp_path_factory.mktemp("runs")
     return Runner(Path(cluster.site), directory / "my runs", directory / "state", cluster.bin_dir)
+
+
+@pytest.fixture(scope="session")
+def daemons() -> Iterator[Daemons]:
+    """The daemons of a second box, to be ended at will: its cluster is ill now and then."""
+    from runner import box
+
+    name = f"faults-{os.getpid()}"
+    try:
+        yield Daemons(box.up(box.BoxSpec(name=name)))
+    finally:
+        box.down(name)
+
+
+@pytest.fixture(scope="session")
+def ill(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """The command line against that second box."""
+    assert squashfs.path.is_file()
+    directory = tmp_path_factory.mktemp("ill")
+    return Runner(Path(daemons.box.site), directory / "runs", directory / "state", daemons.box.bin_dir)

@@ -21,6 +21,7 @@ class Start(msgspec.Struct, frozen=True):
         met: the ranks have found each other.
         device_index: index of the rank's device among those visible to the node's tasks; None without one.
         device_uuid: of its GPU, where the driver says.
+        token: what tells the rank's job step from any other.
     """
 
     schema: Version
@@ -36,6 +37,7 @@ class Start(msgspec.Struct, frozen=True):
     device_uuid: str | None = None
     cuda_visible_devices: str | None = None
     job_id: str | None = None
+    token: str | None = None
 
 
 class Exit(msgspec.Struct, frozen=True):

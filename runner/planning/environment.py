@@ -70,6 +70,8 @@ RESERVED_PREFIXES = (
     "runner_",
     "BASH_FUNC_",
 )
+# Of the launcher's own, what others may set (recipes/lib/launch.py).
+LAUNCHER_READS = frozenset({"RUNNER_RDV_TIMEOUT_S"})
 LAUNCHER_OWNED = frozenset(
     [
         "RANK",
@@ -103,7 +105,7 @@ def refuse_reason(name: str) -> str | None:
         return "belongs to bash, which would not pass the value on"
     if name in LAUNCHER_OWNED:
         return "is set by the launcher for every rank"
-    if name.startswith(RESERVED_PREFIXES):
+    if name.startswith(RESERVED_PREFIXES) and name not in LAUNCHER_READS:
         return "belongs to the scheduler, the container plugin or the launcher"
     return None
 

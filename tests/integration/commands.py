@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 TIMEOUT_S = 600
@@ -30,12 +30,14 @@ class Runner:
         runs: where run directories are made.
         state: where the list of runs is kept.
         clients: the box's Slurm clients.
+        more: further variables of every verb's environment.
     """
 
     site: Path
     runs: Path
     state: Path
     clients: Path
+    more: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -63,7 +65,7 @@ class Runner:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Ours, with this run's own list of runs."""
-        return {**os.environ, "RUNNER_STATE": str(self.state), **(extra or {})}
+        return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
         """The newest run's directory."""

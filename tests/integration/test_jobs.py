@@ -1,6 +1,6 @@
 """Jobs through the real command line, on a real Slurm of two nodes, in real containers.
 
-Everything but the one torch job runs the standard-library probe, or its relative that goes wrong on purpose.
+Everything but the one torch job runs the standard-library probe.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tests.schema import check
 from tests.unit.test_shell_words import HOSTILE
 
 pytestmark = pytest.mark.integration
-FAULTS = Path(__file__).parents[1] / "recipes" / "faults"
 
 
 def has_started(ranks: int) -> Callable[[Path], bool]:
@@ -155,38 +154,6 @@ def test_ranks_are_placed_as_planned(runner: Runner, gpus: int, nodes: int | Non
     runner("submit", "--recipe", "probe", "--gpus", str(gpus), *more, "--wait", code=0)
     hosts = [start["host"] for start in records(runner.newest(), "start").values()]
     assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == placed
-
-
-# fault -> (verdict, exit code, what the verdict says)
-TOLD = {
-    "exit:7@3": ("failed", 5, "rank 3 on dgx02 exited with code 7"),
-    "exit:1": ("failed", 5, "exited with code 1"),
-    "signal:11@1": ("failed", 5, "rank 1 on dgx01 was ended by signal 11"),
-    "kill-launcher@2": ("failed", 5, "no exit record of 1 of 4 ranks: 2"),
-    "size-one": ("not-proven", 6, "saw a world of size 1, planned 4"),
-    "no-report@3": ("not-proven", 6, "left no report"),
-    "same-seed": ("not-proven", 6, "trained on the same data"),
-    "weights-differ": ("not-proven", 6, "not synchronised"),
-    "nan@1": ("not-proven", 6, "not finite"),
-    "wrong-device": ("not-proven", 6, "did not compute on cpu"),
-    "same-device": ("not-proven", 6, "shared one device"),
-    "no-result": ("not-proven", 6, "left no result"),
-    "torn-result": ("not-proven", 6, "result.json"),
-    "wrong-schema": ("not-proven", 6, "result.json"),
-}
-
-
-@pytest.mark.parametrize("fault", TOLD)
-def test_a_planted_fault_is_told(runner: Runner, fault: str) -> None:
-    outcome, code, says = TOLD[fault]
-    done = runner(
-        "submit", "--recipe", str(FAULTS), "--gpus", "4", "--nodes", "2", "--wait", "--", "--fault", fault, code=code
-    )
-    verdict = json.loads((runner.newest() / "verdict.json").read_text())
-    assert verdict["outcome"] == outcome, verdict
-    assert any(says in reason for reason in verdict["reasons"]), verdict
-    assert verdict["images_per_s"] is None
-    assert "images/s" not in done.out
 
 
 def test_a_program_that_is_not_there(runner: Runner, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge, throughput
-from runner.model.job import ExitMarker, JobState
+from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import Exit, Report, Result, Start
 
@@ -159,6 +159,101 @@ def test_a_container_that_never_started_is_told_in_the_runtimes_words() -> None:
     verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_words=words))
     assert (verdict.outcome, verdict.exit_code) == ("infrastructure", 8)
     assert words in verdict.reasons
+
+
+STOPPED = {"status": 143, "exit_code": None, "error": "stopped-before-start", "message": "stopped by SIGTERM"}
+FAILED = JobState("ended", "FAILED", exit_code=143)
+
+
+def ends(evidence: Evidence) -> tuple[str, ...]:
+    return judge(evidence).reasons
+
+
+def test_a_rank_that_left_no_word_is_told_in_sruns() -> None:
+    """It died before its launcher began, and the others were stopped: they are not the cause."""
+    exits = {rank: ended(rank, **STOPPED) for rank in (0, 2)}
+    told = {3: "Terminated", 0: "Bus error", 1: "Exited with exit code 3"}
+    starts = {rank: start(rank, met=False) for rank in (0, 2)}
+    verdict = judge(changed(state=FAILED, exits=exits, starts=starts, reports={}, task_ends=told))
+    assert verdict.reasons[0] == "rank 1 left no exit record; srun says: Exited with exit code 3"
+    assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
+
+
+def test_a_rank_that_hangs_while_the_others_end_is_named() -> None:
+    exits = {rank: ended(rank) for rank in (0, 1, 3)}
+    reports = {rank: report(rank) for rank in (0, 1, 3)}
+    killed = changed(state=FAILED, marker=None, exits=exits, reports=reports, task_ends={2: "Killed"})
+    assert ends(killed)[:2] == ("rank 2 on n1 never came out of the program", "3 of 4 ranks ended with status 0")
+
+
+@pytest.mark.parametrize(
+    ("starts", "sentences"),
+    [
+        ((0, 1, 2), ("rank 3 never started", "3 ranks (0, 1, 2) waited for the others to start")),
+        ((), ("4 ranks (0, 1, 2, 3) never started",)),
+    ],
+)
+def test_who_was_waited_for_at_the_time_limit(starts: tuple[int, ...], sentences: tuple[str, ...]) -> None:
+    exits = {rank: ended(rank, **STOPPED) for rank in starts}
+    waiting = {rank: start(rank, met=False) for rank in starts}
+    evidence = changed(state=JobState("ended", "TIMEOUT"), exits=exits, starts=waiting, reports={})
+    assert ends(evidence) == ("the job ran into its time limit", *sentences)
+
+
+def test_a_program_out_of_memory_is_told_as_such() -> None:
+    exits = GOOD.exits | {2: ended(2, status=137, exit_code=None, signal=9, max_rss_bytes=183 << 20)}
+    plan = msgspec.structs.replace(PLAN, memory_mb=200)
+    told = "it ran out of memory: the kernel ended it at 183 MiB; the job has 200 MiB on each node"
+    assert told in ends(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Out Of Memory"}))
+    assert told not in ends(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Killed"}))
+
+
+def test_a_bus_error_beside_a_dead_rank_of_the_node_is_not_the_cause() -> None:
+    """That rank may have served the image to all of its node."""
+    exits = {0: ended(0), 1: ended(1), 3: ended(3, status=135, exit_code=None, signal=7)}
+    assert ends(changed(state=FAILED, exits=exits, task_ends={2: "Killed"}))[0] == (
+        "rank 2 on n1 left no exit record; srun says: Killed"
+    )
+    assert ends(changed(state=FAILED, exits=exits, task_ends={}))[0] == "rank 3 on n1 was ended by signal 7 (SIGBUS)"
+
+
+@pytest.mark.parametrize("error", ["rendezvous-port-taken", "rendezvous-timeout", "record-not-written"])
+def test_what_kept_a_launcher_from_its_program_may_be_gone_next_time(error: str) -> None:
+    exits = GOOD.exits | {2: ended(2, status=114, exit_code=None, error=error, message="why")}
+    verdict = judge(changed(state=FAILED, exits=exits))
+    assert (verdict.outcome, verdict.exit_code) == ("infrastructure", 8)
+    assert verdict.reasons[0] == f"rank 2 on n1 did not start its program: {error}: why"
+
+
+def test_a_rank_with_another_jobs_token_is_named() -> None:
+    exits = GOOD.exits | {0: ended(0, status=113, exit_code=None, error="rendezvous-timeout", message="rank 2")}
+    starts = {rank: start(rank, met=False, token="stale" if rank == 2 else "t") for rank in range(4)}
+    assert "rank 2 on n1 came with the token of another job step" in ends(changed(exits=exits, starts=starts))
+
+
+def test_a_full_disk_is_told_where_no_rank_could_write_of_it() -> None:
+    state = JobState("ended", "FAILED", exit_code=116)
+    bare: dict[str, Any] = {"state": state, "marker": None, "exits": {}, "starts": {}, "reports": {}, "result": None}
+    assert ends(changed(**bare)) == ("the job could not write to its run directory (exit code 116)",)
+    full = judge(changed(**bare, disk_full=True))
+    assert full.reasons[-1] == "the disk of the run directory is full"
+    assert (full.outcome, full.exit_code) == ("infrastructure", 8)
+
+
+def test_who_cancelled_is_told_as_far_as_anybody_knows() -> None:
+    cancelled = JobState("ended", "CANCELLED")
+    by_uid = msgspec.structs.replace(cancelled, reason="by uid 0")
+    assert ends(changed(state=cancelled))[0] == "the job was cancelled; the scheduler does not say by whom"
+    assert ends(changed(state=by_uid))[0] == "the job was cancelled by uid 0"
+    told = ends(changed(state=cancelled, cancelled=Cancelled("ann", "login1", 0.0)))[0]
+    assert told == "the job was cancelled by ann on login1, through `cancel` or Ctrl-C"
+
+
+def test_the_node_that_failed_is_named() -> None:
+    state = JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]")
+    assert ends(changed(state=state, failed_nodes=("n1",))) == (
+        "the scheduler says NODE_FAIL: n1 failed under it (NodeDown)",
+    )
 
 
 def test_a_rank_ended_by_a_signal_of_its_own() -> None:

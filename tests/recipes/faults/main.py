@@ -5,6 +5,8 @@ ranks meet, leave the records of a good measurement, and end with 0.
 
 exit:C         ends with code C                      signal:N        kills itself by signal N
 hang           stays for ever                        late:S          comes S seconds late
+die-early:C    ends with code C before it meets      nap:S           stays S seconds at the end
+fill-disk      leaves no room in the run directory
 no-report      leaves no report record               size-one        reports a world of one
 wrong-device   reports device kind cuda              same-device     reports the device of rank 0
 no-result      leaves no result                      torn-result     leaves half a result
@@ -20,6 +22,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -38,9 +41,13 @@ def main() -> int:
     faults = mine(parser.parse_args().fault, rank)
     if "late" in faults:
         time.sleep(float(faults["late"]))
+    if "die-early" in faults:
+        return int(faults["die-early"])
     if size > 1:
         meet(rank, size)
     run_dir = os.environ["RUNNER_RUN_DIR"]
+    if "fill-disk" in faults:
+        fill_disk(Path(run_dir))
     if "no-report" not in faults:
         records.write(records.rank_record(run_dir, rank, "report"), "report", report(rank, size, faults))
     if rank == 0 and "no-result" not in faults:
@@ -69,6 +76,12 @@ def meet(rank: int, size: int) -> None:
                 store.get("faults", f"{stage}-{peer}", 60.0)
 
 
+def fill_disk(directory: Path) -> None:
+    with suppress(OSError), (directory / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 20)):
+            pass
+
+
 def go_wrong(faults: Faults) -> int:
     if "memory" in faults:
         held = bytearray(int(faults["memory"]) << 20)
@@ -79,6 +92,7 @@ def go_wrong(faults: Faults) -> int:
         if int(faults["signal"]) != signal.SIGKILL:
             signal.signal(int(faults["signal"]), signal.SIG_DFL)
         os.kill(os.getpid(), int(faults["signal"]))
+    time.sleep(float(faults.get("nap", "0")))
     while "hang" in faults:
         time.sleep(60.0)
     return int(faults.get("exit", "0"))

@@ -1,0 +1,89 @@
+"""Slurm's daemons in a box of the tests, ended and started by their process ids inside it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+
+from runner.box import Box
+
+CONTROLLER = "slurmctld"
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """The daemons of one box. A node's is called by the node's name."""
+
+    box: Box
+
+    def inside(self, *argv: str) -> str:
+        """What a program says that runs in the box as its user; it must end well."""
+        done = subprocess.run(
+            [self.box.bin_dir / "in-box", *argv], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S,
+            cwd="/",
+        )  # fmt: skip
+        assert done.returncode == 0, (argv, done.stdout, done.stderr)
+        return done.stdout
+
+    def process(self, name: str) -> str:
+        """The daemon's process id in the box."""
+        file = "slurmctld" if name == CONTROLLER else f"slurmd.{name}"
+        return self.inside("cat", f"/var/box/{file}.pid").strip()
+
+    def signal(self, name: str, number: str) -> None:
+        """Send a signal (``KILL``, ``STOP``) to a daemon."""
+        self.inside("kill", f"-{number}", self.process(name))
+
+    def end(self, name: str) -> None:
+        """Kill a daemon outright, and wait until it is gone."""
+        self.inside("sh", "-c", _ENDED, "sh", self.process(name))
+
+    def start(self) -> None:
+        """Start the controller again with all that it knew."""
+        self.inside("sh", "/etc/box/as.sh", "slurmctld")
+
+    def restart(self, name: str) -> None:
+        """Kill a daemon outright and start it anew; a node's in the namespaces that the node's tasks live in."""
+        if name == CONTROLLER:
+            self.end(name)
+            self.start()
+        else:
+            process = self.process(name)
+            self.inside(
+                *("nsenter", "--target", process, "--mount", "--uts"),
+                *("sh", "-c", f"{_ENDED}; exec sh /etc/box/as.sh slurmd -N {name}", "sh", process),
+            )
+
+    def configure(self, **settings: str) -> None:
+        """Change slurm.conf and start every daemon anew."""
+        conf = self.inside("cat", "/etc/slurm/slurm.conf")
+        for key, value in settings.items():
+            conf = re.sub(rf"(?m)^{key}=.*\n", "", conf) + f"{key}={value}\n"
+        self.inside("sh", "-c", 'printf %s "$1" >/etc/slurm/slurm.conf', "sh", conf)
+        for name in (CONTROLLER, *self.box.spec.node_names):
+            self.restart(name)
+
+    def await_idle(self, node: str) -> None:
+        """Wait until a node is itself again; the controller is told, and may have found out before."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while (said := self.inside("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()) != "idle":
+            assert time.monotonic() < deadline, said
+            self.inside("sh", "-c", 'scontrol update NodeName="$1" State=RESUME || true', "sh", node)
+            time.sleep(0.2)
+
+    def next_job(self) -> int:
+        """The id that the next job will get."""
+        match = re.search(r"(?m)^NEXT_JOB_ID\s*= (\d+)", self.inside("scontrol", "show", "config"))
+        assert match is not None
+        return int(match[1])
+
+    def jobs_of(self, directory: str) -> list[str]:
+        """Ids of all jobs that were submitted from that directory, ended ones as well."""
+        said = self.inside("squeue", "--noheader", "--states=all", "--format=%i|%Z")
+        return [line.split("|")[0].strip() for line in said.splitlines() if line.strip().endswith(f"|{directory}")]
+
+
+_ENDED = 'kill -KILL "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.02; done'

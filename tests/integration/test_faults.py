@@ -1,0 +1,297 @@
+"""Faults that are planted in real jobs, each with the verdict, the telling sentence and the exit code that it must get.
+
+The slow ones, time limits for one, are in tests/long/faults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import Runner
+from tests.integration.daemons import CONTROLLER, Daemons
+from tests.integration.killing import judge_what_is_left, killed_while_submitting
+from tests.integration.planting import Planted, is_told, submitted
+
+pytestmark = pytest.mark.integration
+
+IMPATIENT = ("--env", "RUNNER_RDV_TIMEOUT_S=6")
+TOLD = {
+    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+    "all exit with 1": Planted("exit:1", "failed", 5, ("exited with code 1",)),
+    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of 1 of 4 ranks: 2")),
+    "a rank dies before its launcher begins": Planted(
+        "", "failed", 5, ("rank 1 left no exit record; srun says: Exited with exit code 3",), before="exit 3@1"
+    ),
+    "a rank dies before its program meets": Planted(
+        "die-early:4@2", "failed", 5, ("rank 2 on dgx02 exited with code 4",)
+    ),
+    "a rank never starts": Planted(
+        "", "infrastructure", 8, ("waited 6 s for rank 3 of 4: not started", "no start record of 1 of 4 ranks: 3"),
+        before="sleep 1000@3", words=IMPATIENT,
+    ),
+    "a rank has another job's token": Planted(
+        "", "infrastructure", 8, ("rendezvous-timeout: waited 6 s for rank", "rank 2 on dgx02 came with the token of"),
+        before="export RUNNER_RUN_ID=stale@2", words=IMPATIENT,
+    ),
+    "rank 0 starts late": Planted("", "measured", 0, before="sleep 4@0"),
+    "a rank's program begins late": Planted("late:3@1", "measured", 0),
+    "worlds of one": Planted("size-one", "not-proven", 6, ("saw a world of size 1, planned 4",)),
+    "no report": Planted("no-report@3", "not-proven", 6, ("left no report",)),
+    "the same data everywhere": Planted("same-seed", "not-proven", 6, ("", "trained on the same data")),
+    "weights differ": Planted("weights-differ", "not-proven", 6, ("", "not synchronised")),
+    "the loss is no number": Planted("nan@1", "not-proven", 6, ("", "not finite")),
+    "another device": Planted("wrong-device", "not-proven", 6, ("", "did not compute on cpu")),
+    "one device for two": Planted("same-device", "not-proven", 6, ("shared one device",)),
+    "no result": Planted("no-result", "not-proven", 6, ("left no result",)),
+    "half a result": Planted("torn-result", "not-proven", 6, ("result.json",)),
+    "a result of another schema": Planted("wrong-schema", "not-proven", 6, ("result.json",)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(runner: Runner) -> dict[str, Path]:
+    """All of them, submitted together."""
+    return submitted(runner, TOLD)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_planted_fault_is_told(runner: Runner, runs: dict[str, Path], name: str) -> None:
+    is_told(runner, runs[name], TOLD[name])
+
+
+PORTS_TAKEN = """
+import socket, sys, time
+socks = []
+for port in map(int, sys.argv[2:]):
+    socks.append(socket.create_server((sys.argv[1], port), backlog=128))
+print("taken", flush=True)
+while True:
+    for sock in socks:
+        sock.settimeout(0.01)
+        try:
+            peer, _ = sock.accept()
+            peer.sendall(b"who are you?")
+            peer.close()
+        except OSError:
+            pass
+"""
+
+
+@contextmanager
+def ports_taken(daemons: Daemons, ports: list[int]) -> Iterator[None]:
+    """Another program listens on these ports of the first node, and answers with nonsense."""
+    words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", PORTS_TAKEN, "10.0.0.11", *map(str, ports)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"taken\n"
+        yield
+        child.terminate()
+
+
+def rendezvous_ports(daemons: Daemons) -> list[int]:
+    """The ports that the next job will try (recipes/lib/network.py)."""
+    import network
+
+    return network.candidates(12000 + daemons.next_job() % 16000)
+
+
+def test_a_port_that_is_taken_is_passed_over(ill: Runner, daemons: Daemons) -> None:
+    good = Planted("", "measured", 0)
+    with ports_taken(daemons, rendezvous_ports(daemons)[:2]):
+        is_told(ill, submitted(ill, {"": good})[""], good)
+
+
+def test_ports_that_are_all_taken_are_named(ill: Runner, daemons: Daemons) -> None:
+    ports = rendezvous_ports(daemons)
+    listed = ", ".join(map(str, ports))
+    sentence = f"rendezvous-port-taken: every port of {listed} is taken on 10.0.0.11 (dgx01)"
+    planted = Planted("", "infrastructure", 8, (sentence,))
+    with ports_taken(daemons, ports):
+        is_told(ill, submitted(ill, {"": planted})[""], planted)
+
+
+STRANGER = """
+import socket, sys
+while True:
+    for path in ("/0123456789abcdef/lobby/2", "/lobby/2", "/"):
+        try:
+            with socket.create_connection(("10.0.0.11", int(sys.argv[1])), 1) as sock:
+                sock.sendall(b"PUT %s HTTP/1.1\\r\\nContent-Length: 4\\r\\n\\r\\nevil" % path.encode())
+                sock.recv(100)
+        except OSError:
+            pass
+"""
+
+
+def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons) -> None:
+    """Another job's rank that puts values there without a pause."""
+    good = Planted("", "measured", 0)
+    port = str(rendezvous_ports(daemons)[0])
+    words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", STRANGER, port]
+    with subprocess.Popen(words, start_new_session=True) as child:
+        is_told(ill, submitted(ill, {"": good})[""], good)
+        child.terminate()
+
+
+def under_way(ranks: int) -> Callable[[Path], bool]:
+    """Holds of a run of which so many ranks are in their program."""
+    return lambda run: len(list((run / "ranks").glob("*.report.json"))) == ranks
+
+
+def started(runner: Runner, planted: Planted) -> Path:
+    """Submit it, and wait until its four ranks are in their program."""
+    child, run = runner.start_until(under_way(4), *planted.submission())
+    assert child.wait(60) == 0
+    return run
+
+
+def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
+    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it (NodeDown)"
+    planted = Planted("nap:300", "infrastructure", 8, (sentence,))
+    run = started(ill, planted)
+    daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
+    try:
+        is_told(ill, run, planted)
+    finally:
+        daemons.await_idle("dgx02")
+
+
+@pytest.mark.parametrize("name", [CONTROLLER, "dgx01"])
+def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons, name: str) -> None:
+    """The job goes on, and so does the process that waits for it."""
+    planted = Planted("nap:3", "measured", 0)
+    child, run = ill.start_until(under_way(4), *with_wait(planted))
+    daemons.restart(name)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, (out, err)
+    assert b"Traceback" not in err
+    is_told(ill, run, planted)
+
+
+def with_wait(planted: Planted) -> list[str]:
+    words = planted.submission()
+    return [words[0], "--wait", *words[1:]]
+
+
+def test_a_job_that_somebody_else_cancelled(ill: Runner, daemons: Daemons) -> None:
+    planted = Planted("nap:300", "failed", 5, ("the job was cancelled; the scheduler does not say by whom",))
+    run = started(ill, planted)
+    daemons.inside("scancel", *daemons.jobs_of(str(run)))
+    is_told(ill, run, planted)
+
+
+def test_a_job_that_was_cancelled_through_us(ill: Runner) -> None:
+    planted = Planted("nap:300", "failed", 5, ("the job was cancelled by ", "never came out of the program"))
+    run = started(ill, planted)
+    ill("cancel", run.name, code=0)
+    is_told(ill, run, planted)
+
+
+def test_two_that_wait_agree_and_logs_end_by_themselves(ill: Runner, tmp_path: Path) -> None:
+    """From processes of their own, in a working directory of their own."""
+    run = started(ill, Planted("nap:2", "measured", 0))
+    children = [
+        subprocess.Popen(
+            ill.argv(*words), cwd=tmp_path, env=ill.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for words in (("wait", "--json", run.name), ("wait", "--json", str(run)), ("logs", "-f", run.name))
+    ]
+    said = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], said
+    assert said[0][0] == said[1][0]
+    assert json.loads(said[0][0])["outcome"] == "measured"
+
+
+def test_the_submitting_process_is_killed_at_any_moment(ill: Runner, daemons: Daemons) -> None:
+    """A few of the moments that tests/long/faults goes through."""
+    chance = random.Random(1)
+    for run in killed_while_submitting(ill, [chance.uniform(0.15, 0.6) for _ in range(5)]):
+        judge_what_is_left(ill, daemons, run)
+
+
+def test_a_submission_that_is_killed_while_sbatch_hangs_is_one_job(
+    ill: Runner, daemons: Daemons, tmp_path: Path
+) -> None:
+    """sbatch did submit, and its answer never comes: the job is found by its directory, and there is one."""
+    elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
+    planted = Planted("nap:1", "measured", 0)
+    with killed_at_the_end(elsewhere.start(*planted.submission())):
+        run = until_there_is_one(elsewhere)
+        deadline = time.monotonic() + 60
+        while not daemons.jobs_of(str(run)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    is_told(elsewhere, run, planted)
+    assert len(daemons.jobs_of(str(run))) == 1
+
+
+def test_an_sbatch_that_lost_the_answer_did_submit(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
+    """Slurm's own words for a controller that was too slow to answer, as on a busy cluster."""
+    words = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    elsewhere = with_sbatch(ill, tmp_path, f'BIN/sbatch "$@" >/dev/null; echo "{words}" >&2; exit 1')
+    planted = Planted("", "measured", 0)
+    run = submitted(elsewhere, {"": planted})[""]
+    is_told(elsewhere, run, planted)
+    assert len(daemons.jobs_of(str(run))) == 1
+
+
+def test_an_interrupted_submission_says_that_it_may_have_been_taken(
+    ill: Runner, daemons: Daemons, tmp_path: Path
+) -> None:
+    elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
+    child = elsewhere.start(*Planted("", "measured", 0).submission())
+    with killed_at_the_end(child):
+        run = until_there_is_one(elsewhere)
+        deadline = time.monotonic() + 60
+        while not daemons.jobs_of(str(run)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        _out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert b"it may have taken the job" in err
+    assert f"cancel {run.name}".encode() in err
+    assert json.loads(elsewhere("wait", "--json", run.name, code=0).out)["outcome"] == "measured"
+
+
+def with_sbatch(runner: Runner, directory: Path, body: str) -> Runner:
+    """The same cluster through PATH, with another sbatch; ``BIN`` in its text is the directory of the right one."""
+    fake = directory / "bin" / "sbatch"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\n" + body.replace("BIN", f"'{runner.clients}'") + "\n")
+    fake.chmod(0o755)
+    site = directory / "site.yaml"
+    site.write_text("".join(line for line in runner.site.open() if not line.startswith("box:")))
+    path = f"{fake.parent}:{runner.clients}:{os.environ['PATH']}"
+    return replace(runner, site=site, runs=directory / "runs", more={"PATH": path})
+
+
+def until_there_is_one(runner: Runner) -> Path:
+    """The first run directory, as soon as its job is about to be submitted."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for record in runner.runs.glob("*/job.json"):
+            return record.parent
+        time.sleep(0.05)
+    raise AssertionError("no run within 60 s")
+
+
+@contextmanager
+def killed_at_the_end(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens, the process is killed outright."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
