@@ -45,6 +45,11 @@ class Daemons:
         """Start the controller again with all that it knew."""
         self.inside("sh", "/etc/box/as.sh", "slurmctld")
 
+    def begin(self, node: str) -> None:
+        """Start a node that nothing is left of, as the box itself does."""
+        self.inside("sh", "-c", _BEGUN, "sh", node)
+        self.await_idle(node)
+
     def restart(self, name: str) -> None:
         """Kill a daemon outright and start it anew; a node's in the namespaces that the node's tasks live in."""
         if name == CONTROLLER:
@@ -86,4 +91,7 @@ class Daemons:
         return [line.split("|")[0].strip() for line in said.splitlines() if line.strip().endswith(f"|{directory}")]
 
 
+_BEGUN = """
+setsid unshare --mount --uts --propagation private sh /etc/box/node.sh "$1" </dev/null >>/var/log/slurm/again.log 2>&1 &
+"""
 _ENDED = 'kill -KILL "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.02; done'

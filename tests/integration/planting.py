@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +34,32 @@ class Planted:
     before: str = ""
     words: tuple[str, ...] = ()
 
-    def submission(self) -> list[str]:
+    def submission(self, *options: str) -> list[str]:
         """The words of ``submit``: four ranks on two nodes."""
         before = ("--mount", f"{PLANT}:/usr/local/bin", "--env", f"PLANT={self.before}") if self.before else ()
         fault = ("--", "--fault", self.fault) if self.fault else ()
-        return ["submit", "--recipe", str(RECIPE), "--gpus", "4", "--nodes", "2", *before, *self.words, *fault]
+        shape = ("--gpus", "4", "--nodes", "2")
+        return ["submit", "--recipe", str(RECIPE), *shape, *options, *before, *self.words, *fault]
 
 
 def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]:
     """Submit every one; returns the run directories."""
     return {
-        name: Path(json.loads(runner(*_with_json(each.submission()), code=0).out)["directory"])
+        name: Path(json.loads(runner(*each.submission("--json"), code=0).out)["directory"])
         for name, each in planted.items()
     }
 
 
-def _with_json(words: list[str]) -> list[str]:
-    return [words[0], "--json", *words[1:]]
+def under_way(ranks: int) -> Callable[[Path], bool]:
+    """Holds of a run of which so many ranks are in their program."""
+    return lambda run: len(list((run / "ranks").glob("*.report.json"))) == ranks
+
+
+def started(runner: Runner, planted: Planted) -> Path:
+    """Submit it, and wait until its four ranks are in their program."""
+    child, run = runner.start_until(under_way(4), *planted.submission())
+    assert child.wait(60) == 0
+    return run
 
 
 def is_told(runner: Runner, run: Path, planted: Planted) -> dict[str, Any]:
@@ -68,3 +78,15 @@ def tells(verdict: dict[str, Any], planted: Planted) -> None:
     told = [*verdict["reasons"], verdict["log"]]
     for place, sentence in enumerate(planted.says):
         assert any(sentence in each for each in (told[:1] if place == 0 else told)), (sentence, verdict)
+
+
+def with_sbatch(runner: Runner, directory: Path, body: str) -> Runner:
+    """The same cluster through PATH, with another sbatch; ``BIN`` in its text is the directory of the right one."""
+    fake = directory / "bin" / "sbatch"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\n" + body.replace("BIN", f"'{runner.clients}'") + "\n")
+    fake.chmod(0o755)
+    site = directory / "site.yaml"
+    site.write_text("".join(line for line in runner.site.open() if not line.startswith("box:")))
+    path = f"{fake.parent}:{runner.clients}:{os.environ['PATH']}"
+    return replace(runner, site=site, runs=directory / "runs", more={"PATH": path})

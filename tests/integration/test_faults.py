@@ -11,9 +11,8 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ import pytest
 from tests.integration.commands import Runner
 from tests.integration.daemons import CONTROLLER, Daemons
 from tests.integration.killing import judge_what_is_left, killed_while_submitting
-from tests.integration.planting import Planted, is_told, submitted
+from tests.integration.planting import Planted, is_told, started, submitted, under_way, with_sbatch
 
 pytestmark = pytest.mark.integration
 
@@ -145,18 +144,6 @@ def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons
         child.terminate()
 
 
-def under_way(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks are in their program."""
-    return lambda run: len(list((run / "ranks").glob("*.report.json"))) == ranks
-
-
-def started(runner: Runner, planted: Planted) -> Path:
-    """Submit it, and wait until its four ranks are in their program."""
-    child, run = runner.start_until(under_way(4), *planted.submission())
-    assert child.wait(60) == 0
-    return run
-
-
 def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
     sentence = "the scheduler says NODE_FAIL: dgx02 failed under it (NodeDown)"
     planted = Planted("nap:300", "infrastructure", 8, (sentence,))
@@ -172,17 +159,12 @@ def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
 def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons, name: str) -> None:
     """The job goes on, and so does the process that waits for it."""
     planted = Planted("nap:3", "measured", 0)
-    child, run = ill.start_until(under_way(4), *with_wait(planted))
+    child, run = ill.start_until(under_way(4), *planted.submission("--wait"))
     daemons.restart(name)
     out, err = child.communicate(timeout=120)
     assert child.returncode == 0, (out, err)
     assert b"Traceback" not in err
     is_told(ill, run, planted)
-
-
-def with_wait(planted: Planted) -> list[str]:
-    words = planted.submission()
-    return [words[0], "--wait", *words[1:]]
 
 
 def test_a_job_that_somebody_else_cancelled(ill: Runner, daemons: Daemons) -> None:
@@ -262,18 +244,6 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
     assert b"it may have taken the job" in err
     assert f"cancel {run.name}".encode() in err
     assert json.loads(elsewhere("wait", "--json", run.name, code=0).out)["outcome"] == "measured"
-
-
-def with_sbatch(runner: Runner, directory: Path, body: str) -> Runner:
-    """The same cluster through PATH, with another sbatch; ``BIN`` in its text is the directory of the right one."""
-    fake = directory / "bin" / "sbatch"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\n" + body.replace("BIN", f"'{runner.clients}'") + "\n")
-    fake.chmod(0o755)
-    site = directory / "site.yaml"
-    site.write_text("".join(line for line in runner.site.open() if not line.startswith("box:")))
-    path = f"{fake.parent}:{runner.clients}:{os.environ['PATH']}"
-    return replace(runner, site=site, runs=directory / "runs", more={"PATH": path})
 
 
 def until_there_is_one(runner: Runner) -> Path:

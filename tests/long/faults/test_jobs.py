@@ -1,0 +1,292 @@
+"""The faults that take long to show, or need root and a cluster of their own: time limits, memory, disks, dead daemons.
+
+Each in a real job, with the verdict, the telling sentence and the exit code that it must get. The quick ones are in
+tests/integration/test_faults.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner import box
+from runner.images.store import StoredImage
+from tests.integration.commands import Runner
+from tests.integration.daemons import CONTROLLER, Daemons
+from tests.integration.killing import judge_what_is_left, killed_while_submitting
+from tests.integration.planting import Planted, is_told, started, submitted, with_sbatch
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems and writes into cgroups: run it as root"),
+]
+
+SHORT = ("--time", "1:00")
+LATE = {
+    "the time limit": Planted(
+        "hang", "failed", 5,
+        ("the job ran into its time limit", "4 ranks (0, 1, 2, 3) left a report, and never came out of the program"),
+        words=SHORT,
+    ),
+    "a rank that never starts, to the time limit": Planted(
+        "", "failed", 5,
+        ("the job ran into its time limit", "rank 3 never started", "3 ranks (0, 1, 2) waited for the others to start"),
+        before="sleep 1000@3", words=SHORT,
+    ),
+    "a rank that hangs while the others end": Planted(
+        "hang@2", "failed", 5,
+        ("rank 2 on dgx02 left a report, and never came out of the program", "3 of 4 ranks ended with status 0"),
+    ),
+    "a rank that hangs before it meets": Planted(
+        "late:1000@1", "failed", 5, ("the job ran into its time limit", "never came out of the program"), words=SHORT
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def late(runner: Runner) -> dict[str, Path]:
+    """All of them, submitted together."""
+    return submitted(runner, LATE)
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_job_that_does_not_end(runner: Runner, late: dict[str, Path], name: str) -> None:
+    is_told(runner, late[name], LATE[name])
+
+
+def test_a_notice_near_the_time_limit_ends_no_program(runner: Runner) -> None:
+    """48 s of a minute have passed: Slurm has sent USR1 to every process, and the job goes on to its own end."""
+    planted = Planted("nap:52", "measured", 0, words=SHORT)
+    is_told(runner, submitted(runner, {"": planted})[""], planted)
+
+
+@contextmanager
+def own_box(name: str, directory: Path) -> Iterator[tuple[Daemons, Runner]]:
+    """A box of a test's own, with all that is mounted by now."""
+    called = f"{name}-{os.getpid()}"
+    try:
+        daemons = Daemons(box.up(box.BoxSpec(name=called)))
+        yield daemons, Runner(Path(daemons.box.site), directory / "runs", directory / "state", daemons.box.bin_dir)
+    finally:
+        box.down(called)
+
+
+def test_a_program_that_needs_more_memory_than_the_job_has(squashfs: StoredImage, tmp_path: Path) -> None:
+    """Slurm's own cgroups, as on a real cluster: the kernel kills it. 200 MiB for each rank."""
+    with own_box("memory", tmp_path) as (daemons, on_box):
+        daemons.inside("sh", "-c", 'printf "%s\n" "$@" >/etc/slurm/cgroup.conf', "sh", *CGROUPS)
+        daemons.configure(TaskPlugin="task/cgroup", SelectTypeParameters="CR_Core_Memory")
+        facts = msgspec.yaml.decode(on_box.site.read_bytes())
+        facts["node"]["memory_mb"] = 1600
+        (tmp_path / "small.yaml").write_bytes(msgspec.yaml.encode(facts))
+        runner = replace(on_box, site=tmp_path / "small.yaml")
+        sentence = "it ran out of memory: the kernel ended it at"
+        planted = Planted("memory:1000@2", "failed", 5, ("rank 2 on dgx02 was ended by signal 9", sentence))
+        run = submitted(runner, {"": planted})[""]
+        verdict = is_told(runner, run, planted)
+        assert any("the job has 400 MiB on each node" in reason for reason in verdict["reasons"]), verdict
+        good = Planted("memory:50", "measured", 0)
+        is_told(runner, submitted(runner, {"": good})[""], good)
+
+
+CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=yes")
+
+
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    path = tmp_path_factory.mktemp("small")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture(scope="module")
+def on_small_disk(
+    small_disk: Path, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runner]:
+    """A box that sees it; runs are made there."""
+    with own_box("disk", tmp_path_factory.mktemp("disk")) as (_daemons, runner):
+        yield replace(runner, runs=small_disk / "runs")
+
+
+@contextmanager
+def filled(directory: Path) -> Iterator[None]:
+    """No room is left there."""
+    filler = directory / "filler"
+    try:
+        with pytest.raises(OSError, match="No space left"), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        yield
+    finally:
+        filler.unlink()
+
+
+def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) -> None:
+    with filled(small_disk):
+        said = on_small_disk(*Planted("", "measured", 0).submission(), code=8)
+        assert "the run directory cannot be filled: No space left on device" in said.err
+        assert "nothing was submitted" in said.err
+        assert list(on_small_disk.runs.iterdir()) == []
+
+
+def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, tmp_path: Path) -> None:
+    """The disk fills up while the job waits in the queue."""
+    facts = msgspec.yaml.decode(on_small_disk.site.read_bytes())
+    facts["slurm"]["directives"] = {"begin": "now+4"}
+    (tmp_path / "later.yaml").write_bytes(msgspec.yaml.encode(facts))
+    runner = replace(on_small_disk, site=tmp_path / "later.yaml")
+    run = submitted(runner, {"": Planted("", "infrastructure", 8)})[""]
+    with filled(small_disk):
+        said = runner("wait", str(run), code=8)
+    assert "the job could not write to its run directory" in said.out
+    assert "the disk of the run directory is full" in said.out
+    assert "warning: verdict.json cannot be kept" in said.err
+
+
+def test_no_room_for_the_results(on_small_disk: Runner) -> None:
+    """Rank 0 fills the disk when all have started."""
+    words = Planted("fill-disk@0", "infrastructure", 8).submission("--wait")
+    said = on_small_disk(*words, code=8)
+    assert "the disk of the run directory is full" in said.out
+    (on_small_disk.newest() / "filler").unlink()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        (("dgx01", "dgx02"), "the job could not write to its run directory"),
+        (("dgx02",), "rank 2 left no exit record; srun says:"),
+    ],
+)
+def test_a_run_directory_that_nodes_may_not_write_to(
+    ill: Runner, daemons: Daemons, nodes: tuple[str, ...], sentence: str
+) -> None:
+    ill.runs.mkdir(exist_ok=True)
+    planted = Planted("", "infrastructure", 8, (sentence,))
+    for node in nodes:
+        daemons.inside(*in_node(daemons, node), "sh", "-c", READ_ONLY, "sh", str(ill.runs))
+    try:
+        is_told(ill, submitted(ill, {"": planted})[""], planted)
+    finally:
+        for node in nodes:
+            daemons.inside(*in_node(daemons, node), "umount", str(ill.runs))
+
+
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+
+
+def in_node(daemons: Daemons, node: str) -> tuple[str, ...]:
+    """The words before a command that is to see what a node sees."""
+    return ("nsenter", "--target", daemons.process(node), "--mount", "--uts")
+
+
+def test_a_node_whose_daemon_is_gone(ill: Runner, daemons: Daemons) -> None:
+    daemons.configure(SlurmdTimeout="10")
+    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it"
+    planted = Planted("nap:600", "infrastructure", 8, (sentence,))
+    run = started(ill, planted)
+    daemons.end("dgx02")
+    try:
+        is_told(ill, run, planted)
+    finally:
+        daemons.begin("dgx02")
+
+
+def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
+    """There is no accounting, and slurmctld keeps no ended job: the run directory tells."""
+    daemons.configure(MinJobAge="2")
+    planted = {
+        "good": Planted("", "measured", 0),
+        "bad": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+        "torn away": Planted("nap:600", "unknown", 9, ("the scheduler does not know the job, and its script left no",)),
+    }
+    runs = submitted(ill, planted)
+    torn = runs["torn away"]
+    until(lambda: len(list(torn.glob("ranks/*.report.json"))) == 4)
+    daemons.inside("scancel", "--full", "--signal=KILL", *daemons.jobs_of(str(torn)))
+    until(lambda: not any(daemons.jobs_of(str(run)) for run in runs.values()), 240)
+    (torn / "exit.json").unlink(missing_ok=True)
+    for name, run in runs.items():
+        verdict = is_told(ill, run, planted[name])
+        if name == "good":
+            assert any("the scheduler no longer knows the job" in sentence for sentence in verdict["proven"])
+
+
+def test_a_controller_that_is_away_for_a_while(ill: Runner, daemons: Daemons) -> None:
+    planted = Planted("nap:8", "measured", 0)
+    child, run = ill.start_until(lambda run: any(run.glob("ranks/*.report.json")), *planted.submission("--wait"))
+    daemons.end(CONTROLLER)
+    time.sleep(12)
+    daemons.start()
+    _out, err = child.communicate(timeout=300)
+    assert child.returncode == 0, err
+    is_told(ill, run, planted)
+
+
+def test_an_interrupt_that_cancels_ends_in_time_where_slurm_is_silent(ill: Runner, daemons: Daemons) -> None:
+    planted = Planted("nap:600", "failed", 5, ("the job was cancelled",))
+    words = planted.submission("--wait", "--cancel-on-interrupt")
+    child, run = ill.start_until(lambda run: any(run.glob("ranks/*.report.json")), *words)
+    daemons.signal(CONTROLLER, "STOP")
+    try:
+        began = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        _out, err = child.communicate(timeout=120)
+        assert time.monotonic() - began < 75
+    finally:
+        daemons.signal(CONTROLLER, "CONT")
+    assert child.returncode == 9, err
+    assert b"scancel did not answer within 60 s" in err
+    assert b"Traceback" not in err
+    ill("cancel", run.name, code=0)
+    is_told(ill, run, planted)
+
+
+def test_an_sbatch_that_never_answers_is_one_job(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
+    """It is given a minute, then the queue is asked."""
+    elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
+    planted = Planted("", "measured", 0)
+    run = submitted(elsewhere, {"": planted})[""]
+    is_told(elsewhere, run, planted)
+    assert len(daemons.jobs_of(str(run))) == 1
+
+
+def test_an_sbatch_that_never_answers_nor_submits(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
+    elsewhere = with_sbatch(ill, tmp_path, "exec sleep 600")
+    said = elsewhere(*Planted("", "measured", 0).submission(), code=9)
+    assert "sbatch did not answer, and no job of this run is in the queue" in said.err
+    run = elsewhere.newest()
+    assert "it is not known whether the scheduler took it" in elsewhere("status", run.name, code=9).err
+    assert daemons.jobs_of(str(run)) == []
+
+
+def test_the_submitting_process_is_killed_at_any_moment(ill: Runner, daemons: Daemons) -> None:
+    chance = random.Random(20261121)
+    left = killed_while_submitting(ill, [chance.uniform(0.0, 0.7) for _ in range(24)])
+    became = Counter(judge_what_is_left(ill, daemons, run) for run in left)
+    print(f"of {len(left)} submissions that were killed: {dict(became)}")
+    assert became["a job that was found again"] >= 1
+    assert became["no run"] < len(left)
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
