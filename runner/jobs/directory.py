@@ -134,7 +134,7 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
 
     Raises:
         UsageError: the recipe cannot be read.
-        OSError: it does not fit on the disk.
+        OSError: the run directory does not take it.
     """
     runs = run.path.parent
 
@@ -147,7 +147,7 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
         shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
     except shutil.Error as error:
         source, _target, why = error.args[0][0]
-        for number in (errno.ENOSPC, errno.EDQUOT):
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
             if os.strerror(number) in why:
                 raise OSError(number, os.strerror(number)) from None
         raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None

@@ -57,6 +57,10 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         return bad(
             evidence, "infrastructure", [f"the scheduler says {name}{nodes}" + (f" ({reason})" if reason else "")]
         )
+    if reason == "JobLaunchFailure":  # Slurm's, where slurmstepd cannot open the script's output (ExitCode 0:53)
+        sentence = f"the scheduler could not begin the script on {evidence.state.nodes} (JobLaunchFailure)"
+        hint = "its node sees no such run directory, or may not write there"
+        return bad(evidence, "infrastructure", [sentence, hint])
     if name == "CANCELLED":
         return bad(evidence, "failed", [_cancelled(evidence), *_left(evidence)])
     if name in _CAUSES:
@@ -86,6 +90,8 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if first is None:
         return _ended_from_outside(evidence)
     reasons = [_how(first), *_memory(evidence, first), *_strangers(evidence)]
+    if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
+        reasons = [*_silent(evidence), *reasons]
     others = [record.rank for record in failed if record.rank != first.rank]
     if others:
         reasons.append(f"{len(others)} other ranks ended with it ({some(others)})")
@@ -123,7 +129,9 @@ def _silent(evidence: Evidence) -> list[str]:
 
 
 def _says(evidence: Evidence, rank: int) -> str:
-    return f"{_who(evidence, rank)} left no exit record; srun says: {evidence.task_ends[rank]}"
+    end = evidence.task_ends[rank]
+    hint = " (its node may not write to logs/ in the run directory)" if "could not connect IO" in end else ""
+    return f"{_who(evidence, rank)} left no exit record; srun says: {end}{hint}"
 
 
 def _left(evidence: Evidence) -> list[str]:

@@ -360,3 +360,28 @@ def test_a_notice_ends_no_program_that_does_not_expect_it(
     assert task.process.returncode == 0
     assert out.strip() == said
     assert task.record("exit")["signals_forwarded"] == forwarded
+
+
+def test_a_notice_to_every_process_ends_no_program(tmp_path: Path, job: int) -> None:
+    """As Slurm sends it: to the program itself, too."""
+    text = "import os, time; print(os.getpid(), flush=True); time.sleep(1)"
+    task = start(tmp_path, job, 0, 1, program(text))
+    assert task.process.stdout is not None
+    os.kill(int(task.process.stdout.readline()), signal.SIGUSR1)
+    assert task.end()[0] == 0
+
+
+def test_a_rank_with_another_jobs_token_is_told_so(tmp_path: Path, job: int) -> None:
+    """It finds a rendezvous that refuses it; the others wait for it, as long as they are told to."""
+    patience = {"RUNNER_RDV_TIMEOUT_S": "2"}
+    head = start(tmp_path, job, 0, 2, program(""), env=patience)
+    stale = start(tmp_path, job, 1, 2, program(""), env={**patience, "RUNNER_RUN_ID": "stale"})
+    assert (head.end()[0], stale.end()[0]) == (113, 113)
+    assert "waited 2 s for rank 1 of 2" in head.record("exit")["message"]
+    assert "another job's answers, which refuses this task's token" in stale.record("exit")["message"]
+
+
+def test_a_patience_that_is_no_number(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 2, program(""), env={"RUNNER_RDV_TIMEOUT_S": "soon"})
+    assert task.end()[0] == 113
+    assert "RUNNER_RDV_TIMEOUT_S is no number of seconds: 'soon'" in task.record("exit")["message"]

@@ -103,6 +103,43 @@ def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
         Slurm(clients).submit(tmp_path, "job.sh")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Batch job submission failed: Socket timed out on send/recv operation",
+        "Batch job submission failed: Unable to contact slurm controller (receive failure)",
+        "Batch job submission failed: Zero Bytes were transmitted or received",
+    ],
+)
+def test_an_sbatch_that_lost_the_answer_may_have_submitted(clients: Path, tmp_path: Path, words: str) -> None:
+    says(clients, "sbatch", f"echo 'sbatch: error: {words}' >&2; exit 1")
+    says(clients, "squeue", f"echo '7|{tmp_path}'")
+    assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
+    says(clients, "squeue", "true")
+    with pytest.raises(UnknownStateError, match="no job of this run is in the queue"):
+        Slurm(clients).submit(tmp_path, "job.sh")
+
+
+def test_an_sbatch_that_reached_nobody_did_not_submit(clients: Path, tmp_path: Path) -> None:
+    says(clients, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(NotAcceptedError, match="connect failure"):
+        Slurm(clients).submit(tmp_path, "job.sh")
+
+
+@pytest.mark.parametrize(
+    ("sacct", "reason"),
+    [
+        ("echo 'CANCELLED by 1000|0:15|n1|/r'", "by uid 1000"),
+        ("exit 1", ""),
+        ("echo 'CANCELLED by 1000|0:15|n1|/other'", ""),
+    ],
+)
+def test_accounting_tells_who_cancelled(clients: Path, sacct: str, reason: str) -> None:
+    shows(clients, "/r", state="CANCELLED")
+    says(clients, "sacct", sacct)
+    assert Slurm(clients).state("5", Path("/r")).reason == reason
+
+
 def test_a_submission_that_was_cut_off_is_found_by_what_the_job_left(run: RunDirectory, clients: Path) -> None:
     says(clients, "squeue", "exit 1")
     run.write("exit.json", ExitMarker("8", 0, 0.0))
