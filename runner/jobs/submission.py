@@ -67,7 +67,7 @@ def submit(
         directory.discard(run)
         raise
     try:
-        job_id = scheduler.submit(run.path, SCRIPT)
+        job_id = _submitted(run, scheduler)
     except NotAcceptedError as error:
         run.write("job.json", msgspec.structs.replace(record, refused=error.what))
         raise
@@ -82,6 +82,17 @@ def submit(
     with suppress(OSError):  # a disk that is full by now: the id is found again by the run's directory
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return run
+
+
+def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
+    """The job's id, from the scheduler or, where that has lost its tongue, from what the job itself has left."""
+    try:
+        return scheduler.submit(run.path, SCRIPT)
+    except UnknownStateError:
+        job_id = _left_by_the_job(run)
+        if not job_id:
+            raise
+        return job_id
 
 
 def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:

@@ -41,6 +41,10 @@ class Daemons:
         """Kill a daemon outright, and wait until it is gone."""
         self.inside("sh", "-c", _ENDED, "sh", self.process(name))
 
+    def cut_power(self, node: str) -> None:
+        """Kill all that runs on a node: it has a UTS namespace of its own."""
+        self.inside("sh", "-c", _POWER_CUT, "sh", self.process(node))
+
     def start(self) -> None:
         """Start the controller again with all that it knew."""
         self.inside("sh", "/etc/box/as.sh", "slurmctld")
@@ -91,6 +95,12 @@ class Daemons:
         return [line.split("|")[0].strip() for line in said.splitlines() if line.strip().endswith(f"|{directory}")]
 
 
+_POWER_CUT = """
+node=$(readlink "/proc/$1/ns/uts")
+for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/ns/uts" 2>/dev/null)" != "$node" ] || kill -KILL "${process#/proc/}"
+done
+"""
 _BEGUN = """
 setsid unshare --mount --uts --propagation private sh /etc/box/node.sh "$1" </dev/null >>/var/log/slurm/again.log 2>&1 &
 """

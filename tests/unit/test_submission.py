@@ -11,6 +11,7 @@ import pytest
 from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of, submit
+from runner.schedulers import slurm
 from runner.schedulers.slurm import Slurm
 from tests.unit.test_verdict import PLAN
 
@@ -47,6 +48,17 @@ def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tm
     assert "File too large" in caught.value.what
     assert "nothing was submitted" in caught.value.mend
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
+
+
+def test_a_job_that_ended_before_a_silent_sbatch_was_given_up_tells_its_id(
+    submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then the queue may have forgotten it."""
+    monkeypatch.setattr(slurm, "CLIENT_TIMEOUT_S", 1.0)
+    for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    assert scheduler_of(submission(tmp_path))[1] == "7"
 
 
 def test_an_interrupt_while_sbatch_is_asked(submission: Submit, tmp_path: Path) -> None:
