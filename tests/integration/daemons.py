@@ -52,7 +52,7 @@ class Daemons:
     def begin(self, node: str) -> None:
         """Start a node that nothing is left of, as the box itself does."""
         self.inside("sh", "-c", _BEGUN, "sh", node)
-        self.await_idle(node)
+        self.await_up(node)
 
     def restart(self, name: str) -> None:
         """Kill a daemon outright and start it anew; a node's in the namespaces that the node's tasks live in."""
@@ -75,10 +75,13 @@ class Daemons:
         for name in (CONTROLLER, *self.box.spec.node_names):
             self.restart(name)
 
-    def await_idle(self, node: str) -> None:
-        """Wait until a node is itself again; the controller is told, and may have found out before."""
+    def await_up(self, node: str) -> None:
+        """Wait until a node takes jobs again; the controller is told, and may have found out before."""
         deadline = time.monotonic() + _TIMEOUT_S
-        while (said := self.inside("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()) != "idle":
+        while True:
+            said = self.inside("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()
+            if said in ("idle", "mixed"):
+                return
             assert time.monotonic() < deadline, said
             self.inside("sh", "-c", 'scontrol update NodeName="$1" State=RESUME || true', "sh", node)
             time.sleep(0.2)

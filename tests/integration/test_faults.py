@@ -152,7 +152,7 @@ def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
     try:
         is_told(ill, run, planted)
     finally:
-        daemons.await_idle("dgx02")
+        daemons.await_up("dgx02")
 
 
 @pytest.mark.parametrize("name", [CONTROLLER, "dgx01"])

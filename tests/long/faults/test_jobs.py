@@ -223,7 +223,6 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     daemons.configure(MinJobAge="300")
     verdicts = {name: is_told(ill, run, planted[name]) for name, run in runs.items()}
     assert any("the scheduler no longer knows the job" in sentence for sentence in verdicts["good"]["proven"])
-    assert not (torn / "exit.json").exists()
 
 
 def test_a_controller_that_is_away_for_a_while(ill: Runner, daemons: Daemons) -> None:
