@@ -18,13 +18,19 @@ GOOD = Planted("nap:1", "measured", 0)
 _SBATCH_ENDS_S = 15.0
 
 
-def killed_while_submitting(runner: Runner, delays_s: Iterable[float]) -> list[Path | None]:
-    """Kill a submission after each delay; the run directory that each has left, None where it left none."""
+def killed_while_submitting(runner: Runner, moments: Iterable[float]) -> list[Path | None]:
+    """Kill a submission at each moment, as a part of the time that a whole one takes here and now.
+
+    Returns the run directory that each has left, None where it left none.
+    """
     left: list[Path | None] = []
-    for delay_s in delays_s:
+    for moment in moments:
+        began = time.monotonic()
+        runner("submit", "--recipe", "probe", "--gpus", "1", code=0)
+        whole_s = time.monotonic() - began
         before = set(runner.runs.glob("*"))
         child = runner.start(*GOOD.submission())
-        time.sleep(delay_s)
+        time.sleep(moment * whole_s)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate(timeout=60)

@@ -199,7 +199,7 @@ def test_two_that_wait_agree_and_logs_end_by_themselves(ill: Runner, tmp_path: P
 def test_the_submitting_process_is_killed_at_any_moment(ill: Runner, daemons: Daemons) -> None:
     """A few of the moments that tests/long/faults goes through."""
     chance = random.Random(1)
-    for run in killed_while_submitting(ill, [chance.uniform(0.15, 0.6) for _ in range(5)]):
+    for run in killed_while_submitting(ill, [chance.uniform(0.4, 1.0) for _ in range(5)]):
         judge_what_is_left(ill, daemons, run)
 
 
