@@ -157,6 +157,8 @@ def start(
     return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
+# What libraries raise that run programs themselves.
+CalledProcessError = subprocess.CalledProcessError
 PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT

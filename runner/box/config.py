@@ -17,7 +17,7 @@ HOSTNAME = "box"  # of the box itself: where the clients and the controller run
 # Of the first slurmd: below Linux's ephemeral range, and alone in the box's own network namespace.
 FIRST_PORT = 27001
 CLIENTS = ("sbatch", "srun", "salloc", "squeue", "scontrol", "sinfo", "scancel", "sacct", "sbcast", "sattach")
-WRAPPERS = (*CLIENTS, "in-box")
+WRAPPERS = (*CLIENTS, "apptainer", "in-box")  # as far as the root has them
 # Top-level directories that are the system's own, hier(7): the box has its own.
 SYSTEM = frozenset(
     (

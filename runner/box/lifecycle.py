@@ -201,7 +201,8 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     wrapper.write_text(config.script("wrapper"))
     wrapper.chmod(0o755)
     for name in config.WRAPPERS[1:]:
-        (state / "bin" / name).hardlink_to(wrapper)
+        if name == "in-box" or (pristine / "usr/bin" / name).exists():
+            (state / "bin" / name).hardlink_to(wrapper)
 
 
 def _await_ready(state: Path, spec: BoxSpec) -> None:

@@ -27,6 +27,8 @@ PACKAGES = (
     *("python3", "python3-yaml"),
     *("hostname", "iproute2", "procps", "util-linux", "ca-certificates"),
 )
+# What one suite alone has.
+MORE_PACKAGES = {"unstable": ("apptainer",)}
 # Nobody reads manuals in a box, and half of the files would be translations.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
@@ -48,8 +50,13 @@ class BoxRoot(msgspec.Struct, frozen=True):
 
 def key(slurm: str, machine: str, as_root: bool) -> str:
     """Name of the root in the cache: the suite and a hash of what goes into it."""
-    inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], PACKAGES, LEFT_OUT, machine, as_root))
+    inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], packages(SUITES[slurm]), LEFT_OUT, machine, as_root))
     return f"{SUITES[slurm]}-{hashlib.sha256(inputs).hexdigest()[:16]}"
+
+
+def packages(suite: str) -> tuple[str, ...]:
+    """The Debian packages of a root of that suite."""
+    return (*PACKAGES, *MORE_PACKAGES.get(suite, ()))
 
 
 def location(slurm: str) -> Path:
@@ -94,7 +101,7 @@ def mmdebstrap_argv(
         "mmdebstrap",
         f"--mode={mode}",
         "--variant=minbase",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(packages(suite))}",
         '--aptopt=Acquire::Languages "none"',
         *(f"--aptopt={option.rstrip(';')}" for option in apt_options),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
@@ -145,6 +152,11 @@ def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
     # Slurm's plugin loads the name that only the development package brings.
     for library in root.glob("usr/lib/*/pmix2/lib/libpmix.so.2"):
         library.with_name("libpmix.so").symlink_to(library.name)
+    # As root, Apptainer would ask for every capability there is, and a machine may have withheld some from its own.
+    apptainer = root / "etc/apptainer/apptainer.conf"
+    if apptainer.exists():
+        every, none = "\nroot default capabilities = full\n", "\nroot default capabilities = no\n"
+        apptainer.write_text(apptainer.read_text().replace(every, none))
     facts = {"slurm": slurm, "version": slurm_version((root / "var/lib/dpkg/status").read_text())}
     if not facts["version"].startswith(f"{slurm}."):
         progress(f"note: Debian {suite} has Slurm {facts['version']} by now, not {slurm}")
