@@ -13,6 +13,9 @@ ip link set lo up
 while read -r address _name; do
     [ "$address" = 127.0.0.1 ] || ip address add "$address/32" dev lo
 done </etc/hosts
+# The nodes share one network stack, and so one supply of ports towards a server: closed connections may give theirs
+# back at once, as the kernel lets loopback addresses do. Thousands of short ones crawl otherwise.
+echo 1 2>/dev/null >/proc/sys/net/ipv4/tcp_tw_reuse || echo "ports are not used again at once" >&2
 
 mkdir -p /var/box/munge /var/box/gpu
 # Jobs' scripts and environments lie in these two.
