@@ -56,6 +56,9 @@ env -0 >"$RECORD/environment"
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
 
 
+_CONTAINERS = frozenset(("ch-run", "apptainer", "singularity", "shifter", "podman-hpc", "enroot"))
+
+
 @dataclass(frozen=True)
 class Arrived:
     """What has arrived, as bytes.
@@ -97,10 +100,9 @@ def executed(script: str, step: StepSpec) -> Arrived:
 
 
 def _programs(step: StepSpec) -> tuple[str, ...]:
-    """The container programs that a step names: the first words of its commands, where they are found by PATH."""
-    first = [words[0][0] for words in (step.command, step.once_a_node) if words]
-    names = {part.value for part in first if isinstance(part, Text)}
-    return tuple(sorted(name for name in names if "/" not in name and name != "mkdir"))
+    """The container programs that a step names, which are found by PATH."""
+    words = (word[0].value for word in (*step.once_a_node, *step.command) if word and isinstance(word[0], Text))
+    return tuple(sorted(_CONTAINERS.intersection(words)))
 
 
 @cache
