@@ -57,6 +57,12 @@ def state_dir() -> Path:
     return Path(override).absolute() if override else platformdirs.user_state_path("gpu-runner", appauthor=False)
 
 
+def config_file() -> Path:
+    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
+    override = os.environ.get("RUNNER_CONFIG")
+    return Path(override) if override else platformdirs.user_config_path("gpu-runner", appauthor=False) / "config.yaml"
+
+
 def share(name: str) -> Path:
     """The shipped directory ``name`` (``containers`` or ``recipes``), from the checkout or from the wheel."""
     bundled = _PACKAGE / "_share" / name

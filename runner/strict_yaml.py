@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +37,21 @@ _CONSTANTS: dict[str, Any] = {
     "-.inf": -math.inf,
 }
 
-Marks = dict[tuple[str | int, ...], int]  # path of keys and indices -> line, from 1
+Marks = dict[tuple[str | int, ...], str]  # path of keys and indices -> FILE:LINE
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML document as plain values, and where each stands."""
+
+    value: Any
+    marks: Marks
+    name: str
+
+    def over(self, base: Document) -> Document:
+        """This document laid over another: mappings are merged key by key, all else is replaced."""
+        marks = dict(base.marks)
+        return Document(_merged(base.value, self.value, (), marks, self.marks), marks, self.name)
 
 
 def load(path: Path, kind: type[T]) -> T:
@@ -45,6 +60,20 @@ def load(path: Path, kind: type[T]) -> T:
     Raises:
         UsageError: the file is missing, unreadable, no YAML, or does not fit ``kind``; says file:line and key.
     """
+    return typed(read(path), kind)
+
+
+def parse(raw: bytes, kind: type[T], name: str) -> T:
+    """As ``load``, from bytes; ``name`` stands for the file in errors."""
+    return typed(_document(raw, name), kind)
+
+
+def read(path: Path) -> Document:
+    """Read one YAML document from ``path``.
+
+    Raises:
+        UsageError: the file is missing, unreadable or no YAML; says file:line.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -52,19 +81,34 @@ def load(path: Path, kind: type[T]) -> T:
         raise UsageError("no such file", where=str(path)) from None
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    return parse(raw, kind, name=str(path))
+    return _document(raw, str(path))
 
 
-def parse(raw: bytes, kind: type[T], name: str) -> T:
-    """As ``load``, from bytes; ``name`` stands for the file in errors."""
-    value, marks = _document(raw, name)
+def typed(document: Document, kind: type[T]) -> T:
+    """A document as the struct ``kind``.
+
+    Raises:
+        UsageError: it does not fit; says file:line and key.
+    """
     try:
-        return msgspec.convert(value, kind, strict=True)
+        return msgspec.convert(document.value, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), kind, marks, name) from None
+        raise _explain(str(error), kind, document) from None
 
 
-def _document(raw: bytes, name: str) -> tuple[Any, Marks]:
+def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, over_marks: Marks) -> Any:
+    """``over`` laid over ``base``; ``marks``, the base's, come to hold where every value of the result stands."""
+    if isinstance(base, dict) and isinstance(over, dict):
+        marks.update({path: over_marks[path]} if path in over_marks else {})
+        laid = {key: _merged(base.get(key), value, (*path, key), marks, over_marks) for key, value in over.items()}
+        return base | laid
+    for old in [mark for mark in marks if mark[: len(path)] == path]:
+        del marks[old]
+    marks.update({mark: where for mark, where in over_marks.items() if mark[: len(path)] == path})
+    return over
+
+
+def _document(raw: bytes, name: str) -> Document:
     if len(raw) > MAX_BYTES:
         raise UsageError(f"larger than {MAX_BYTES} bytes", where=name)
     try:
@@ -90,7 +134,7 @@ def _document(raw: bytes, name: str) -> tuple[Any, Marks]:
     if node is None:
         raise UsageError("the file is empty", where=name)
     marks: Marks = {}
-    return _build(node, (), marks, name), marks
+    return Document(_build(node, (), marks, name), marks, name)
 
 
 def _refuse_references(text: str, name: str) -> None:
@@ -112,9 +156,9 @@ def _refuse_references(text: str, name: str) -> None:
 
 
 def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str) -> Any:
-    marks[path] = node.start_mark.line + 1
+    marks[path] = f"{name}:{node.start_mark.line + 1}"
     if isinstance(node, yaml.ScalarNode):
-        return _scalar(node, f"{name}:{node.start_mark.line + 1}")
+        return _scalar(node, marks[path])
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, index), marks, name) for index, item in enumerate(node.value)]
     assert isinstance(node, yaml.MappingNode)
@@ -128,7 +172,7 @@ def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str
             raise UsageError(f"the key {key!r} stands twice", where=where, mend="keep one of them")
         here = (*path, key)
         built[key] = _build(value_node, here, marks, name)
-        marks[here] = key_node.start_mark.line + 1
+        marks[here] = where
     return built
 
 
@@ -154,7 +198,7 @@ _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
-def _explain(message: str, kind: Any, marks: Marks, name: str) -> UsageError:
+def _explain(message: str, kind: Any, document: Document) -> UsageError:
     """Turn msgspec's message into what, file:line, key, and the nearest right name."""
     found = _PATH.search(message)
     path = _resolve(found["path"] if found else "")
@@ -166,9 +210,10 @@ def _explain(message: str, kind: Any, marks: Marks, name: str) -> UsageError:
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
         mend = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
-    line = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), 1)
+    marks = document.marks
+    where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
     dotted = ".".join(str(step) for step in path)
-    return UsageError(what, where=f"{name}:{line}" + (f": {dotted}" if dotted else ""), mend=mend)
+    return UsageError(what, where=where + (f": {dotted}" if dotted else ""), mend=mend)
 
 
 def _resolve(text: str) -> tuple[str | int, ...]:

@@ -1,11 +1,23 @@
-"""The rules that every submission passes."""
+"""The rules that every submission passes: pure, over a plan, its site, and what was looked at on this machine.
+
+A rule is a function in ``_RULES`` that yields findings; the codes that ``--force`` takes are in ``CODES``.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
+from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
+from runner.model.site import Site
+from runner.planning.queues import fitting, misfit
+from runner.planning.wireup import CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS
+from runner.suggest import instead
 
 
 @dataclass(frozen=True)
@@ -16,63 +28,210 @@ class Observed:
         image_mend: what makes the image usable; empty if it is.
         image_problem: why the image cannot be used; empty if it can.
         missing_sources: mount sources that do not exist here.
+        run_directory: where run directories are made, as links lead.
         run_directory_problem: why the runtime cannot mount the run directory; None if it can.
-        site_runtimes: the runtimes that the site is known to have.
+        absent: what of the user's the site needs, and nobody has told (``account``).
     """
 
-    image_problem: str
-    image_mend: str
-    missing_sources: tuple[str, ...]
-    run_directory_problem: str | None
-    site_runtimes: tuple[str, ...]
+    image_problem: str = ""
+    image_mend: str = ""
+    missing_sources: tuple[str, ...] = ()
+    run_directory: str = "/"
+    run_directory_problem: str | None = None
+    absent: tuple[str, ...] = ()
 
 
-def check(plan: Plan, observed: Observed) -> tuple[Finding, ...]:
-    """All findings, refusals first."""
-    findings: list[Finding] = []
-    if observed.image_problem:
-        findings.append(Finding("image-unusable", "refuse", observed.image_problem, observed.image_mend))
-    for source in observed.missing_sources:
-        findings.append(
-            Finding(
-                "mount-source-missing",
-                "refuse",
-                f"the mount source {source!r} does not exist here",
-                "correct the path; a node would fail to start the container",
-            )
+@dataclass(frozen=True)
+class Case:
+    """What a rule looks at."""
+
+    plan: Plan
+    site: Site
+    observed: Observed
+
+
+Rule = Callable[[Case], Iterator[Finding]]
+
+
+def check(plan: Plan, site: Site, observed: Observed, force: Iterable[str] = ()) -> tuple[Finding, ...]:
+    """All findings, refusals first; those whose code is in ``force`` only warn, and say that they were forced.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    codes = frozenset(force)
+    for code in sorted(codes - CODES):
+        raise UsageError(
+            f"no check has the code {code!r}",
+            where="--force",
+            mend=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
         )
-    if observed.run_directory_problem:
-        findings.append(
-            Finding(
-                "run-directory-unmountable",
-                "refuse",
-                observed.run_directory_problem,
-                "choose another with --runs",
-            )
-        )
-    if plan.runtime not in observed.site_runtimes:
-        known = ", ".join(observed.site_runtimes)
-        findings.append(
-            Finding(
-                "runtime-not-at-site",
-                "refuse",
-                f"{plan.site} is not known to have {plan.runtime}",
-                f"use one of its own ({known}), or a site file that names it",
-            )
-        )
-    if plan.tasks > 64:
-        findings.append(
-            Finding(
-                "rendezvous-at-scale",
-                "warn",
-                f"{plan.tasks} ranks coordinate through a ring: its cost grows with their number "
-                "(4-8 ms per cycle at 128, estimated)",
-                "prefer MPI where image and host are proven to fit",
-            )
-        )
+    case = Case(plan, site, observed)
+    findings = [_forced(found, codes) for rule in _RULES for found in rule(case)]
     return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
 
 def refuses(findings: tuple[Finding, ...]) -> bool:
     """Whether a submission must not go out."""
     return any(finding.severity == "refuse" for finding in findings)
+
+
+def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
+    if finding.severity == "refuse" and finding.code in codes:
+        return msgspec.structs.replace(finding, severity="warn", forced=True)
+    return finding
+
+
+def _image(case: Case) -> Iterator[Finding]:
+    if case.observed.image_problem:
+        yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_mend)
+
+
+def _mounts(case: Case) -> Iterator[Finding]:
+    for source in case.observed.missing_sources:
+        yield Finding(
+            "mount-source-missing",
+            "refuse",
+            f"the mount source {source!r} does not exist here",
+            "correct the path; a node would fail to start the container",
+        )
+    if case.observed.run_directory_problem:
+        yield Finding(
+            "run-directory-unmountable", "refuse", case.observed.run_directory_problem, "choose another with --runs"
+        )
+
+
+def _runtime(case: Case) -> Iterator[Finding]:
+    if case.plan.runtime not in case.site.runtimes:
+        yield Finding(
+            "runtime-not-at-site",
+            "refuse",
+            f"{case.plan.site} is not known to have {case.plan.runtime}",
+            f"use one of its own ({', '.join(case.site.runtimes)}), or a site file that names it",
+        )
+
+
+def _personal(case: Case) -> Iterator[Finding]:
+    for name in case.observed.absent:
+        yield Finding(
+            f"{name}-missing",
+            "refuse",
+            f"{case.plan.site} wants to know your {name}, and nobody has told it",
+            f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml",
+        )
+
+
+def _submit_directory(case: Case) -> Iterator[Finding]:
+    below = case.site.submit_below
+    if below and not any(f"{case.observed.run_directory}/".startswith(f"{top.rstrip('/')}/") for top in below):
+        yield Finding(
+            "submit-directory",
+            "refuse",
+            f"{case.plan.site} takes jobs only from below {', '.join(below)}, not from {case.observed.run_directory}",
+            f"--runs {below[0].rstrip('/')}/runs",
+        )
+
+
+def _queue(case: Case) -> Iterator[Finding]:
+    queue = case.site.queues.get(case.plan.queue or "")
+    why = misfit(queue, case.plan.nodes, case.plan.walltime_s) if queue is not None else ""
+    if why:
+        fits = fitting(case.site.queues, case.plan.nodes, case.plan.walltime_s)
+        mend = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
+        yield Finding("queue-unfit", "refuse", f"the queue {case.plan.queue} of {case.plan.site} {why}", mend)
+    elif case.plan.queue and case.site.queues and queue is None:
+        what = f"{case.plan.site} is not known to have a queue {case.plan.queue!r}"
+        mend = instead(case.plan.queue, case.site.queues, f"queues: {', '.join(case.site.queues)}")
+        yield Finding("queue-unknown", "refuse", what, mend)
+
+
+def _walltime(case: Case) -> Iterator[Finding]:
+    if case.site.max_walltime_s is not None and case.plan.walltime_s > case.site.max_walltime_s:
+        yield Finding(
+            "walltime-too-long",
+            "refuse",
+            f"{case.plan.walltime_s} s is longer than {case.plan.site} allows ({case.site.max_walltime_s} s)",
+            "ask for less with --time",
+        )
+
+
+def _cpus(case: Case) -> Iterator[Finding]:
+    asked, ranks, node = case.plan.cpus_per_task, max(case.plan.tasks_per_node), case.site.node
+    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
+        what = f"{case.plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
+    elif asked * ranks > node.cpus:
+        what = f"{ranks} ranks of {asked} CPUs do not fit on a node of {node.cpus}"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // ranks}, or fewer ranks a node")
+
+
+def _visible_gpus(case: Case) -> Iterator[Finding]:
+    bound = case.plan.slurm.step.get("gpu-bind", "none")
+    if bound != "none" or "gpus-per-task" in case.plan.slurm.step:
+        yield Finding(
+            "gpus-hidden",
+            "refuse",
+            "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
+            f"take gpu-bind and gpus-per-task out of slurm.step of {case.plan.site}",
+        )
+    if re.search(r"\dg\.\d+gb", case.plan.gpu_type) and case.plan.tasks > 1:
+        yield Finding(
+            "mig-slices",
+            "warn",
+            f"{case.plan.gpu_type} is a slice of a GPU: NCCL does not connect two slices of one GPU",
+            "ask for whole GPUs, or for one rank",
+        )
+
+
+def _home(case: Case) -> Iterator[Finding]:
+    if case.plan.runtime == "shifter" and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
+        yield Finding(
+            "user-packages",
+            "warn",
+            "the home directory is seen in the container: packages in ~/.local would shadow the image's",
+            "--env PYTHONNOUSERSITE=1",
+        )
+
+
+def _wireup(case: Case) -> Iterator[Finding]:
+    if case.plan.wireup != "rendezvous" and f"{case.plan.runtime}/{case.plan.wireup}" not in case.site.proven:
+        known = case.plan.image.mpi or "unknown"
+        yield Finding(
+            "wireup-unproven",
+            "warn",
+            f"{case.plan.wireup} has not been proven with {case.plan.runtime} at {case.plan.site} (the image's MPI: "
+            f"{known}): ranks that do not find each other each form a world of one",
+            "trust the verdict alone, which tells; --wireup rendezvous needs no MPI",
+        )
+    if case.plan.wireup == "rendezvous" and case.plan.tasks > RENDEZVOUS_RANKS:
+        low, high = (case.plan.tasks * ms for ms in CYCLE_MS_PER_RANK)
+        yield Finding(
+            "rendezvous-at-scale",
+            "warn",
+            f"{case.plan.tasks} ranks coordinate through a ring: its cost grows with their number "
+            f"({low:.0f}-{high:.0f} ms per cycle, estimated)",
+            "prefer MPI where image and host are proven to fit (--wireup)",
+        )
+
+
+_RULES: tuple[Rule, ...] = (
+    _image,
+    _mounts,
+    _runtime,
+    _personal,
+    _submit_directory,
+    _queue,
+    _walltime,
+    _cpus,
+    _visible_gpus,
+    _home,
+    _wireup,
+)
+# Of those that can refuse.
+CODES = frozenset(
+    (
+        *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
+        *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
+        *("queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus", "gpus-hidden"),
+    )
+)

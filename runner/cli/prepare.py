@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from runner.checks.rules import Observed, check, refuses
 from runner.errors import RefusedError
 from runner.model.finding import Finding
+from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Request
 from runner.model.site import Site
+from runner.planning.personal import absent, account, filled
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import read_recipe
 from runner.runtimes import Runtime, runtime
 from runner.schedulers import Scheduler, connect, render
 from runner.sites.loader import read_site
+from runner.sites.user import personal, read_config
+
+DEFAULT_SITE = "box"
 
 
 @dataclass(frozen=True)
@@ -34,25 +41,44 @@ class Prepared:
         return refuses(self.findings)
 
 
-def prepare(site_name: str, recipe_name: str, request: Request, runs: Path) -> Prepared:
+def prepare(
+    site_name: str | None, recipe_name: str, request: Request, runs: Path, *, force: tuple[str, ...] = ()
+) -> Prepared:
     """Plan, check and render; opens no image, reaches no scheduler and no network.
+
+    Args:
+        site_name: None for the user's own default.
+        force: codes of checks that shall not refuse.
 
     Raises:
         UsageError, RefusedError: it cannot be planned.
     """
-    site = read_site(site_name)
+    config = read_config()
+    shipped = read_site(site_name or config.site or DEFAULT_SITE)
+    mine = personal(config, shipped.name, request)
+    site = filled(shipped, mine)
+    request = msgspec.structs.replace(request, account=account(shipped, mine))
     found = read_recipe(recipe_name)
-    image, problem, mend = _image(image_reference(found.recipe, site, request))
+    chosen = runtime(request.runtime or site.runtimes[0])
+    image, problem, mend = _image(image_reference(found.recipe, site, request), chosen.IMAGE)
     planned = plan(found.recipe, site, request, image)
-    chosen = runtime(planned.runtime)
     observed = Observed(
         image_problem=problem,
         image_mend=mend,
-        missing_sources=tuple(mount.source for mount in planned.mounts if not _exists(mount.source)),
+        missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
+        run_directory=_real(runs),
         run_directory_problem=_run_directory_problem(chosen, runs),
-        site_runtimes=site.runtimes,
+        absent=absent(shipped, mine),
     )
-    return Prepared(site, planned, check(planned, observed), render(planned, chosen.step(planned)), found.directory)
+    findings = check(planned, site, observed, force)
+    return Prepared(site, planned, findings, render(planned, chosen.step(planned)), found.directory)
+
+
+def _real(runs: Path) -> str:
+    try:
+        return str(runs.resolve())
+    except (OSError, RuntimeError):  # said by _run_directory_problem
+        return str(runs)
 
 
 def _exists(path: str) -> bool:
@@ -91,17 +117,51 @@ def scheduler_for(site: Site) -> Scheduler:
     return connect(site.scheduler, running.bin_dir)
 
 
-def _image(reference: str) -> tuple[PlannedImage, str, str]:
+def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
     """The pinned image, or what it would be called, with the problem and its mend."""
+    if form == "registry":
+        return _registry_image(reference)
+    if form == "sif":
+        return _sif(reference)
     from runner.images import store
 
     found = store.lookup(reference)
     if found is None:
-        name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
-        path = reference if reference.startswith(("/", "./")) else str(store.directory() / f"NOT-CONVERTED-{name}.sqsh")
+        path = reference if reference.startswith(("/", "./")) else _not_converted(reference, "sqsh")
         return (
             PlannedImage(reference=reference, digest="", path=path),
             f"no squashfs of {reference} is in the store ({store.directory()})",
             f"python -m runner convert {reference}",
         )
     return PlannedImage(reference=reference, digest=found.digest, path=str(found.path)), "", ""
+
+
+def _not_converted(reference: str, suffix: str) -> str:
+    """What stands in a script for an image that there is not yet."""
+    from runner.images import store
+
+    name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
+    return str(store.directory() / f"NOT-CONVERTED-{name}.{suffix}")
+
+
+def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
+    """An image that the runtime itself fetches, or has fetched: it cannot be looked at from here."""
+    from runner.images import reference as references
+
+    image = PlannedImage(reference=reference, digest="", path="")
+    if references.is_path(reference) or references.parse(reference).registry:
+        return image, "", ""  # a file is refused by the runtime, which says why
+    where = "this runtime takes images of a registry"
+    mend = "push it to a registry that the site can reach, and name it in full: --image REGISTRY/NAME:TAG"
+    return image, f"{reference} names no registry, and {where}", mend
+
+
+def _sif(reference: str) -> tuple[PlannedImage, str, str]:
+    """A SIF file: nothing but a file is one."""
+    if reference.endswith(".sif"):
+        path = str(Path(reference).expanduser().absolute())
+        image = PlannedImage(reference=reference, digest="", path=path)
+        return image, "" if _exists(path) else f"there is no {path}", "correct the path"
+    image = PlannedImage(reference=reference, digest="", path=_not_converted(reference, "sif"))
+    mend = f"`apptainer build FILE.sif docker-daemon://{reference}` where there is an engine, then --image FILE.sif"
+    return image, f"this runtime takes a SIF file, and {reference} is none", mend

@@ -12,6 +12,7 @@ import click
 from runner.cli.options import duration_s, environment, mount, setting
 from runner.errors import Exit
 from runner.model.finding import Finding
+from runner.model.names import Wireup
 from runner.model.request import Mount, Request
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 @click.option("--recipe", default="horovod-pytorch", show_default=True, help="A shipped recipe, or a directory.")
 @click.option(
     "--site",
-    default=lambda: os.environ.get("RUNNER_SITE", "box"),
-    help="A shipped site, or a site file. [default: $RUNNER_SITE or box]",
+    default=lambda: os.environ.get("RUNNER_SITE"),
+    help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or box]",
 )
 @click.option("--runtime", help="Container runtime. [default: the site's first]")
 @click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]")
@@ -42,8 +43,29 @@ if TYPE_CHECKING:
 @click.option(
     "--time", "walltime_s", metavar="[D-][H:]M:S", callback=duration_s, help="Time limit. [default: the site's]"
 )
-@click.option("--partition", help="Partition. [default: the site's]")
-@click.option("--account", help="Account to charge.")
+@click.option(
+    "--queue", "--partition", "queue", help="Queue, partition or QOS, as the site has it. [default: one that fits]"
+)
+@click.option("--account", help="Account to charge. [default: your configuration's]")
+@click.option("--project", help="Project, where a site's paths need it. [default: your configuration's]")
+@click.option("--scratch", help="Your scratch directory at the site. [default: your configuration's]")
+@click.option("--gpu-type", help="GPU type for the scheduler, MIG slices included. [default: the site's]")
+@click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: the node's share]")
+@click.option(
+    "--wireup",
+    type=click.Choice(("rendezvous", "pmix", "pmi2", "mpich")),
+    help="How ranks find each other. [default: rendezvous, which needs no MPI]",
+)
+@click.option(
+    "-S",
+    "--scheduler-option",
+    "scheduler_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=setting,
+    help="Further option for sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
+)
+@click.option("--force", multiple=True, metavar="CODE", help="Submit although the check CODE refuses; it is recorded.")
 @click.option("--name", "job_name", help="Job name. [default: the recipe's]")
 @click.option(
     "--runs",
@@ -61,15 +83,22 @@ def command(
     gpus: int,
     nodes: int | None,
     recipe: str,
-    site: str,
+    site: str | None,
     runtime: str | None,
     image: str | None,
     mounts: tuple[Mount, ...],
     env: tuple[tuple[str, str], ...],
     options: tuple[tuple[str, str], ...],
     walltime_s: int | None,
-    partition: str | None,
+    queue: str | None,
     account: str | None,
+    project: str | None,
+    scratch: str | None,
+    gpu_type: str | None,
+    cpus_per_gpu: int | None,
+    wireup: Wireup | None,
+    scheduler_options: tuple[tuple[str, str], ...],
+    force: tuple[str, ...],
     job_name: str | None,
     runs: Path,
     dry_run: bool,
@@ -90,15 +119,21 @@ def command(
         runtime=runtime,
         image=image,
         job_name=job_name,
-        partition=partition,
+        queue=queue,
         account=account,
+        project=project,
+        scratch=scratch,
+        gpu_type=gpu_type,
+        cpus_per_gpu=cpus_per_gpu,
+        wireup=wireup,
+        scheduler_options=scheduler_options,
         walltime_s=walltime_s,
         mounts=mounts,
         env=env,
         options=options,
         arguments=arguments,
     )
-    prepared = prepare(site, recipe, request, runs)
+    prepared = prepare(site, recipe, request, runs, force=force)
     _print_findings(prepared.findings)
     if dry_run:
         sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
@@ -145,5 +180,5 @@ def _submit(prepared: Prepared, runs: Path, *, wait: bool, cancel_on_interrupt: 
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:
     for finding in findings:
-        word = "refused" if finding.severity == "refuse" else "warning"
+        word = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
         click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)

@@ -26,11 +26,12 @@ _CAUSES = {
     "OUT_OF_MEMORY": "the job ran out of memory",
     "CANCELLED": "the job was cancelled",
 }
-# The batch script's own exit codes (runner.schedulers.slurm_script).
+# The batch script's own exit codes (runner.schedulers.parts, runner.runtimes.common).
 _SCRIPT = {
     71: "the container could not be made on every node",
     72: "the run directory was not to be seen on the first node",
     73: "the allocation's nodes were not the planned ones",
+    74: "a module, conda or virtual environment of the site could not be loaded",
 }
 # kill-on-bad-exit and time limits end the other ranks so: not the cause. A SIGKILL of theirs takes the launcher, too,
 # so a program that was killed and whose launcher could tell of it was killed by itself, by the kernel for one.

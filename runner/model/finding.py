@@ -11,8 +11,9 @@ class Finding(msgspec.Struct, frozen=True):
     """One finding.
 
     Attributes:
-        code: stable name, lower case with dashes; ``--force CODE`` will name it.
+        code: stable name, lower case with dashes; ``--force CODE`` names it.
         severity: ``refuse`` stops a submission (exit 3), ``warn`` does not.
+        forced: it would have refused, and the user has overridden it.
         what: what is wrong.
         mend: what to do.
         who: who can mend it.
@@ -23,3 +24,4 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     mend: str
     who: Literal["user", "administrator"] = "user"
+    forced: bool = False

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-SchedulerName = Literal["slurm"]
+SchedulerName = Literal["slurm", "pbs"]
+Wireup = Literal["rendezvous", "pmix", "pmi2", "mpich"]  # how ranks find each other
+ImageForm = Literal["squashfs", "sif", "registry"]  # a file, a file, or a name that the runtime resolves
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 PLAIN_NAME_MEND = "use 1 to 64 of A-Z a-z 0-9 . _ -"

@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.names import SchedulerName
+from runner.model.names import SchedulerName, Wireup
 from runner.model.request import Mount
+from runner.model.site import PbsFacts, SlurmFacts
 
 RESULTS = "/results"  # where the run directory is seen by every rank, in every runtime
 
@@ -18,12 +19,14 @@ class PlannedImage(msgspec.Struct, frozen=True):
     Attributes:
         reference: what the user or recipe called it.
         digest: content digest (``sha256:...``); empty where the image was given as a file.
-        path: the squashfs on the cluster's file system.
+        path: the image's file on the cluster's file system; empty where the runtime takes a reference.
+        mpi: the MPI that Horovod in the image was built with; empty where unknown.
     """
 
     reference: str
     digest: str
     path: str
+    mpi: Literal["openmpi", "mpich", "none", ""] = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -33,8 +36,16 @@ class Plan(msgspec.Struct, frozen=True):
         tasks_per_node: ranks on each node, in node order; its length is the number of nodes.
         gpus_per_node: GPUs asked for on every node (the most that any node needs).
         cpus_per_task: schedulable CPUs of each rank.
+        whole_nodes: the job has all GPUs of its nodes, so that nobody else computes there.
         memory_mb: memory per node, MiB; 0 means all of it.
-        directives: further scheduler options, long name -> value, in order.
+        memory_per_cpu_mb: a schedulable CPU's share of a node's memory, MiB.
+        queue: queue, partition or QOS; None leaves the choice to the scheduler.
+        slurm, pbs: how the site's scheduler is asked.
+        mpi: value of ``srun --mpi``; None leaves the option out.
+        directives: further scheduler options, name -> value, in order.
+        load: lines that make the runtime available, each an argument list.
+        modules: modules of the container runtime's own.
+        library_path: put before the image's own LD_LIBRARY_PATH.
         mounts: besides the run directory, which is always at RESULTS.
         env: environment of every rank, sorted by name; a later source (site < recipe < user) has won.
         program: the argument list below the launcher, starting in ``RESULTS/recipe``.
@@ -55,19 +66,25 @@ class Plan(msgspec.Struct, frozen=True):
     gpu_type: str
     cpus_per_task: int
     memory_mb: int
-    exclusive: bool
+    whole_nodes: bool
     walltime_s: int
-    partition: str | None
+    queue: str | None
     account: str | None
-    mpi: str
+    mpi: str | None
     directives: tuple[tuple[str, str], ...]
     image: PlannedImage
     mounts: tuple[Mount, ...]
     env: tuple[tuple[str, str], ...]
     program: tuple[str, ...]
-    wireup: Literal["rendezvous"]
+    wireup: Wireup
     device: Literal["cuda", "cpu"]
     demonstration: str
+    memory_per_cpu_mb: int = 0
+    slurm: SlurmFacts = SlurmFacts()
+    pbs: PbsFacts = PbsFacts()
+    load: tuple[tuple[str, ...], ...] = ()
+    modules: tuple[str, ...] = ()
+    library_path: str = ""
 
     @property
     def nodes(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from runner.model.names import Wireup
 
-class Mount(msgspec.Struct, frozen=True):
+
+class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A directory or file of the host, seen in the container."""
 
     source: str
@@ -17,7 +19,13 @@ class Request(msgspec.Struct, frozen=True):
     """One submission as asked for; None means "the recipe or the site decides".
 
     Attributes:
+        queue: queue, partition or QOS, whichever the site calls so.
+        gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``).
+        cpus_per_gpu: schedulable CPUs of each rank.
+        account, project, scratch: whom to charge, and where the user's own directories are.
         walltime_s: time limit, seconds.
+        scheduler_options: further options for the scheduler, name -> value; they override the site's.
+        wireup: how ranks find each other.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
     """
@@ -27,9 +35,15 @@ class Request(msgspec.Struct, frozen=True):
     runtime: str | None = None
     image: str | None = None
     job_name: str | None = None
-    partition: str | None = None
+    queue: str | None = None
+    gpu_type: str | None = None
+    cpus_per_gpu: int | None = None
     account: str | None = None
+    project: str | None = None
+    scratch: str | None = None
     walltime_s: int | None = None
+    wireup: Wireup | None = None
+    scheduler_options: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()

@@ -8,6 +8,9 @@ import msgspec
 
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
+from runner.model.request import Mount
+
+Owned = Literal["account", "project", "scratch"]  # what only the user can tell a site
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,6 +23,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         gpus: GPUs per node.
         gpu_type: the GRES type (``a100``); empty where GPUs are requested untyped.
         gpu_model: for people.
+        cpus_per_gpu: the most schedulable CPUs that a job may have for each GPU; None where only the node bounds it.
         count: nodes that one job may have; None where unknown.
     """
 
@@ -29,6 +33,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads_per_core: int = 1
     gpu_type: str = ""
     gpu_model: str = ""
+    cpus_per_gpu: int | None = None
     count: int | None = None
 
     @property
@@ -37,27 +42,113 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.cores * self.threads_per_core
 
 
+class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one queue, partition or QOS takes.
+
+    Attributes:
+        min_nodes, max_nodes: of one job; None where there is no limit, or none known.
+        max_walltime_s: the longest job, seconds; None as above.
+    """
+
+    min_nodes: int = 1
+    max_nodes: int | None = None
+    max_walltime_s: int | None = None
+
+
 class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How jobs are asked for where Slurm rules.
 
     Attributes:
-        partition: default partition; None leaves the choice to Slurm.
-        mpi: value of ``srun --mpi`` for a launch that needs no PMI.
-        exclusive: ask for ``--exclusive`` (and all memory) when whole nodes are used.
+        queue_option: what a queue is there: a ``partition``, or a ``qos``.
+        tasks: ``per-node`` for ``--ntasks-per-node``; ``total`` for ``--ntasks`` with ``--mincpus``.
+        gpus: ``per-node`` for ``--gpus-per-node``, ``gres`` for ``--gres=gpu:``, ``total`` for ``--gpus``.
+        memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where the site shares it out.
+        mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
+        exclusive: ask for ``--exclusive`` when whole nodes are used.
         directives: further ``#SBATCH`` options that the site demands, long name without dashes -> value.
+        step: further options of ``srun``, long name -> value.
     """
 
-    partition: str | None = None
-    mpi: str = "none"
+    queue_option: Literal["partition", "qos"] = "partition"
+    tasks: Literal["per-node", "total"] = "per-node"
+    gpus: Literal["per-node", "gres", "total"] = "per-node"
+    memory: Literal["per-node", "per-cpu", "none"] = "per-node"
+    mpi: str | None = "none"
     exclusive: bool = True
     directives: dict[str, str] = {}
+    step: dict[str, str] = {}
+
+
+class PbsFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How jobs are asked for where PBS Pro or OpenPBS rules.
+
+    Attributes:
+        chunk: resources of every chunk of ``select`` besides its number (``system: polaris``).
+        whole_nodes: a chunk is a whole node, so that CPUs, GPUs and memory are not asked for by number.
+        place: value of ``-l place``.
+        resources: further ``-l NAME=VALUE`` (``filesystems: home:eagle``).
+        directives: further options of ``qsub``, one letter -> value.
+        cpu_bind: value of ``mpiexec --cpu-bind``; the launcher binds where it is ``none``.
+    """
+
+    chunk: dict[str, str] = {}
+    whole_nodes: bool = False
+    place: str = "scatter"
+    resources: dict[str, str] = {}
+    directives: dict[str, str] = {}
+    cpu_bind: str = "none"
+
+
+class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How MPI programs are started there.
+
+    Attributes:
+        pmi: PMI plugins that the site's starter of tasks is known to have (``srun --mpi=list``).
+        abi: the host's MPI, whose ABI a program in a container must share to use it; empty where unknown.
+        load: lines that make it available, as of a way; left out where ranks meet without MPI.
+    """
+
+    pmi: tuple[Literal["pmix", "pmi2"], ...] = ()
+    abi: Literal["openmpi", "mpich", ""] = ""
+    load: tuple[tuple[str, ...], ...] = ()
+
+
+class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One runtime of a site: what it needs there, besides the site's own facts.
+
+    Attributes:
+        load: lines that make it available, each an argument list: ``[module, load, apptainer]``,
+            ``[source, /path/activate]``, ``[conda, activate, /path]``.
+        env: environment of every job in this way; it overrides the site's.
+        mounts: what of the host its jobs see, besides what the user mounts.
+        modules: modules of the container runtime's own (Shifter's, podman-hpc's).
+        library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
+    """
+
+    load: tuple[tuple[str, ...], ...] = ()
+    env: dict[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    modules: tuple[str, ...] = ()
+    library_path: str = ""
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One cluster (or this machine) in one way of running containers.
+    """One cluster (or this machine), in each of its ways of running a job.
+
+    ``{account}``, ``{project}``, ``{scratch}`` and ``{user}`` in a value stand for the user's own.
 
     Attributes:
-        runtimes: container runtimes found there, the default first.
+        extends: name or path of a site that this file changes; mappings are merged, all else is replaced.
+        scheduler: who gives out nodes.
+        runtimes: ways of running found there, the default first.
+        ways: runtime -> what it needs there.
+        node: the GPU node that jobs are planned for.
+        queues: name -> limits, in the order in which they are tried; queue: the default, where it is always one.
+        slurm, pbs: how the scheduler is asked there.
+        mpi: how MPI programs are started there.
+        needs: what of the user's a job cannot do without.
+        account_suffix: what GPU jobs append to the account's name.
+        submit_below: directories below which jobs must be submitted; empty where it does not matter.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
         image_tags: image reference without tag -> tag that fits this site.
@@ -66,7 +157,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         demonstration: why figures from here are no performance claim; empty where they are.
         box: the scheduler is a box on this machine (``runner box``), of this name.
         sources: fact (dotted key) -> where it is from and when, or ``unconfirmed``.
-        proven: runtime -> the recorded run (date, version, command) that proved it; absent means UNPROVEN.
+        proven: runtime (or ``runtime/wireup``) -> the recorded run (date, version, command) that proved it; absent
+            means UNPROVEN.
     """
 
     name: str
@@ -74,7 +166,16 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerName
     runtimes: tuple[str, ...]
     node: NodeShape
+    extends: str = ""
+    ways: dict[str, Way] = {}
+    queues: dict[str, Queue] = {}
+    queue: str | None = None
     slurm: SlurmFacts = SlurmFacts()
+    pbs: PbsFacts = PbsFacts()
+    mpi: MpiFacts = MpiFacts()
+    needs: tuple[Owned, ...] = ()
+    account_suffix: str = ""
+    submit_below: tuple[str, ...] = ()
     device: Literal["cuda", "cpu"] = "cuda"
     walltime_s: int = 1200
     max_walltime_s: int | None = None

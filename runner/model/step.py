@@ -25,6 +25,7 @@ Word = tuple[Text | Var, ...]
 
 # The contract between a batch script, which sets these variables, and the runtimes, which pass them on.
 RUN_DIRECTORY = "runner_run"  # the run directory on the host
+JOB_ID = "runner_job"  # the job's number
 RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the rendezvous
 
 
@@ -52,7 +53,22 @@ class Run(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-Statement = Export | Run
+class Load(msgspec.Struct, frozen=True):
+    """Commands that change the batch script's own environment (``module``, ``source``, ``conda``), one after the
+    other; the script ends with ``exit_code`` if one fails.
+    """
+
+    commands: tuple[tuple[Word, ...], ...]
+    exit_code: int
+
+
+class Unset(msgspec.Struct, frozen=True):
+    """``unset -v NAME...`` in the batch script."""
+
+    names: tuple[str, ...]
+
+
+Statement = Export | Run | Load | Unset
 
 
 class StepSpec(msgspec.Struct, frozen=True):
@@ -64,9 +80,13 @@ class StepSpec(msgspec.Struct, frozen=True):
             of a node share; empty for none.
         launcher: options that the launcher (srun) gets for the step itself.
         command: the words after the launcher's options: container command, launcher program, user program.
+        at_end: command that is run once a node when the script ends, whatever became of the step; empty for none.
+        directives: options that the runtime wants in the batch script's head, long name -> value.
     """
 
     prelude: tuple[Statement, ...]
     once_a_node: tuple[Word, ...]
     launcher: tuple[Word, ...]
     command: tuple[Word, ...]
+    at_end: tuple[Word, ...] = ()
+    directives: tuple[tuple[str, str], ...] = ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 
-from runner.errors import RefusedError, UsageError
+from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Site
+from runner.model.site import Site, Way
+from runner.planning import queues, wireup
 from runner.planning.environment import merge
 from runner.planning.options import arguments
 from runner.planning.placement import place
@@ -32,17 +33,17 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
     tasks_per_node = place(request.gpus, request.nodes, site.node)
     most = max(tasks_per_node)
     whole = most == site.node.gpus
+    share = site.node.cpus // site.node.gpus
+    if site.node.cpus_per_gpu is not None:
+        share = min(share, site.node.cpus_per_gpu)
     name = request.job_name if request.job_name is not None else recipe.name
     if not PLAIN_NAME.match(name):
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", mend=PLAIN_NAME_MEND)
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
-    if site.max_walltime_s is not None and walltime_s > site.max_walltime_s:
-        raise RefusedError(
-            f"{walltime_s} s is longer than {site.name} allows ({site.max_walltime_s} s)",
-            where="--time",
-            mend="ask for less",
-        )
     runtime = request.runtime or site.runtimes[0]
+    way = site.ways.get(runtime, Way())
+    started = wireup.choose(site, image, runtime, request.wireup, sum(tasks_per_node))
+    directives = site.pbs.directives if site.scheduler == "pbs" else site.slurm.directives
     return Plan(
         job_name=name,
         recipe=recipe.name,
@@ -53,27 +54,39 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         runtime=runtime,
         tasks_per_node=tasks_per_node,
         gpus_per_node=most,
-        gpu_type=site.node.gpu_type,
-        cpus_per_task=max(1, site.node.cpus // site.node.gpus),
+        gpu_type=site.node.gpu_type if request.gpu_type is None else request.gpu_type,
+        cpus_per_task=_cpus(request.cpus_per_gpu, max(1, share)),
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
-        exclusive=whole and site.slurm.exclusive,
+        memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
+        whole_nodes=whole,
         walltime_s=walltime_s,
-        partition=request.partition or site.slurm.partition,
+        queue=queues.choose(site, request.queue, len(tasks_per_node), walltime_s),
         account=request.account,
-        mpi=site.slurm.mpi,
-        directives=tuple(sorted(site.slurm.directives.items())),
+        slurm=site.slurm,
+        pbs=site.pbs,
+        mpi=started.mpi,
+        directives=tuple(sorted((directives | dict(request.scheduler_options)).items())),
+        load=way.load if started.wireup == "rendezvous" else (*way.load, *site.mpi.load),
+        modules=way.modules,
+        library_path=way.library_path,
         image=image,
-        mounts=_mounts(request.mounts),
-        env=merge(site.env, recipe.env, request.env),
+        mounts=_mounts((*way.mounts, *request.mounts)),
+        env=merge(site.env | way.env, recipe.env, request.env),
         program=(
             *recipe.program,
             *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
             *request.arguments,
         ),
-        wireup="rendezvous",
+        wireup=started.wireup,
         device=site.device,
         demonstration=site.demonstration,
     )
+
+
+def _cpus(asked: int | None, share: int) -> int:
+    if asked is not None and asked < 1:
+        raise UsageError(f"{asked} CPUs cannot be asked for", where="--cpus-per-gpu", mend="ask for one or more")
+    return share if asked is None else asked
 
 
 def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from runner.errors import UsageError
-from runner.model.step import Export, Run, Statement, Text, Word
+from runner.model.step import Export, Load, Run, Statement, Text, Unset, Word
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+_OF_THE_PROFILE = ((Text("module"),), (Text("ml"),))  # functions that a login shell defines
 
 
 def quote(value: str) -> str:
@@ -67,8 +68,20 @@ def statement(entry: Statement) -> str:
     """One statement of a batch script."""
     if isinstance(entry, Export):
         return f"export {assignment(entry.name, entry.value)}"
+    if isinstance(entry, Unset):
+        return f"unset -v {' '.join(_variable(name) for name in entry.names)}"
+    if isinstance(entry, Load):
+        return _load(entry)
     assert isinstance(entry, Run)
     return f"{folded(entry.argv)} || exit {entry.exit_code}"
+
+
+def _load(entry: Load) -> str:
+    lines = ["set +u   # what follows reads names that are not set"]
+    if any(argv[0] in _OF_THE_PROFILE for argv in entry.commands):
+        lines.append("type module &>/dev/null || . /etc/profile   # without the user's own start-up files")
+    lines += [f"{folded(argv)} || exit {entry.exit_code}" for argv in entry.commands]
+    return "\n".join([*lines, "set -u"])
 
 
 def _variable(name: str) -> str:

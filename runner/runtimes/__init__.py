@@ -1,6 +1,6 @@
 """Container runtimes: each one file, from a plan to a StepSpec, pure.
 
-A new runtime is one module with ``step`` and ``mount_problem``, and its name here.
+A new runtime is one module with ``IMAGE``, ``step`` and ``mount_problem``, and its name here.
 """
 
 from __future__ import annotations
@@ -9,15 +9,30 @@ import importlib
 from typing import Protocol, cast
 
 from runner.errors import UsageError
+from runner.model.names import ImageForm
 from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.suggest import instead
 
-NAMES = ("pyxis", "charliecloud")
+# Name -> module; Singularity is Apptainer by its older name.
+_MODULES = {
+    "pyxis": "pyxis",
+    "enroot": "enroot",
+    "apptainer": "apptainer",
+    "singularity": "apptainer",
+    "shifter": "shifter",
+    "podman-hpc": "podman_hpc",
+    "charliecloud": "charliecloud",
+}
+NAMES = tuple(_MODULES)
 
 
 class Runtime(Protocol):
     """What every runtime's module offers."""
+
+    @property
+    def IMAGE(self) -> ImageForm:
+        """The form in which it takes an image."""
 
     def step(self, plan: Plan) -> StepSpec:
         """How this runtime runs the plan's step. Raises UsageError for what it cannot express."""
@@ -32,10 +47,10 @@ def runtime(name: str) -> Runtime:
     Raises:
         UsageError: there is none; names the nearest.
     """
-    if name not in NAMES:
+    if name not in _MODULES:
         raise UsageError(
             f"no runtime named {name!r}",
             where="--runtime",
             mend=instead(name, NAMES, f"runtimes: {', '.join(NAMES)}"),
         )
-    return cast(Runtime, importlib.import_module(f"runner.runtimes.{name}"))
+    return cast(Runtime, importlib.import_module(f"runner.runtimes.{_MODULES[name]}"))

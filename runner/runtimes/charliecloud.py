@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from runner.errors import UsageError
+from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
-from runner.runtimes.common import WORKDIR, expressible_mounts, launched_program, prefixed, shell
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
+from runner.runtimes.common import (
+    WORKDIR,
+    carried,
+    expressible_mounts,
+    launched_program,
+    loads,
+    prefixed,
+    shell,
+)
+
+IMAGE: ImageForm = "squashfs"
 
 # Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
 # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
@@ -26,11 +37,12 @@ def step(plan: Plan) -> StepSpec:
     race for it, and some fail.
     """
     even = len(set(plan.tasks_per_node)) == 1 and plan.tasks_per_node[0] > 1
-    join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var("SLURM_JOB_ID"))) if even else ()
+    join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var(JOB_ID))) if even else ()
     return StepSpec(
         # ch-run --set-env lets the image's values win over the job's.
         prelude=(
-            *(prefixed(name, text(value)) for name, value in plan.env),
+            *loads(plan),
+            *(prefixed(name, text(value)) for name, value in carried(plan)),
             *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
         once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch/mnt"))),
@@ -42,7 +54,7 @@ def step(plan: Plan) -> StepSpec:
             *texts("--set-env", "--cd", WORKDIR),
             *_binds(plan),
             *texts(plan.image.path, "--"),
-            *shell(rename=True),
+            *shell(plan, rename=True),
             # The rank that made the mount serves it: none may leave before all of its node have ended.
             *launched_program(plan, *(("--leave-together",) if even else ())),
         ),

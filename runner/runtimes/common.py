@@ -7,17 +7,36 @@ from collections.abc import Callable
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.step import Export, Word, texts
+from runner.model.step import Export, Load, Statement, Unset, Word, text, texts
 
 WORKDIR = f"{RESULTS}/recipe"
+NOT_LOADED = 74  # exit code of a batch script whose module, conda or virtual environment could not be loaded
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
 # shell in the container gives it its name back: nothing stands on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"
 _RENAME = (
     f'for runner_i in "${{!{PREFIX}@}}"; do export "${{runner_i#{PREFIX}}}=${{!runner_i}}"; '
-    'unset -v "$runner_i"; done; exec "$@"'
+    'unset -v "$runner_i"; done; '
 )
+LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
+_LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"; '
+
+# What the starters of tasks tell each task, and the launcher reads (recipes/lib/world.py): name prefixes.
+STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
+
+
+def loads(plan: Plan) -> tuple[Statement, ...]:
+    """What makes a container runtime available; of the loaded environment nothing may reach Python in a container."""
+    if not plan.load:
+        return ()
+    leaks = Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))
+    return (Load(tuple(texts(*argv) for argv in plan.load), NOT_LOADED), leaks)
+
+
+def carried(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """The variables that must reach every rank: the plan's, and what ``shell`` reads."""
+    return (*plan.env, *(((LIBRARY_PATH, plan.library_path),) if plan.library_path else ()))
 
 
 def launched_program(plan: Plan, *options: str) -> tuple[Word, ...]:
@@ -32,24 +51,57 @@ def launched_program(plan: Plan, *options: str) -> tuple[Word, ...]:
         str(plan.tasks),
         "--local-sizes",
         ",".join(str(count) for count in plan.tasks_per_node),
+        *(() if plan.wireup == "rendezvous" else ("--wireup", "env")),
         *options,
         "--",
         *plan.program,
     )
 
 
-def shell(*, rename: bool) -> tuple[Word, ...]:
+def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Word, ...]:
     """A bash that replaces itself by its arguments, after giving prefixed variables their names if ``rename``.
 
     A bash, because NGC images set BASH_ENV to the file that enables CUDA's forward compatibility, and only bash reads
-    it.
+    it. It changes into WORKDIR where the runtime has no option for that.
     """
-    return texts("/bin/bash", "-c", _RENAME if rename else 'exec "$@"', "bash")
+    code = (_RENAME if rename else "") + (_LIBRARIES if plan.library_path else "")
+    code += f"cd {WORKDIR} || exit; " if change_directory else ""
+    return texts("/bin/bash", "-c", code + 'exec "$@"', "bash")
 
 
 def prefixed(name: str, value: Word) -> Export:
     """An export under the prefix."""
     return Export(PREFIX + name, value)
+
+
+def image_file(plan: Plan, runtime: str) -> Word:
+    """The image's file, whose path no runtime takes for anything else.
+
+    Raises:
+        UsageError: the path is not absolute.
+    """
+    if not plan.image.path.startswith("/"):
+        raise UsageError(
+            f"{runtime} would take {plan.image.path!r} for a registry's image",
+            where="--image",
+            mend="use an absolute path",
+        )
+    return text(plan.image.path)
+
+
+def image_reference(plan: Plan, runtime: str) -> str:
+    """The image's reference, for a runtime that has images of its own.
+
+    Raises:
+        UsageError: the image was given as a file.
+    """
+    if plan.image.reference.startswith((".", "/", "~")) or plan.image.reference.endswith((".sqsh", ".sif")):
+        raise UsageError(
+            f"{runtime} runs images of a registry, not the file {plan.image.reference!r}",
+            where="--image",
+            mend="push the image to a registry that the site can reach, and give its reference",
+        )
+    return plan.image.reference
 
 
 def expressible_mounts(plan: Plan, problem: Callable[[str], str | None]) -> tuple[Mount, ...]:
@@ -64,3 +116,11 @@ def expressible_mounts(plan: Plan, problem: Callable[[str], str | None]) -> tupl
             if why:
                 raise UsageError(why, where="--mount", mend="mount a directory above it, or make a link to it")
     return plan.mounts
+
+
+def forbidden(path: str, runtime: str, characters: str) -> str | None:
+    """Why a path cannot be mounted by a runtime whose syntax has no place for these characters; None if it can."""
+    for character in characters:
+        if character in path:
+            return f"{runtime} cannot mount a path with {character!r} in it: {path!r}"
+    return None if path.startswith("/") else f"{runtime} wants an absolute path to mount: {path!r}"

@@ -13,54 +13,20 @@ from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, statement
+from runner.schedulers.parts import TAIL, TRAPS, around, head, world
 
-NODE_NOT_READY = 71  # the container could not be made on every node
-NO_RUN_DIRECTORY = 72  # the run directory is not to be seen on the first node
-WRONG_NODES = 73  # the allocation's nodes are not the planned ones
-
-# Left over from a login shell, these change what a rank runs (Slurm may still load the user's login environment
-# under --export=NONE).
-_LEAKS = (
-    "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
-    'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" \\\n'
-    '  "${!HOROVOD_@}" {http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY'
-)
-
-# Options that the plan itself decides: a site's directives may not undo it.
-_PLANNED = frozenset(
-    (
-        *("job-name", "partition", "account", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "exclusive"),
-        *("gpus", "gpus-per-node", "gpus-per-task", "gpu-bind", "gres", "mem", "mem-per-cpu", "mem-per-gpu"),
-        *("time", "signal", "no-requeue", "requeue", "export", "output", "error", "chdir", "array", "wrap"),
-    )
-)
-
-_HEAD = f"""\
-set -uo pipefail
-umask 077
-unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too
-unset -v {_LEAKS}
-export USER="${{USER:-$(id -un)}}"
-ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
-
-{RUN_DIRECTORY}=$SLURM_SUBMIT_DIR
-cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}
-"""
-
-_TRAPS = """\
-runner_step=
-trap 'kill -USR1 "$runner_step" 2>/dev/null' USR1   # near the time limit: checkpoint and leave
-trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
-"""
-
-_TAIL = """\
-runner_step=$!
-while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
-wait "$runner_step"; runner_exit=$?
-printf '{"job":"%s","exit":%d,"end_s":%d}\\n' "$SLURM_JOB_ID" "$runner_exit" "$(date +%s)" \\
-  >exit.json.part && mv -f exit.json.part exit.json
-exit "$runner_exit"
-"""
+# Options that the plan itself decides, and what decides them: nobody's directives may undo it.
+_PLANNED = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "mincpus", "exclusive"), "--gpus and --nodes"),
+    **dict.fromkeys(("gpus", "gpus-per-node", "gpus-per-task", "gpu-bind", "gres"), "--gpus and --gpu-type"),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "the node's shape"),
+    **dict.fromkeys(("signal", "no-requeue", "requeue", "export", "output", "error", "chdir", "array", "wrap"), ""),
+    "job-name": "--name",
+    "partition": "--queue",
+    "account": "--account",
+    "cpus-per-task": "--cpus-per-gpu",
+    "time": "--time",
+}
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -71,43 +37,47 @@ def render(plan: Plan, step: StepSpec) -> str:
     """
     parts = [
         "#!/bin/bash",
-        *_directives(plan),
-        _HEAD,
-        _world(plan),
+        *_directives(plan, step),
+        "set -uo pipefail",
+        "umask 077",
+        "unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too",
+        head("$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
+        world(plan, 'scontrol show hostnames "$SLURM_JOB_NODELIST"'),
         *(statement(entry) for entry in step.prelude),
         "",
     ]
-    if step.once_a_node:
-        first = texts("srun", f"--mpi={plan.mpi}", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}")
-        first = (*first, *texts("--ntasks-per-node=1", "--kill-on-bad-exit=1"), *step.once_a_node)
-        parts += [f"# Once a node, not once a rank.\n{folded(first)} || exit {NODE_NOT_READY}\n"]
+    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    parts += around(first, _once_a_node(plan, step.at_end))
     if _uneven(plan):
         parts.append(_hostfile(plan))
-    parts += [_TRAPS, f"{folded(tuple(_step(plan, step)))} &", _TAIL]
+    parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
     return "\n".join(parts)
 
 
-def _directives(plan: Plan) -> Iterator[str]:
-    gpus = f"{plan.gpu_type}:{plan.gpus_per_node}" if plan.gpu_type else str(plan.gpus_per_node)
+def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield directive("job-name", plan.job_name)
-    if plan.partition is not None:
-        yield directive("partition", plan.partition)
+    if plan.queue is not None:
+        yield directive(plan.slurm.queue_option, plan.queue)
     if plan.account is not None:
         yield directive("account", plan.account)
     yield directive("nodes", str(plan.nodes))
-    yield directive("ntasks-per-node", str(max(plan.tasks_per_node)))
-    yield directive("gpus-per-node", gpus)
+    yield from _tasks(plan)
+    yield _gpus(plan)
     yield directive("cpus-per-task", str(plan.cpus_per_task))
-    yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
-    if plan.exclusive:
+    yield from _memory(plan)
+    if plan.whole_nodes and plan.slurm.exclusive:
         yield directive("exclusive")
     for option, value in plan.directives:
-        if option in _PLANNED:
+        if option in _PLANNED or option == plan.slurm.queue_option:
+            by = _PLANNED.get(option, "--queue")
+            of_the_site = f"site {plan.site}: slurm.directives.{option}"
             raise UsageError(
                 f"--{option} is decided by the plan",
-                where=f"site {plan.site}: slurm.directives.{option}",
-                mend="leave it out; its value follows from the request and the node's shape",
+                where=of_the_site if option in plan.slurm.directives else f"--scheduler-option {option}",
+                mend=f"leave it out; it follows from {by}" if by else "leave it out",
             )
+        yield directive(option, value or None)
+    for option, value in step.directives:
         yield directive(option, value)
     yield directive("time", _clock(plan.walltime_s))
     if plan.walltime_s >= 5:
@@ -118,17 +88,34 @@ def _directives(plan: Plan) -> Iterator[str]:
     yield directive("error", "logs/batch.err")
 
 
-def _world(plan: Plan) -> str:
-    """Head node and port, decided here: there is no scontrol in a container."""
-    return "\n".join(
-        (
-            'mapfile -t runner_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
-            f'[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{',
-            f'  echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}',
-            'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
-            "export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range",
-        )
-    )
+def _tasks(plan: Plan) -> Iterator[str]:
+    most = max(plan.tasks_per_node)
+    if plan.slurm.tasks == "per-node":
+        yield directive("ntasks-per-node", str(most))
+    else:
+        yield directive("ntasks", str(plan.tasks))
+        yield directive("mincpus", str(most * plan.cpus_per_task))
+
+
+def _gpus(plan: Plan) -> str:
+    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
+    if plan.slurm.gpus == "gres":
+        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
+    if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
+        return directive("gpus", f"{typed}{plan.tasks}")
+    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    if plan.slurm.memory == "per-node":
+        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
+    elif plan.slurm.memory == "per-cpu":
+        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
+
+
+def _once_a_node(plan: Plan, command: tuple[Word, ...], *options: str) -> tuple[Word, ...]:
+    words = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
+    return (*_srun(plan), *words, *command) if command else ()
 
 
 def _hostfile(plan: Plan) -> str:
@@ -146,15 +133,21 @@ unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
 """
 
 
+def _srun(plan: Plan) -> tuple[Word, ...]:
+    return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
+
+
 def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
-    yield from texts("srun", f"--mpi={plan.mpi}", f"--nodes={plan.nodes}", f"--ntasks={plan.tasks}")
+    yield from _srun(plan)
+    yield from texts(f"--nodes={plan.nodes}", f"--ntasks={plan.tasks}")
     if _uneven(plan):
         yield text("--distribution=arbitrary")
     else:
         yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
     yield text(f"--cpus-per-task={plan.cpus_per_task}")
-    if plan.exclusive:
+    if plan.whole_nodes:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
+    yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
     yield from texts("--kill-on-bad-exit=1", "--wait=60")
     yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
     yield from step.launcher

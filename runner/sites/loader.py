@@ -1,17 +1,20 @@
-"""Find and read a site file."""
+"""Find and read a site file, and those that it extends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from runner import strict_yaml
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import Site
-from runner.render.sbatch import directive
-from runner.strict_yaml import load
+from runner.render import pbs, sbatch
+from runner.strict_yaml import Document
 from runner.suggest import instead
 
 _FILES = Path(__file__).parent / "files"
+_OF_ITS_OWN = ("proven",)  # what a file says of its site alone, and none that extends it takes over
 
 
 def names() -> tuple[str, ...]:
@@ -25,19 +28,38 @@ def read_site(name_or_path: str) -> Site:
     Raises:
         UsageError: there is none, or the file is not right; says file:line and key.
     """
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path)
-    elif name_or_path in names():
-        path = _FILES / f"{name_or_path}.yaml"
-    else:
-        raise UsageError(
-            f"no site named {name_or_path!r}",
-            where="--site",
-            mend=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
-        )
-    site = load(path, Site)
+    path = _path(name_or_path, Path(), "--site")
+    site = strict_yaml.typed(_with_its_bases(path, ()), Site)
     _check(site, path)
     return site
+
+
+def _path(name_or_path: str, below: Path, where: str) -> Path:
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return below / name_or_path
+    if name_or_path in names():
+        return _FILES / f"{name_or_path}.yaml"
+    raise UsageError(
+        f"no site named {name_or_path!r}",
+        where=where,
+        mend=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
+    )
+
+
+def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
+    """The document, laid over the one that it extends; ``above``: those that extend it."""
+    document = strict_yaml.read(path)
+    base = document.value.get("extends") if isinstance(document.value, dict) else None
+    if not isinstance(base, str) or not base:
+        return document
+    where = f"{document.marks['extends',]}: extends"
+    found = _path(base, path.parent, where)
+    if found.resolve() in (path.resolve(), *(file.resolve() for file in above)):
+        raise UsageError(f"{base} extends this file", where=where, mend="a site cannot extend itself")
+    below = _with_its_bases(found, (*above, path))
+    for key in _OF_ITS_OWN:
+        below.value.pop(key, None)
+    return document.over(below)
 
 
 def _check(site: Site, path: Path) -> None:
@@ -46,6 +68,7 @@ def _check(site: Site, path: Path) -> None:
         ("node.cores", site.node.cores),
         ("node.threads_per_core", site.node.threads_per_core),
         ("node.memory_mb", site.node.memory_mb),
+        ("node.cpus_per_gpu", site.node.cpus_per_gpu),
         ("walltime_s", site.walltime_s),
         ("node.count", site.node.count),
         ("max_walltime_s", site.max_walltime_s),
@@ -56,8 +79,23 @@ def _check(site: Site, path: Path) -> None:
         raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", mend=PLAIN_NAME_MEND)
     if not site.runtimes:
         raise UsageError("names no runtime", where=f"{path}: runtimes")
-    for option, text in site.slurm.directives.items():
+    if site.queue is not None and site.queues and site.queue not in site.queues:
+        mend = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
+        raise UsageError(f"no queue {site.queue!r} among its queues", where=f"{path}: queue", mend=mend)
+    for way in site.ways:
+        if way not in site.runtimes:
+            mend = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
+            raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", mend=mend)
+    _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
+    _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
+    _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)
+
+
+def _check_directives(
+    path: Path, key: str, directives: Mapping[str, str], directive: Callable[[str, str], str]
+) -> None:
+    for option, text in directives.items():
         try:
             directive(option, text)
         except UsageError as error:
-            raise UsageError(error.what, where=f"{path}: slurm.directives.{option}", mend=error.mend) from None
+            raise UsageError(error.what, where=f"{path}: {key}.{option}", mend=error.mend) from None

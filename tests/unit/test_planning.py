@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import RefusedError, UsageError
+from runner.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
@@ -27,7 +27,7 @@ IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqs
 
 def test_whole_nodes_take_all_memory_and_are_exclusive() -> None:
     planned = plan(RECIPE, SITE, Request(gpus=16), IMAGE)
-    assert (planned.tasks_per_node, planned.cpus_per_task, planned.memory_mb, planned.exclusive) == (
+    assert (planned.tasks_per_node, planned.cpus_per_task, planned.memory_mb, planned.whole_nodes) == (
         (8, 8), 32, 0, True,
     )  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_whole_nodes_take_all_memory_and_are_exclusive() -> None:
 def test_part_of_a_node_takes_its_share() -> None:
     planned = plan(RECIPE, SITE, Request(gpus=2), IMAGE)
     assert (planned.gpus_per_node, planned.cpus_per_task, planned.memory_mb) == (2, 32, 250_000)
-    assert not planned.exclusive
+    assert not planned.whole_nodes
 
 
 def test_user_wins_over_recipe_wins_over_site() -> None:
@@ -84,11 +84,6 @@ def test_other_names_may_be_set(name: str) -> None:
 def test_a_job_name_is_plain(name: str) -> None:
     with pytest.raises(UsageError):
         plan(RECIPE, SITE, Request(gpus=1, job_name=name), IMAGE)
-
-
-def test_a_time_limit_over_the_sites_is_refused() -> None:
-    with pytest.raises(RefusedError):
-        plan(RECIPE, SITE, Request(gpus=1, walltime_s=7200), IMAGE)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Enroot without Pyxis: ``enroot start`` under any scheduler (options and file formats as in Enroot 4.1)."""
+
+from __future__ import annotations
+
+from runner.errors import UsageError
+from runner.model.names import ImageForm
+from runner.model.plan import RESULTS, Plan
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.runtimes.common import (
+    PREFIX,
+    STARTERS,
+    carried,
+    expressible_mounts,
+    forbidden,
+    image_file,
+    launched_program,
+    loads,
+    prefixed,
+    shell,
+)
+
+IMAGE: ImageForm = "squashfs"
+
+# enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
+# The command script stands for the image's own, which would run its entry point first.
+_TASK = (
+    "runner_words=(); "
+    + "for runner_i in "
+    + " ".join(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX))
+    + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
+    + """exec enroot start --rc <(echo 'exec "$@"') "${runner_words[@]}" "$@\""""
+)
+
+
+def mount_problem(path: str) -> str | None:
+    """``--mount`` is a line of an fstab whose fields are separated by ':' (Enroot 4.1, ``runtime.sh``)."""
+    return forbidden(path, "Enroot", ": \t\n\v\f\r\\")
+
+
+def step(plan: Plan) -> StepSpec:
+    """The image is unpacked once a node, under the job's own name, and removed at the end.
+
+    A name that another job has left would bring its root back. The root is read-only, home is not mounted.
+    """
+    env = carried(plan)
+    for variable, value in env:
+        if "\n" in value:
+            raise UsageError(
+                f"Enroot cannot carry {variable}: its environment files have a line for each variable",
+                where=f"--env {variable}",
+                mend="leave newlines out of the value",
+            )
+    name: Word = (Text("runner-"), Var(JOB_ID))
+    return StepSpec(
+        prelude=(
+            *loads(plan),
+            Export("ENROOT_MOUNT_HOME", text("n")),
+            Export("ENROOT_ROOTFS_WRITABLE", text("n")),
+            *(prefixed(variable, text(_quoted(value))) for variable, value in env),
+            *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
+        ),
+        once_a_node=(*texts("enroot", "create", "--force", "--name"), name, image_file(plan, "Enroot")),
+        launcher=(),
+        command=(
+            *texts("/bin/bash", "-c", _TASK, "bash"),
+            *_mounts(plan),
+            name,
+            *shell(plan, rename=True, change_directory=True),
+            *launched_program(plan),
+        ),
+        at_end=(*texts("enroot", "remove", "--force"), name),
+    )
+
+
+def _quoted(value: str) -> str:
+    """Enroot takes a pair of quotes, of either kind, off a value, and does so twice: one that has a pair gets two more
+    (``common::envfmt``, before and after the hooks).
+    """
+    ends = value.rstrip(" \t\v\f\r")
+    return f'""{value}""' if len(ends) > 1 and ends[0] in "\"'" and ends[-1] in "\"'" else value
+
+
+def _mounts(plan: Plan) -> tuple[Word, ...]:
+    options = "none:x-create=auto,rbind"
+    words: list[Word] = [text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:{options},rw"))]
+    for mount in expressible_mounts(plan, mount_problem):
+        access = "ro" if mount.read_only else "rw"
+        words += [text("--mount"), text(f"{mount.source}:{mount.target}:{options},{access}")]
+    return tuple(words)

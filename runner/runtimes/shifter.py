@@ -1,0 +1,69 @@
+"""Shifter: ``srun shifter`` with a registry's image (options and rules as in its source, 21.12)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from runner.errors import UsageError
+from runner.model.names import ImageForm
+from runner.model.plan import RESULTS, Plan
+from runner.model.request import Mount
+from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text
+from runner.runtimes.common import (
+    WORKDIR,
+    carried,
+    expressible_mounts,
+    image_reference,
+    launched_program,
+    loads,
+    prefixed,
+    shell,
+)
+
+IMAGE: ImageForm = "registry"
+
+_PATH = re.compile(r"/[A-Za-z0-9_.+/-]*\Z", re.ASCII)  # userInputPathFilter drops all else, in silence
+_CLOSED = ("/dev", "/etc", "/opt/udiImage", "/proc", "/var")  # validateVolumeMap_userRequest
+
+
+def mount_problem(path: str) -> str | None:
+    """Shifter drops every character of a path but letters, digits and ``_.+-/``, without a word."""
+    return None if _PATH.match(path) else f"Shifter cannot mount {path!r}: only A-Z a-z 0-9 _ . + - / may stand in it"
+
+
+def step(plan: Plan) -> StepSpec:
+    """One ``shifter`` a rank, in the image that the head of the script has made ready on every node.
+
+    The image's own variables win over the job's (its documented order), and TMPDIR and LD_* are dropped: all travel
+    under a prefix. A mount point must exist in the image; ours have RESULTS.
+    """
+    image = f"docker:{image_reference(plan, 'Shifter')}"
+    modules = ",".join(plan.modules)
+    return StepSpec(
+        prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in carried(plan))),
+        once_a_node=(),
+        launcher=(),
+        command=(
+            text("shifter"),
+            text(f"--image={image}"),
+            *((text(f"--module={modules}"),) if modules else ()),
+            (Text("--volume="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
+            *(_volume(mount) for mount in expressible_mounts(plan, mount_problem)),
+            text(f"--workdir={WORKDIR}"),
+            *shell(plan, rename=True),
+            *launched_program(plan),
+        ),
+        directives=(("image", image), *((("module", modules),) if modules else ())),
+    )
+
+
+def _volume(mount: Mount) -> Word:
+    target = posixpath.normpath(mount.target)
+    if target == "/opt" or any(target == closed or target.startswith(f"{closed}/") for closed in _CLOSED):
+        raise UsageError(
+            f"Shifter mounts nothing at {target}",
+            where=f"--mount {mount.source}:{mount.target}",
+            mend="choose another mount point, which must exist in the image",
+        )
+    return text(f"--volume={mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))

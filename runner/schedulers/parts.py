@@ -1,0 +1,83 @@
+"""What the batch scripts of all schedulers have in common: how they begin, meet, forward signals, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.model.plan import Plan
+from runner.model.step import JOB_ID, RUN_DIRECTORY, Word
+from runner.render.shell import folded
+
+NODE_NOT_READY = 71  # the container could not be made on every node
+NO_RUN_DIRECTORY = 72  # the run directory is not to be seen on the first node
+WRONG_NODES = 73  # the allocation's nodes are not the planned ones
+
+# Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
+# environment); runtimes take options out of the last ones.
+_LEAKS = (
+    "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
+    'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" \\\n'
+    '  "${!HOROVOD_@}" {http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY \\\n'
+    '  "${!PYXIS_@}" "${!APPTAINER@}" "${!SINGULARITY@}" "${!SHIFTER@}"'
+)
+
+TRAPS = """\
+runner_step=
+trap 'kill -USR1 "$runner_step" 2>/dev/null' USR1   # near the time limit: checkpoint and leave
+trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
+"""
+
+
+def head(job: str, directory: str) -> str:
+    """The first lines: a strict shell, a clean environment, the run directory.
+
+    Args:
+        job, directory: shell code of the job's id and of the directory that the job was submitted from.
+    """
+    return f"""\
+unset -v {_LEAKS}
+export USER="${{USER:-$(id -un)}}"
+ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
+
+{JOB_ID}={job}
+{RUN_DIRECTORY}={directory}
+cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}
+"""
+
+
+def world(plan: Plan, hosts: str) -> str:
+    """Head node and port, decided here: a container has no scheduler's clients.
+
+    Args:
+        hosts: a command that prints the allocation's nodes, a line each.
+    """
+    return f"""\
+mapfile -t runner_hosts < <({hosts})
+[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
+  echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
+export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
+export RUNNER_RDV_PORT=$(( 12000 + ${{{JOB_ID}%%[!0-9]*}} % 16000 ))   # below ip_local_port_range"""
+
+
+# Wait for the step, which runs in the background, and leave its exit status as a record and as the script's own.
+TAIL = f"""\
+runner_step=$!
+while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
+wait "$runner_step"; runner_exit=$?
+printf '{{"job":"%s","exit":%d,"end_s":%d}}\\n' "${JOB_ID}" "$runner_exit" "$(date +%s)" \\
+  >exit.json.part && mv -f exit.json.part exit.json
+exit "$runner_exit"
+"""
+
+
+def around(once_a_node: tuple[Word, ...], at_end: tuple[Word, ...]) -> Iterator[str]:
+    """What comes before the step, and what is run whenever the script ends: whole commands, empty for none."""
+    if at_end:
+        yield f"runner_at_end() {{\n  {folded(at_end, indent='    ')}\n}}\ntrap runner_at_end EXIT\n"
+    if once_a_node:
+        yield f"# Once a node, not once a rank.\n{folded(once_a_node)} || exit {NODE_NOT_READY}\n"
+
+
+def clock(seconds: int) -> str:
+    """``hours:minutes:seconds``, the hours as many as it takes."""
+    return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"

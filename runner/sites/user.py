@@ -1,0 +1,66 @@
+"""What the user has told once for all jobs: ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
+
+    site: perlmutter           # the default of --site
+    account: m1234             # of every site, unless the site below says otherwise
+    sites:
+      perlmutter:
+        scratch: /pscratch/sd/e/elvis
+"""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import msgspec
+
+from runner import paths
+from runner.model.request import Request
+from runner.planning.personal import Personal
+from runner.strict_yaml import load
+
+
+class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The user's own at one site; empty where not told."""
+
+    account: str = ""
+    project: str = ""
+    scratch: str = ""
+
+
+class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: ``site`` is the default of --site; the others hold at every site that ``sites`` does not name."""
+
+    site: str = ""
+    account: str = ""
+    project: str = ""
+    scratch: str = ""
+    sites: dict[str, AtSite] = {}
+
+
+def read_config(path: Path | None = None) -> UserConfig:
+    """The user's configuration; an empty one where there is no file.
+
+    Raises:
+        UsageError: the file is not right; says file:line and key.
+    """
+    path = path or paths.config_file()
+    return load(path, UserConfig) if path.exists() else UserConfig()
+
+
+def personal(config: UserConfig, site: str, request: Request) -> Personal:
+    """The user's own at a site: the command line's, else the site's entry, else what holds everywhere."""
+    here = config.sites.get(site, AtSite())
+    return Personal(
+        account=request.account or here.account or config.account,
+        project=request.project or here.project or config.project,
+        scratch=request.scratch or here.scratch or config.scratch,
+        user=_login_name(),
+    )
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return ""
