@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from runner.errors import Exit
+from runner.model.site import Site, Way
 
 
 @click.group()
@@ -41,13 +42,36 @@ def show_site(site: str, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(found)))
         return Exit.GOOD
-    node = found.node
-    click.echo(f"{found.name}: {found.description}")
-    click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
-    for name in found.runtimes:
-        click.echo(f"  runtime {name}: {found.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
-    if found.demonstration:
-        click.echo(f"  figures: {found.demonstration}")
-    for key, source in found.sources.items():
-        click.echo(f"  {key}: {source}")
+    _print(found)
     return Exit.GOOD
+
+
+@command.command("reference")
+def print_reference() -> int:
+    """Print what a site file may say, as Markdown."""
+    from runner.sites.reference import reference
+
+    click.echo(reference(), nl=False)
+    return Exit.GOOD
+
+
+def _print(site: Site) -> None:
+    node = site.node
+    click.echo(f"{site.name}: {site.description}")
+    click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
+    click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
+    for name in site.runtimes:
+        click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
+        for line in site.ways.get(name, Way()).load:
+            click.echo(f"    {' '.join(line)}")
+    for name, queue in site.queues.items():
+        most = "any number of" if queue.max_nodes is None else str(queue.max_nodes)
+        hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"
+        click.echo(f"  queue {name}: {queue.min_nodes} to {most} nodes, {hours}")
+    if site.submit_below:
+        click.echo(f"  jobs are submitted from below: {', '.join(site.submit_below)}")
+    if site.demonstration:
+        click.echo(f"  figures: {site.demonstration}")
+    click.echo("  known from:")
+    for key, source in sorted(site.sources.items()):
+        click.echo(f"    {key}: {'UNCONFIRMED' if source == 'unconfirmed' else source}")

@@ -1,0 +1,94 @@
+"""The reference of site files, made from the structs that they are read into: ``docs/sites.md``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from runner.model.names import SchedulerName
+from runner.model.recipe import Option
+from runner.model.request import Mount
+from runner.model.site import MpiFacts, NodeShape, Owned, PbsFacts, Queue, Site, SlurmFacts, Way
+
+_HEAD = """\
+# Site files
+
+A site is one YAML file: a shipped one (`python -m runner site list`), or yours, by its path. Unknown keys, duplicate
+keys, tags and aliases are refused with file, line and the nearest right name. A file of yours may extend a shipped one
+and say only what differs:
+
+    name: ours
+    description: "Our cluster"
+    extends: slurm
+    runtimes: [apptainer]
+    node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
+
+What only you can tell, once for all jobs, stands in `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` overrides it);
+`--account`, `--project` and `--scratch` win over it:
+
+    site: perlmutter               # the default of --site
+    account: m1234
+    sites:
+      perlmutter: {scratch: /pscratch/sd/e/elvis}
+
+This file is made by `python -m runner site reference`; a test holds it to the code.
+"""
+
+_PARTS: tuple[tuple[str, Any], ...] = (
+    ("The file", Site),
+    ("`node`", NodeShape),
+    ("`queues`: one entry", Queue),
+    ("`ways`: one entry", Way),
+    ("`mounts` of a way: one entry", Mount),
+    ("`slurm`", SlurmFacts),
+    ("`pbs`", PbsFacts),
+    ("`mpi`", MpiFacts),
+)
+_ALIASES = {
+    name: str(alias).replace("typing.", "")
+    for name, alias in (("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option))
+}
+
+
+def reference() -> str:
+    """The whole text, Markdown."""
+    return "\n".join([_HEAD, *(_part(title, kind) for title, kind in _PARTS)])
+
+
+def _part(title: str, kind: Any) -> str:
+    said = inspect.getdoc(kind) or ""
+    summary, _, attributes = said.partition("Attributes:")
+    rows = "\n".join(_rows(kind))
+    lines = [f"## {title}", "", summary.strip(), "", "| key | type | default |", "|---|---|---|", rows, ""]
+    return "\n".join([*lines, *_bullets(attributes)])
+
+
+def _rows(kind: Any) -> Iterator[str]:
+    names = inspect.get_annotations(kind)
+    for field in msgspec.structs.fields(kind):
+        default = "required" if field.required else _shown(field)
+        kind_of = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), str(names[field.name]))
+        kind_of = kind_of.replace("|", "\\|")
+        yield f"| `{field.name}` | `{kind_of}` | {default} |"
+
+
+def _shown(field: msgspec.structs.FieldInfo) -> str:
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if isinstance(value, msgspec.Struct):
+        return "as below"
+    return "" if value in (None, "", {}, ()) else f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _bullets(attributes: str) -> Iterator[str]:
+    """One bullet for each entry of a docstring's section; a continuation line is indented deeper."""
+    for line in attributes.splitlines():
+        entry = re.match(r"    (\S.*)", line)
+        if entry:
+            yield f"- {entry[1]}"
+        elif line.strip():
+            yield f"  {line.strip()}"
+    yield ""

@@ -1,0 +1,99 @@
+"""What is refused or warned of before anything is submitted, from the plan, the site and what was looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.checks.rules import CODES, Observed, check, refuses
+from runner.errors import UsageError
+from runner.model.finding import Finding
+from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Request
+from runner.model.site import SlurmFacts
+from runner.planning.plan import plan
+from runner.sites.loader import read_site
+
+RECIPE = Recipe(name="r", description="", image="i", program=("p",))
+NOTHING_WRONG = Observed()
+IMAGE = PlannedImage("registry.example/i:1", "sha256:ab", "/store/x")
+
+
+def found(
+    site: str = "technion", observed: Observed = NOTHING_WRONG, force: tuple[str, ...] = (), **asked: Any
+) -> dict[str, Finding]:
+    facts = read_site(site)
+    planned = plan(RECIPE, facts, Request(**({"gpus": 16} | asked)), IMAGE)
+    return {finding.code: finding for finding in check(planned, facts, observed, force)}
+
+
+@pytest.mark.parametrize("site", ["technion", "box", "perlmutter", "alpha", "neuron", "polaris"])
+def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
+    assert not refuses(tuple(found(site, Observed(run_directory="/scratch/{user}/runs")).values()))
+
+
+@pytest.mark.parametrize(
+    ("code", "site", "observed", "asked", "says"),
+    [
+        ("image-unusable", "technion", Observed(image_problem="gone", image_mend="convert it"), {}, "convert it"),
+        ("mount-source-missing", "technion", Observed(missing_sources=("/data",)), {}, "/data"),
+        ("run-directory-unmountable", "technion", Observed(run_directory_problem="a comma"), {}, "a comma"),
+        ("runtime-not-at-site", "technion", Observed(), {"runtime": "shifter"}, "pyxis"),
+        ("account-missing", "polaris", Observed(absent=("account",)), {}, "--account"),
+        ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
+        ("submit-directory", "neuron", Observed(run_directory="/home/e/runs"), {}, "--runs /scratch/"),
+        ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
+        ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 300_000}, "--nodes"),
+        ("queue-unknown", "polaris", Observed(), {"queue": "prode"}, "did you mean 'prod'?"),
+        ("too-many-cpus", "alpha", Observed(), {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
+        ("too-many-cpus", "technion", Observed(), {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
+    ],
+)
+def test_a_refusal_names_the_mend_and_can_be_forced(
+    code: str, site: str, observed: Observed, asked: dict[str, Any], says: str
+) -> None:
+    refusal = found(site, observed, **asked)[code]
+    assert refusal.severity == "refuse"
+    assert says in f"{refusal.what} {refusal.mend}"
+    forced = found(site, observed, force=(code,), **asked)[code]
+    assert (forced.severity, forced.forced) == ("warn", True)
+
+
+def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        found(force=("queue-unft",))
+    assert "did you mean 'queue-unfit'?" in caught.value.mend
+
+
+def test_every_refusal_can_be_forced() -> None:
+    everything = Observed("x", "y", ("/m",), "/home", "z", ("account", "project", "scratch"))
+    site = msgspec.structs.replace(
+        read_site("neuron"), slurm=SlurmFacts(step={"gpu-bind": "single:1"}), max_walltime_s=10, runtimes=("pyxis",)
+    )
+    seen: set[str] = set()
+    for asked in ({"queue": "nobodys"}, {"walltime_s": 10**6}):
+        request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", **asked)
+        findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
+        seen |= {finding.code for finding in findings if finding.severity == "refuse"}
+    assert seen == CODES
+
+
+@pytest.mark.parametrize(("nodes", "walltime_s", "queue"), [(1, 600, "debug"), (4, 600, "debug-scaling"),
+    (10, 7200, "prod"), (4, 7200, "preemptable"), (12, 600, "prod")])  # fmt: skip
+def test_the_queue_is_the_first_that_fits(nodes: int, walltime_s: int, queue: str) -> None:
+    planned = plan(RECIPE, read_site("polaris"), Request(gpus=4 * nodes, walltime_s=walltime_s), IMAGE)
+    assert planned.queue == queue
+
+
+def test_a_slice_of_a_gpu_is_warned_of() -> None:
+    assert found("slurm", gpus=2, gpu_type="a100_1g.5gb")["mig-slices"].severity == "warn"
+    assert "mig-slices" not in found("slurm", gpus=1, gpu_type="a100_1g.5gb")
+    assert "mig-slices" not in found("slurm", gpus=2, gpu_type="a100")
+
+
+def test_many_ranks_are_warned_of_the_rings_cost() -> None:
+    assert "4-8 ms" in found(gpus=128)["rendezvous-at-scale"].what
+    assert "rendezvous-at-scale" not in found(gpus=64)
