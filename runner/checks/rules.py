@@ -28,7 +28,7 @@ class Observed:
         image_mend: what makes the image usable; empty if it is.
         image_problem: why the image cannot be used; empty if it can.
         missing_sources: mount sources that do not exist here.
-        run_directory: where run directories are made, as links lead.
+        run_directory: where run directories are made, as it is called and as links lead.
         run_directory_problem: why the runtime cannot mount the run directory; None if it can.
         absent: what of the user's the site needs, and nobody has told (``account``).
     """
@@ -36,7 +36,7 @@ class Observed:
     image_problem: str = ""
     image_mend: str = ""
     missing_sources: tuple[str, ...] = ()
-    run_directory: str = "/"
+    run_directory: tuple[str, ...] = ()
     run_directory_problem: str | None = None
     absent: tuple[str, ...] = ()
 
@@ -122,12 +122,12 @@ def _personal(case: Case) -> Iterator[Finding]:
 
 
 def _submit_directory(case: Case) -> Iterator[Finding]:
-    below = case.site.submit_below
-    if below and not any(f"{case.observed.run_directory}/".startswith(f"{top.rstrip('/')}/") for top in below):
+    below, here = case.site.submit_below, case.observed.run_directory
+    if below and not any(f"{path}/".startswith(f"{top.rstrip('/')}/") for top in below for path in here):
         yield Finding(
             "submit-directory",
             "refuse",
-            f"{case.plan.site} takes jobs only from below {', '.join(below)}, not from {case.observed.run_directory}",
+            f"{case.plan.site} takes jobs only from below {', '.join(below)}, not from {' or '.join(here)}",
             f"--runs {below[0].rstrip('/')}/runs",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def prepare(
         image_problem=problem,
         image_mend=mend,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
-        run_directory=_real(runs),
+        run_directory=_names(runs),
         run_directory_problem=_run_directory_problem(chosen, runs),
         absent=absent(shipped, mine),
     )
@@ -74,11 +75,13 @@ def prepare(
     return Prepared(site, planned, findings, render(planned, chosen.step(planned)), found.directory)
 
 
-def _real(runs: Path) -> str:
+def _names(runs: Path) -> tuple[str, ...]:
+    """The directory as it is called, and as links lead where that is another."""
+    called = os.path.normpath(runs.absolute())
     try:
-        return str(runs.resolve())
+        return tuple(dict.fromkeys((called, str(runs.resolve()))))
     except (OSError, RuntimeError):  # said by _run_directory_problem
-        return str(runs)
+        return (called,)
 
 
 def _exists(path: str) -> bool:

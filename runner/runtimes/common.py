@@ -26,12 +26,15 @@ _LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_L
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
 
 
+def load_lines(plan: Plan) -> tuple[Statement, ...]:
+    """The site's modules, conda or virtual environment, as the plan has them."""
+    return (Load(tuple(texts(*argv) for argv in plan.load), NOT_LOADED),) if plan.load else ()
+
+
 def loads(plan: Plan) -> tuple[Statement, ...]:
     """What makes a container runtime available; of the loaded environment nothing may reach Python in a container."""
-    if not plan.load:
-        return ()
-    leaks = Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))
-    return (Load(tuple(texts(*argv) for argv in plan.load), NOT_LOADED), leaks)
+    lines = load_lines(plan)
+    return (*lines, Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))) if lines else ()
 
 
 def carried(plan: Plan) -> tuple[tuple[str, str], ...]:

@@ -32,7 +32,7 @@ def found(
 
 @pytest.mark.parametrize("site", ["technion", "box", "perlmutter", "alpha", "neuron", "polaris"])
 def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
-    assert not refuses(tuple(found(site, Observed(run_directory="/scratch/{user}/runs")).values()))
+    assert not refuses(tuple(found(site, Observed(run_directory=("/lustre/runs", "/scratch/{user}/runs"))).values()))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("runtime-not-at-site", "technion", Observed(), {"runtime": "shifter"}, "pyxis"),
         ("account-missing", "polaris", Observed(absent=("account",)), {}, "--account"),
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
-        ("submit-directory", "neuron", Observed(run_directory="/home/e/runs"), {}, "--runs /scratch/"),
+        ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
         ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 300_000}, "--nodes"),
         ("queue-unknown", "polaris", Observed(), {"queue": "prode"}, "did you mean 'prod'?"),
@@ -69,7 +69,7 @@ def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
 
 
 def test_every_refusal_can_be_forced() -> None:
-    everything = Observed("x", "y", ("/m",), "/home", "z", ("account", "project", "scratch"))
+    everything = Observed("x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch"))
     site = msgspec.structs.replace(
         read_site("neuron"), slurm=SlurmFacts(step={"gpu-bind": "single:1"}), max_walltime_s=10, runtimes=("pyxis",)
     )

@@ -1,0 +1,45 @@
+"""Ways in which sites have jobs asked for, accepted and run by a real Slurm: ranks lie where the plan puts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import Runner
+
+pytestmark = pytest.mark.integration
+
+# Site -> how it asks, and the ranks of each node that 12 or 13 GPUs become.
+ASKED = {
+    "zih": ("tasks: total, gpus: gres, memory: per-node", "12", [6, 6]),
+    "zih-uneven": ("tasks: total, gpus: gres, memory: per-node", "13", [8, 5]),
+    "neuron": ("gpus: gres, memory: none, exclusive: false, directives: {comment: pytorch}", "12", [6, 6]),
+    "tutorials": ("gpus: total, memory: per-cpu, exclusive: false", "16", [8, 8]),
+}
+
+
+def test_a_site_asks_in_its_own_way_and_ranks_lie_as_planned(runner: Runner, tmp_path: Path) -> None:
+    """All are submitted before any is waited for."""
+    submitted: dict[str, Path] = {}
+    for name, (slurm, gpus, _) in ASKED.items():
+        site = tmp_path / f"{name}.yaml"
+        site.write_text(f"name: {name}\nextends: {json.dumps(str(runner.site))}\nslurm: {{{slurm}}}\n")
+        said = runner("submit", "--recipe", "probe", "--gpus", gpus, "--json", code=0, site=site)
+        submitted[name] = Path(json.loads(said.out)["directory"])
+    for name, run in submitted.items():
+        runner("wait", str(run), code=0)
+        hosts = [json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")]
+        assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == ASKED[name][2], name
+
+
+def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_path: Path) -> None:
+    site = tmp_path / "strict.yaml"
+    site.write_text(f"name: strict\nextends: {json.dumps(str(runner.site))}\nsubmit_below: [/nowhere]\n")
+    request = ("submit", "--recipe", "probe", "--gpus", "1")
+    assert "submit-directory" in runner(*request, code=3, site=site).err
+    said = runner(*request, "--force", "submit-directory", "--wait", code=0, site=site)
+    assert "forced [submit-directory]" in said.err
+    (finding,) = json.loads((runner.newest() / "provenance.json").read_text())["findings"]
+    assert (finding["code"], finding["forced"]) == ("submit-directory", True)
