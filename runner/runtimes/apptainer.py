@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.errors import UsageError
 from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
@@ -32,9 +33,17 @@ def step(plan: Plan) -> StepSpec:
     (``$`` and backslashes; Apptainer 1.4, ``injectEnvHandler``; ``--no-eval`` is too new for many sites), and the
     variables of each task would have to be carried by name. The host's environment passes as it is instead, the batch
     script has cleaned it, and what the image might override travels under a prefix.
+
+    Raises:
+        UsageError: bytes that are no UTF-8 in the environment or the program's arguments.
     """
+    env = carried(plan)
+    for name, value in env:
+        _refuse_bytes(value, f"--env {name}")
+    for argument in plan.program:
+        _refuse_bytes(argument, "-- (the program's arguments)")
     return StepSpec(
-        prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in carried(plan))),
+        prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in env)),
         once_a_node=(),
         launcher=(),
         command=(
@@ -47,6 +56,15 @@ def step(plan: Plan) -> StepSpec:
             *launched_program(plan),
         ),
     )
+
+
+def _refuse_bytes(value: str, where: str) -> None:
+    """Its own shell, through which both pass, puts U+FFFD for a byte that is no UTF-8 (seen with 1.4.5)."""
+    for character in value:
+        if "\udc80" <= character <= "\udcff":
+            raise UsageError(
+                f"Apptainer cannot carry the byte {character!r}, which is no UTF-8", where=where, mend="leave it out"
+            )
 
 
 def _binds(plan: Plan) -> tuple[Word, ...]:

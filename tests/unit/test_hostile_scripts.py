@@ -77,8 +77,8 @@ def test_what_was_given_arrives_or_is_refused(
         planned = plan(recipe, site, request, PlannedImage("registry.example/i:1", "sha256:ab", image))
         step = runtime(via).step(planned)
     except UsageError as error:
-        given = [*(f"{source}\0{target}" for source, target in mounts), *env.values()]
-        assert error.where.startswith(("--mount", "--env"))
+        given = [*(f"{source}\0{target}" for source, target in mounts), *env.values(), *of_recipe, option, *arguments]
+        assert error.where.startswith(("--mount", "--env", "-- "))
         assert any(repr(c)[1:-1] in error.what or c == "\n" for text in given for c in text), error
         _tried["refused"] += 1
         return
