@@ -58,14 +58,20 @@ BASH_OWNED = frozenset(
         "_",
     ]
 )
-# The scheduler's, the container plugin's and the launcher's own.
+# The scheduler's, the container runtimes' and the launcher's own.
 RESERVED_PREFIXES = (
     "SLURM_",
     "SLURMD_",
     "SRUN_",
     "PMI_",
     "PMIX_",
+    "PALS_",
+    "PBS_",
     "PYXIS_",
+    "ENROOT_",
+    "APPTAINER",
+    "SINGULARITY",
+    "SHIFTER",
     "RUNNER_",
     "runner_",
     "BASH_FUNC_",
@@ -106,7 +112,7 @@ def refuse_reason(name: str) -> str | None:
     if name in LAUNCHER_OWNED:
         return "is set by the launcher for every rank"
     if name.startswith(RESERVED_PREFIXES) and name not in LAUNCHER_READS:
-        return "belongs to the scheduler, the container plugin or the launcher"
+        return "belongs to the scheduler, the container runtime or the launcher"
     return None
 
 
