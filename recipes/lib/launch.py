@@ -91,9 +91,10 @@ def options_of(words: list[str]) -> Options:
     parser.add_argument("--local-sizes", default="", metavar="A,B", help="planned tasks of each node: 8,8")
     parser.add_argument(
         "--wireup",
-        choices=("rendezvous", "env"),
+        choices=("rendezvous", "env", "own"),
         default="rendezvous",
-        help="how ranks find each other: by our rendezvous, or by what the starter set (MPI, PMIx)",
+        help="how ranks find each other: by our rendezvous, by what the starter set (MPI, PMIx), or not at all, where "
+        "PROGRAM starts processes of its own",
     )
     parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
     parser.add_argument(
@@ -190,6 +191,8 @@ class Launch:
         place = self._meet(here, token)
         if options.wireup == "rendezvous":
             made = wireup.by_rendezvous(made, here, self.host, place)
+        elif options.wireup == "own":
+            made = wireup.of_its_own(made)
         bound = self._bind(here, shown)
         self._record_start(here, token, shown, place, bound, made)
         self.program_started_s = time.time()

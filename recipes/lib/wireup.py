@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Mapping
 
@@ -12,6 +13,12 @@ _HOROVOD_PLACE = (
     "HOROVOD_GLOO_RENDEZVOUS_ADDR",
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
     "HOROVOD_HOSTNAME",
+)
+# What a starter of tasks tells each of them; ids of job and step are no such thing.
+_OF_A_TASK = re.compile(
+    r"(SLURM_(STEP_)?(NTASKS|NPROCS|NUM_TASKS|TASKS_PER_NODE)|SLURM_(NTASKS_PER_\w+|PROCID|LOCALID|NODEID|TASK_PID|GTIDS)"
+    r"|SLURM_SRUN_\w+|PMIX?_\w+|PALS_(RANKID|NODEID|LOCAL_\w+)|OMPI_COMM_\w+"
+    r"|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|HOROVOD_\w+)\Z"
 )
 
 
@@ -53,6 +60,13 @@ def of_world(world: World) -> dict[str, str]:
         "RUNNER_WORLD": str(world.size),
         "RUNNER_LOCAL_RANK": str(world.local_rank),
     }
+
+
+def of_its_own(env: Mapping[str, str]) -> dict[str, str]:
+    """``env`` without anything that tells of tasks, for a program that starts its own processes: it would take itself
+    for one of a starter's tasks (Lightning does where LOCAL_RANK or SLURM_NTASKS is set).
+    """
+    return {name: value for name, value in env.items() if not _OF_A_TASK.match(name)}
 
 
 def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meeting | None) -> dict[str, str]:

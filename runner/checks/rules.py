@@ -156,13 +156,13 @@ def _walltime(case: Case) -> Iterator[Finding]:
 
 
 def _cpus(case: Case) -> Iterator[Finding]:
-    asked, ranks, node = case.plan.cpus_per_task, max(case.plan.tasks_per_node), case.site.node
+    asked, gpus, node = case.plan.cpus_per_task // case.plan.gpus_per_task, case.plan.gpus_per_node, case.site.node
     if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
         what = f"{case.plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * ranks > node.cpus:
-        what = f"{ranks} ranks of {asked} CPUs do not fit on a node of {node.cpus}"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // ranks}, or fewer ranks a node")
+    elif asked * gpus > node.cpus:
+        what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
 
 
 def _visible_gpus(case: Case) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _visible_gpus(case: Case) -> Iterator[Finding]:
             "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
             f"take gpu-bind and gpus-per-task out of slurm.step of {case.plan.site}",
         )
-    if re.search(r"\dg\.\d+gb", case.plan.gpu_type) and case.plan.tasks > 1:
+    if re.search(r"\dg\.\d+gb", case.plan.gpu_type) and case.plan.tasks * case.plan.gpus_per_task > 1:
         yield Finding(
             "mig-slices",
             "warn",
@@ -194,7 +194,8 @@ def _home(case: Case) -> Iterator[Finding]:
 
 
 def _wireup(case: Case) -> Iterator[Finding]:
-    if case.plan.wireup != "rendezvous" and f"{case.plan.runtime}/{case.plan.wireup}" not in case.site.proven:
+    way = f"{case.plan.runtime}/{case.plan.wireup}"
+    if case.plan.wireup not in ("rendezvous", "own") and way not in case.site.proven:
         known = case.plan.image.mpi or "unknown"
         yield Finding(
             "wireup-unproven",

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 @click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: the node's share]")
 @click.option(
     "--wireup",
-    type=click.Choice(("rendezvous", "pmix", "pmi2", "mpich")),
-    help="How ranks find each other. [default: rendezvous, which needs no MPI]",
+    type=click.Choice(("rendezvous", "pmix", "pmi2", "mpich", "own")),
+    help="How ranks find each other; own: the program starts processes itself. [default: rendezvous, without MPI]",
 )
 @click.option(
     "-S",

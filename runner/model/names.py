@@ -6,7 +6,8 @@ import re
 from typing import Literal
 
 SchedulerName = Literal["slurm", "pbs"]
-Wireup = Literal["rendezvous", "pmix", "pmi2", "mpich"]  # how ranks find each other
+# How ranks find each other; ``own``: the program starts processes of its own, and is the only task.
+Wireup = Literal["rendezvous", "pmix", "pmi2", "mpich", "own"]
 ImageForm = Literal["squashfs", "sif", "registry"]  # a file, a file, or a name that the runtime resolves
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)

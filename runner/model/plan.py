@@ -92,6 +92,11 @@ class Plan(msgspec.Struct, frozen=True):
         return len(self.tasks_per_node)
 
     @property
+    def gpus_per_task(self) -> int:
+        """GPUs of each rank: one, or all of the node where the program starts processes of its own."""
+        return self.gpus_per_node // max(self.tasks_per_node)
+
+    @property
     def tasks(self) -> int:
         """Number of ranks in the world."""
         return sum(self.tasks_per_node)

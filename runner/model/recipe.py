@@ -17,6 +17,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         program: argument list; it starts in the recipe's own directory.
         framework: what forms the world: ``horovod``, or ``none`` for programs that only read the environment.
         result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs.
+        processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
         options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
         env: environment of every rank.
     """
@@ -27,5 +28,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: tuple[str, ...]
     framework: Literal["horovod", "none"] = "horovod"
     result: Literal["throughput", "none"] = "none"
+    processes: Literal["per-gpu", "own"] = "per-gpu"
     options: dict[str, Option] = {}
     env: dict[str, str] = {}

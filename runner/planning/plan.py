@@ -42,7 +42,9 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, Way())
-    started = wireup.choose(site, image, runtime, request.wireup, sum(tasks_per_node))
+    asked = request.wireup or ("own" if recipe.processes == "own" else None)
+    started = wireup.choose(site, image, runtime, asked, sum(tasks_per_node))
+    gpus_per_task = most if started.wireup == "own" else 1
     directives = site.pbs.directives if site.scheduler == "pbs" else site.slurm.directives
     return Plan(
         job_name=name,
@@ -52,10 +54,10 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         site=site.name,
         scheduler=site.scheduler,
         runtime=runtime,
-        tasks_per_node=tasks_per_node,
+        tasks_per_node=wireup.alone(tasks_per_node) if started.wireup == "own" else tasks_per_node,
         gpus_per_node=most,
         gpu_type=site.node.gpu_type if request.gpu_type is None else request.gpu_type,
-        cpus_per_task=_cpus(request.cpus_per_gpu, max(1, share)),
+        cpus_per_task=_cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task,
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole,

@@ -22,6 +22,21 @@ class Choice(msgspec.Struct, frozen=True):
     mpi: str | None
 
 
+def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
+    """The tasks of a program that starts processes of its own: itself.
+
+    Raises:
+        RefusedError: more than one node.
+    """
+    if len(tasks_per_node) > 1:
+        raise RefusedError(
+            f"a program that starts its own processes knows one node only, and {len(tasks_per_node)} are needed",
+            where="--wireup own, or the recipe's processes: own",
+            mend="ask for the GPUs of one node, or let a rank be started for each GPU",
+        )
+    return (1,)
+
+
 def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, ranks: int) -> Choice:
     """What was asked for; else MPI where there are many ranks and it is proven for this runtime; else the rendezvous,
     which needs neither MPI nor PMI.
@@ -29,6 +44,8 @@ def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, 
     Raises:
         RefusedError: what was asked for cannot work: says why.
     """
+    if asked == "own":
+        return Choice(asked, site.slurm.mpi)
     if asked is not None and asked != "rendezvous":
         why = obstacle(site, image, asked)
         if why:

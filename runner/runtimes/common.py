@@ -22,6 +22,9 @@ _RENAME = (
 LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
 _LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"; '
 
+# What the launcher is told of a wireup. A program with processes of its own is not bound near one of its GPUs.
+_LAUNCHERS: dict[str, tuple[str, ...]] = {"rendezvous": (), "own": ("--wireup", "own", "--bind", "none")}
+
 # What the starters of tasks tell each task, and the launcher reads (recipes/lib/world.py): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
 
@@ -54,7 +57,7 @@ def launched_program(plan: Plan, *options: str) -> tuple[Word, ...]:
         str(plan.tasks),
         "--local-sizes",
         ",".join(str(count) for count in plan.tasks_per_node),
-        *(() if plan.wireup == "rendezvous" else ("--wireup", "env")),
+        *_LAUNCHERS.get(plan.wireup, ("--wireup", "env")),
         *options,
         "--",
         *plan.program,

@@ -92,7 +92,8 @@ def _select(plan: Plan) -> str:
     chunks: list[str] = []
     for tasks in dict.fromkeys(plan.tasks_per_node):
         cpus = tasks * plan.cpus_per_task
-        words = [f"ncpus={cpus}", f"ngpus={tasks}", f"mpiprocs={tasks}", f"mem={cpus * plan.memory_per_cpu_mb}mb"]
+        gpus, mem = tasks * plan.gpus_per_task, cpus * plan.memory_per_cpu_mb
+        words = [f"ncpus={cpus}", f"ngpus={gpus}", f"mpiprocs={tasks}", f"mem={mem}mb"]
         chunks.append(":".join((str(plan.tasks_per_node.count(tasks)), *words, *own)))
     return "+".join(chunks)
 

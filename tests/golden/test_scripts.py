@@ -84,6 +84,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "alpha-hostile": ("alpha", "singularity", HOSTILE),
     "neuron-16": ("neuron", "singularity", PLAIN),
     "neuron-hostile": ("neuron", "singularity", HOSTILE),
+    "neuron-own-8": ("neuron", "singularity", Request(gpus=8, wireup="own")),
     "polaris-16": ("polaris", "apptainer", PLAIN),
     "polaris-15-uneven": ("polaris", "apptainer", Request(gpus=15)),
     "polaris-hostile": (

@@ -43,3 +43,12 @@ def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_
     assert "forced [submit-directory]" in said.err
     (finding,) = json.loads((runner.newest() / "provenance.json").read_text())["findings"]
     assert (finding["code"], finding["forced"]) == ("submit-directory", True)
+
+
+def test_a_program_with_processes_of_its_own_has_a_node_and_no_place_among_tasks(runner: Runner) -> None:
+    runner("submit", "--recipe", "probe", "--gpus", "8", "--wireup", "own", "--wait", code=0)
+    (path,) = (runner.newest() / "ranks").glob("*.probe.json")
+    probe = json.loads(path.read_text())
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID"} & set(probe["environment_names"])
+    assert "SLURM_JOB_ID" in probe["environment_names"]
+    assert json.loads((path.parent / "0.start.json").read_text())["gpus_seen"] in (0, 8)  # fake GPUs are not in sysfs

@@ -385,3 +385,17 @@ def test_a_patience_that_is_no_number(tmp_path: Path, job: int) -> None:
     task = start(tmp_path, job, 0, 2, program(""), env={"RUNNER_RDV_TIMEOUT_S": "soon"})
     assert task.end()[0] == 113
     assert "RUNNER_RDV_TIMEOUT_S is no number of seconds: 'soon'" in task.record("exit")["message"]
+
+
+def test_a_program_with_processes_of_its_own_sees_no_task(tmp_path: Path, job: int) -> None:
+    """Nothing by which Lightning or torchrun would take itself for one of a starter's tasks."""
+    told = {"PMI_RANK": "0", "SLURM_NTASKS_PER_NODE": "1", "SLURM_STEP_NUM_TASKS": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    words = ["--wireup", "own", *program("import json, os; print(json.dumps(dict(os.environ)))")]
+    task = start(tmp_path, job, 0, 1, words, told)
+    assert task.process.stdout is not None
+    seen = json.loads(task.process.stdout.read())
+    assert task.end()[0] == 0
+    places = {name for name in seen if "RANK" in name or "TASK" in name or "SIZE" in name}
+    assert places == {"RUNNER_RANK", "RUNNER_LOCAL_RANK"}
+    assert (seen["SLURM_JOB_ID"], seen["CUDA_VISIBLE_DEVICES"]) == (str(job), "0,1")
+    assert task.record("start")["wireup"] == "own"

@@ -7,10 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.checks.rules import Observed, check
 from runner.errors import RefusedError
 from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Request
 from runner.model.site import MpiFacts, Site
+from runner.model.step import text, texts
+from runner.planning.plan import plan
 from runner.planning.wireup import Choice, choose
+from runner.runtimes import runtime
 from runner.sites.loader import read_site
 
 
@@ -58,3 +64,15 @@ def test_what_cannot_work_is_refused(site: Site, mpi: str, asked: Any, says: str
 def test_what_is_asked_for_and_not_known_to_fail_is_done() -> None:
     assert choose(pmix_site(), image(), "pyxis", "pmix", 16) == Choice("pmix", "pmix")
     assert choose(read_site("polaris"), image("mpich"), "apptainer", "mpich", 16) == Choice("mpich", None)
+
+
+def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node() -> None:
+    recipe = Recipe(name="r", description="", image="i", program=("p",), processes="own")
+    planned = plan(recipe, read_site("alpha"), Request(gpus=8), image())
+    assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 48)
+    assert not check(planned, read_site("alpha"), Observed())
+    command = runtime("singularity").step(msgspec.structs.replace(planned, image=image())).command
+    assert texts("--wireup", "own", "--bind", "none") == command[command.index(text("--wireup")) :][:4]
+    with pytest.raises(RefusedError) as caught:
+        plan(recipe, read_site("alpha"), Request(gpus=16), image())
+    assert "one node only" in caught.value.what
