@@ -51,4 +51,3 @@ def test_a_program_with_processes_of_its_own_has_a_node_and_no_place_among_tasks
     probe = json.loads(path.read_text())
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID"} & set(probe["environment_names"])
     assert "SLURM_JOB_ID" in probe["environment_names"]
-    assert json.loads((path.parent / "0.start.json").read_text())["gpus_seen"] in (0, 8)  # fake GPUs are not in sysfs
