@@ -55,7 +55,7 @@ def prepare(
         UsageError, RefusedError: it cannot be planned.
     """
     config = read_config()
-    shipped = read_site(site_name or config.site or DEFAULT_SITE)
+    shipped = read_site(site_name if site_name is not None else config.site or DEFAULT_SITE)
     mine = personal(config, shipped.name, request)
     site = filled(shipped, mine)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
