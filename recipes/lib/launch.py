@@ -7,7 +7,8 @@ import nothing of ours.
 
 Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
 the rendezvous (default port: 12000 + job id % 16000); RUNNER_RDV_TIMEOUT_S, optional, seconds to wait there for the
-other ranks; RUNNER_RUN_ID, optional, part of the job's token.
+other ranks; RUNNER_RUN_ID and RUNNER_JOB_ID, optional, part of the job's token; RUNNER_JOB_ID is also the job's id in
+the records.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (this directory),
@@ -250,7 +251,7 @@ class Launch:
             time_s=self.started_s,
             met=place is not None or here.size == 1,
             waited_s=self.waited_s,
-            job_id=env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
+            job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
             wireup=self.options.wireup,

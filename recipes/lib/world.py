@@ -128,6 +128,7 @@ def sizes_of(text: str) -> Sizes:
 
 TOKEN_SOURCES = (
     "RUNNER_RUN_ID",
+    "RUNNER_JOB_ID",
     "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",

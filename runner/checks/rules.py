@@ -30,6 +30,8 @@ class Observed:
         missing_sources: mount sources that do not exist here.
         run_directory: where run directories are made, as it is called and as links lead.
         run_directory_problem: why the runtime cannot mount the run directory; None if it can.
+        login_node: why the machine that would compute looks like a cluster's login node; empty if it does not.
+        environment_problem, environment_mend: what a program without a container lacks here; empty if nothing.
         absent: what of the user's the site needs, and nobody has told (``account``).
     """
 
@@ -39,6 +41,9 @@ class Observed:
     run_directory: tuple[str, ...] = ()
     run_directory_problem: str | None = None
     absent: tuple[str, ...] = ()
+    login_node: str = ""
+    environment_problem: str = ""
+    environment_mend: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,20 @@ def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
 def _image(case: Case) -> Iterator[Finding]:
     if case.observed.image_problem:
         yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_mend)
+
+
+def _environment(case: Case) -> Iterator[Finding]:
+    if case.observed.environment_problem:
+        yield Finding(
+            "environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_mend
+        )
+    if case.observed.login_node:
+        yield Finding(
+            "computes-on-a-login-node",
+            "warn",
+            f"this machine looks like a cluster's login node ({case.observed.login_node}), and would compute itself",
+            "use the cluster's own site, or `run` in an allocation",
+        )
 
 
 def _mounts(case: Case) -> Iterator[Finding]:
@@ -160,7 +179,7 @@ def _cpus(case: Case) -> Iterator[Finding]:
     if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
         what = f"{case.plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * gpus > node.cpus:
+    elif asked * gpus > node.cpus and case.plan.scheduler != "local":  # ranks without GPUs may well share CPUs
         what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
 
@@ -217,6 +236,7 @@ def _wireup(case: Case) -> Iterator[Finding]:
 
 _RULES: tuple[Rule, ...] = (
     _image,
+    _environment,
     _mounts,
     _runtime,
     _personal,
@@ -232,6 +252,7 @@ _RULES: tuple[Rule, ...] = (
 CODES = frozenset(
     (
         *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
+        *("environment-lacks",),
         *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
         *("queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus", "gpus-hidden"),
     )

@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "build": ("build", "Build an image: NGC framework plus a Horovod that works."),
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
+    "run": ("run", "Run a step in the allocation that is held."),
     "status": ("status", "Say where a run stands."),
     "logs": ("logs", "Print a run's logs."),
     "wait": ("wait", "Wait for a run's end and print its verdict."),

@@ -1,4 +1,4 @@
-"""What ``submit`` and ``run`` share: from names on the command line to a plan, its findings and its script."""
+"""What ``submit`` and ``run`` share: from what a command line asks for to a plan, its findings, its script, its run."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from pathlib import Path
 
 import msgspec
 
-from runner.checks.rules import Observed, check, refuses
+from runner import process
+from runner.checks.rules import Observed, check
+from runner.cli.asked import Asked
 from runner.errors import RefusedError
+from runner.jobs.directory import RunDirectory
 from runner.model.finding import Finding
 from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
+from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.site import Site
+from runner.planning import held
 from runner.planning.personal import absent, account, filled
 from runner.planning.plan import image_reference, plan
-from runner.recipes.loader import read_recipe
+from runner.recipes.loader import library, read_recipe
+from runner.recipes.program import recipe_of
 from runner.runtimes import Runtime, runtime
-from runner.schedulers import Scheduler, connect, render
+from runner.runtimes.alone import ALONE, choose
+from runner.schedulers import connect, render
 from runner.sites.loader import read_site
 from runner.sites.user import personal, read_config
 
@@ -28,51 +35,144 @@ DEFAULT_SITE = "box"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job that is ready to go, or not (``refused``)."""
+    """A job that is ready to go, or not: its findings say so. ``recipe_directory``: None for a program of one's own."""
 
     site: Site
     plan: Plan
     findings: tuple[Finding, ...]
     script: str
-    recipe_directory: Path
-
-    @property
-    def refused(self) -> bool:
-        """Whether a check refuses it."""
-        return refuses(self.findings)
+    recipe_directory: Path | None
 
 
-def prepare(
-    site_name: str | None, recipe_name: str, request: Request, runs: Path, *, force: tuple[str, ...] = ()
-) -> Prepared:
-    """Plan, check and render; opens no image, reaches no scheduler and no network.
+def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
+    """Plan, check and render; opens no image, reaches no network, and a scheduler only for an allocation that is held.
 
     Args:
-        site_name: None for the user's own default.
-        force: codes of checks that shall not refuse.
+        in_allocation: as a step of the allocation that this shell holds.
 
     Raises:
         UsageError, RefusedError: it cannot be planned.
     """
     config = read_config()
-    shipped = read_site(site_name if site_name is not None else config.site or DEFAULT_SITE)
+    shipped = read_site(asked.site if asked.site is not None else config.site or DEFAULT_SITE)
+    recipe, directory, request = _what(asked)
     mine = personal(config, shipped.name, request)
     site = filled(shipped, mine)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
-    found = read_recipe(recipe_name)
+    if site.scheduler == "local":
+        request = msgspec.structs.replace(request, runtime=_runtime_here(site, request.runtime))
     chosen = runtime(request.runtime or site.runtimes[0])
-    image, problem, mend = _image(image_reference(found.recipe, site, request), chosen.IMAGE)
-    planned = plan(found.recipe, site, request, image)
+    image, problem, mend = _image(image_reference(recipe, site, request), chosen.IMAGE)
+    planned = plan(recipe, site, request, image)
+    if in_allocation:
+        planned = _as_step(planned, site, chosen)
+    native = chosen.IMAGE == "none" and site.scheduler == "local"
+    lacks, provides = _environment(recipe) if native else ("", "")
     observed = Observed(
         image_problem=problem,
         image_mend=mend,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
-        run_directory=_names(runs),
-        run_directory_problem=_run_directory_problem(chosen, runs),
+        run_directory=_names(asked.runs),
+        run_directory_problem=_run_directory_problem(chosen, asked.runs),
         absent=absent(shipped, mine),
+        login_node=_login_node() if site.scheduler == "local" else "",
+        environment_problem=lacks,
+        environment_mend=provides,
     )
-    findings = check(planned, site, observed, force)
-    return Prepared(site, planned, findings, render(planned, chosen.step(planned)), found.directory)
+    findings = check(planned, site, observed, asked.force)
+    return Prepared(site, planned, findings, render(planned, chosen.step(planned)), directory)
+
+
+def start(prepared: Prepared, runs: Path) -> tuple[RunDirectory, str]:
+    """Submit it; returns the run and its job's id.
+
+    Raises:
+        UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
+    """
+    from runner.jobs.submission import scheduler_of, submit
+
+    run = submit(
+        prepared.plan,
+        prepared.script,
+        prepared.findings,
+        root=runs,
+        library=library(),
+        recipe=prepared.recipe_directory,
+        scheduler=connect(prepared.plan.started_by, _clients(prepared.site)),
+    )
+    return run, scheduler_of(run)[1]
+
+
+def _what(asked: Asked) -> tuple[Recipe, Path | None, Request]:
+    """The recipe with its directory, and the request; a program of the user's own makes its own recipe."""
+    if asked.recipe is None:
+        words = asked.request.arguments
+        return recipe_of(words), None, msgspec.structs.replace(asked.request, arguments=())
+    found = read_recipe(asked.recipe)
+    return found.recipe, found.directory, asked.request
+
+
+def _runtime_here(site: Site, wanted: str | None) -> str:
+    """The runtime that is wanted, or the first of the site's that is on this machine.
+
+    Raises:
+        RefusedError: it is not there, or none is.
+    """
+    if wanted is not None:
+        facts = ALONE.get(wanted)
+        if facts and process.find(facts.program) is None:
+            raise RefusedError(f"{facts.program} is not on this machine", where="PATH", mend=facts.install)
+        return wanted
+    chosen = choose(site.runtimes, site.device, lambda program: process.find(program) is not None)
+    if chosen is None:
+        known = [f"{name}: {ALONE[name].install}" for name in site.runtimes if name in ALONE]
+        raise RefusedError(
+            f"none of {', '.join(site.runtimes)} is on this machine",
+            where="PATH",
+            mend=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
+        )
+    return chosen
+
+
+def _login_node() -> str:
+    """Why this machine looks like a cluster's login node; empty if it does not, or is a node of a job of ours."""
+    from runner.setup.cluster import real_cluster
+
+    return "" if os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") else real_cluster() or ""
+
+
+def _environment(recipe: Recipe) -> tuple[str, str]:
+    """What this shell's environment lacks for the recipe without a container, and what provides it."""
+    from runner.setup.modules import lacking
+
+    lacks, mend = lacking(recipe.needs)
+    return lacks, f"{mend}; or a container: {ALONE['charliecloud'].install}" if lacks else ""
+
+
+def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
+    """The plan as a step of the allocation that this shell holds.
+
+    Raises:
+        RefusedError: none is held, or it does not fit.
+    """
+    if site.scheduler != "slurm":
+        raise RefusedError(
+            f"a step in a held allocation is a thing of Slurm, and the site has {site.scheduler}",
+            where=f"site {site.name}",
+            mend="use `submit`",
+        )
+    from runner.schedulers.slurm_allocation import allocation
+    from runner.schedulers.slurm_script import salloc
+
+    found = allocation(_clients(site))
+    if found is None:
+        raise RefusedError(
+            "no allocation is held: SLURM_JOB_ID is not set",
+            where="this shell",
+            mend=f"{salloc(planned, chosen.step(planned))}\n"
+            "         and in its shell the same again; or `submit`, which asks for its own",
+        )
+    return held.in_allocation(planned, found)
 
 
 def _names(runs: Path) -> tuple[str, ...]:
@@ -100,14 +200,14 @@ def _run_directory_problem(chosen: Runtime, runs: Path) -> str | None:
     return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else chosen.mount_problem(real)
 
 
-def scheduler_for(site: Site) -> Scheduler:
-    """The site's scheduler; a box's clients are its own wrappers.
+def _clients(site: Site) -> Path | None:
+    """Where the site's client programs lie; None for PATH.
 
     Raises:
-        RefusedError: the box is not up.
+        RefusedError: they are a box's, and it is not up.
     """
     if not site.box:
-        return connect(site.scheduler)
+        return None
     from runner import box
 
     running = box.find(site.box)
@@ -117,11 +217,13 @@ def scheduler_for(site: Site) -> Scheduler:
             where=f"site {site.name}",
             mend=f"python -m runner box up --name {site.box}",
         )
-    return connect(site.scheduler, running.bin_dir)
+    return running.bin_dir
 
 
 def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
     """The pinned image, or what it would be called, with the problem and its mend."""
+    if form == "none":
+        return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
         return _registry_image(reference)
     if form == "sif":

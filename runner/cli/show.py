@@ -11,15 +11,41 @@ from typing import Any
 import click
 import msgspec
 
+from runner.checks.rules import refuses
+from runner.errors import Exit
 from runner.jobs import cancel as cancelling
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.jobs.verdict import judge
 from runner.jobs.watch import Progress, wait
+from runner.model.finding import Finding
 from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.verdict import Verdict
+
+
+def show_prepared(findings: tuple[Finding, ...], script: str | None) -> Exit:
+    """Print what was found in a plan, and its script where it is given; returns whether the job may go out."""
+    for finding in findings:
+        word = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
+        click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)
+    if script is not None:
+        sys.stdout.buffer.write(script.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    elif refuses(findings):
+        click.echo("refused: nothing was submitted", err=True)
+    return Exit.REFUSED if refuses(findings) else Exit.GOOD
+
+
+def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
+    """Print which job a run has become."""
+    image = plan.image.digest or plan.image.path
+    click.echo(
+        f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime}), "
+        + (f"image {image}" if image else "no image: the environment of this shell")
+    )
+    click.echo(f"run {run.run_id}: {run.path}")
 
 
 def wait_and_judge(

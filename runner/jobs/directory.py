@@ -129,8 +129,10 @@ def find(run: str | None) -> RunDirectory:
     raise UsageError(f"no run {run!r}", where=str(_index()), mend="give a run's id, or its directory")
 
 
-def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
+def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
     """The launcher and the recipe as they are now into the run directory, so that what ran can be read later.
+
+    A program of the user's own (no recipe) stays where it is.
 
     Raises:
         UsageError: the recipe cannot be read.
@@ -144,7 +146,8 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path) -> None:
 
     try:
         shutil.copytree(library, run.path / "lib", ignore=left_out)
-        shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
+        if recipe is not None:
+            shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
     except shutil.Error as error:
         source, _target, why = error.args[0][0]
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):

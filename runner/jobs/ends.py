@@ -25,6 +25,7 @@ _CAUSES = {
     "DEADLINE": "the job missed its deadline",
     "OUT_OF_MEMORY": "the job ran out of memory",
     "CANCELLED": "the job was cancelled",
+    "KILLED": "the job was killed outright: its script left no end marker",
 }
 # The batch script's own exit codes (runner.schedulers.parts, runner.runtimes.common).
 _SCRIPT = {

@@ -29,7 +29,7 @@ def submit(
     *,
     root: Path,
     library: Path,
-    recipe: Path,
+    recipe: Path | None,
     scheduler: Scheduler,
 ) -> RunDirectory:
     """Make the run directory and submit its script.
@@ -44,7 +44,7 @@ def submit(
     """
     run = directory.create(root, f"{plan.recipe}-{plan.tasks}", time.time())
     record = Submitted(
-        scheduler=plan.scheduler,
+        scheduler=plan.started_by,
         job_id="",
         clients=str(scheduler.clients or ""),
         script_sha256=hashlib.sha256(script.encode("utf-8", "surrogateescape")).hexdigest(),

@@ -31,9 +31,16 @@ def judge(evidence: Evidence) -> Verdict:
 def _unproven(evidence: Evidence) -> Verdict | None:
     """It ran: is what it claims proven?"""
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
-    if evidence.plan.result == "throughput":
+    if _claims_a_figure(evidence):
         faults += [*_transport(evidence), *_synchronised(evidence), *_figure(evidence)]
     return bad(evidence, "not-proven", faults) if faults else None
+
+
+def _claims_a_figure(evidence: Evidence) -> bool:
+    """Whether there is a throughput to prove: the recipe promises one, or the program has left one unasked."""
+    if evidence.plan.result == "if-left":
+        return evidence.result is not None
+    return evidence.plan.result == "throughput"
 
 
 def _incomplete(evidence: Evidence) -> Iterable[str]:
@@ -78,7 +85,7 @@ def _devices(evidence: Evidence) -> Iterable[str]:
         if blind:
             yield f"{len(blind)} ranks saw no GPU: {some(blind)}"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
-    if wrong and evidence.plan.result == "throughput":
+    if wrong and _claims_a_figure(evidence):
         yield f"{len(wrong)} ranks did not compute on {kind} as planned: {some(wrong)}"
     places: dict[tuple[str, str], list[int]] = {}
     for rank, start in evidence.starts.items():
@@ -177,7 +184,7 @@ def _good(evidence: Evidence) -> Verdict:
         proven.append(f"{plan.tasks} distinct (host, device) pairs")
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
-    if plan.result != "throughput":
+    if not _claims_a_figure(evidence):
         return Verdict(outcome="ran", proven=tuple(proven), demonstration=plan.demonstration)
     proven += [
         f"every rank saw a world of {plan.tasks} and computed on {plan.device}",

@@ -62,8 +62,14 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 class ExitMarker(msgspec.Struct, frozen=True):
-    """What the batch script leaves when it ends (``exit.json``): the step's exit code and the Unix time."""
+    """What the batch script leaves when it ends (``exit.json``).
+
+    Attributes:
+        exit: the step's exit code; end_s: Unix time.
+        why: what ended it (``TIMEOUT``, ``CANCELLED``, ``FAILED``), where the script itself is the one that knows.
+    """
 
     job: str
     exit: int
     end_s: float
+    why: str = ""

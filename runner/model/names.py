@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-SchedulerName = Literal["slurm", "pbs"]
+SchedulerName = Literal["slurm", "pbs", "local"]
 # How ranks find each other; ``own``: the program starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "pmix", "pmi2", "mpich", "own"]
-ImageForm = Literal["squashfs", "sif", "registry"]  # a file, a file, or a name that the runtime resolves
+# A file, a file, a name that the runtime resolves, or no image at all.
+ImageForm = Literal["squashfs", "sif", "registry", "none"]
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 PLAIN_NAME_MEND = "use 1 to 64 of A-Z a-z 0-9 . _ -"

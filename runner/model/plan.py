@@ -10,7 +10,8 @@ from runner.model.names import SchedulerName, Wireup
 from runner.model.request import Mount
 from runner.model.site import PbsFacts, SlurmFacts
 
-RESULTS = "/results"  # where the run directory is seen by every rank, in every runtime
+RESULTS = "/results"  # where the run directory is seen by every rank, in every container
+WORKSPACE = "/workspace"  # where the directory of a user's own program is seen; NGC images start there
 
 
 class PlannedImage(msgspec.Struct, frozen=True):
@@ -27,6 +28,18 @@ class PlannedImage(msgspec.Struct, frozen=True):
     digest: str
     path: str
     mpi: Literal["openmpi", "mpich", "none", ""] = ""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a step gets of an allocation that is held already.
+
+    Attributes:
+        nodes: names, in the order of ``Plan.tasks_per_node``.
+        overlap: it is asked for from within another step, which holds the resources, and must be shared with.
+    """
+
+    nodes: tuple[str, ...]
+    overlap: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -48,16 +61,18 @@ class Plan(msgspec.Struct, frozen=True):
         library_path: put before the image's own LD_LIBRARY_PATH.
         mounts: besides the run directory, which is always at RESULTS.
         env: environment of every rank, sorted by name; a later source (site < recipe < user) has won.
-        program: the argument list below the launcher, starting in ``RESULTS/recipe``.
+        program: the argument list below the launcher.
         wireup: how ranks find each other.
         device: what each rank must compute on.
         demonstration: why its figures are no performance claim; empty where they are.
+        workdir: where the program starts, as seen in the container.
+        held: the part of an allocation that the job is a step of; None where it asks for one of its own.
     """
 
     job_name: str
     recipe: str
     framework: str
-    result: Literal["throughput", "none"]
+    result: Literal["throughput", "none", "if-left"]
     site: str
     scheduler: SchedulerName
     runtime: str
@@ -85,6 +100,13 @@ class Plan(msgspec.Struct, frozen=True):
     load: tuple[tuple[str, ...], ...] = ()
     modules: tuple[str, ...] = ()
     library_path: str = ""
+    workdir: str = f"{RESULTS}/recipe"
+    held: Held | None = None
+
+    @property
+    def started_by(self) -> SchedulerName:
+        """What starts the script: the scheduler, or this machine where the scheduler's allocation is held already."""
+        return "local" if self.held else self.scheduler
 
     @property
     def nodes(self) -> int:

@@ -16,7 +16,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         image: image reference; the site chooses the tag where it has none.
         program: argument list; it starts in the recipe's own directory.
         framework: what forms the world: ``horovod``, or ``none`` for programs that only read the environment.
-        result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs.
+        result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs, ``if-left``
+            where it may leave one, which is then held to the same proof.
+        needs: Python modules that the program imports besides the standard library; the image holds them, and where
+            there is no image this machine must.
         processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
         options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
         env: environment of every rank.
@@ -27,7 +30,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: str
     program: tuple[str, ...]
     framework: Literal["horovod", "none"] = "horovod"
-    result: Literal["throughput", "none"] = "none"
+    result: Literal["throughput", "none", "if-left"] = "none"
+    needs: tuple[str, ...] = ()
     processes: Literal["per-gpu", "own"] = "per-gpu"
     options: dict[str, Option] = {}
     env: dict[str, str] = {}

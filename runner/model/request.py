@@ -28,6 +28,7 @@ class Request(msgspec.Struct, frozen=True):
         wireup: how ranks find each other.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
+        directory: host directory that a program of the user's own starts in; None for a recipe, which has its own.
     """
 
     gpus: int
@@ -48,3 +49,4 @@ class Request(msgspec.Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
+    directory: str | None = None

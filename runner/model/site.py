@@ -42,6 +42,9 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.cores * self.threads_per_core
 
 
+NO_NODE = NodeShape(cores=0, memory_mb=0, gpus=0)  # the file does not say
+
+
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one queue, partition or QOS takes.
 
@@ -132,6 +135,15 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library_path: str = ""
 
 
+class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What takes the place of a site's own words where its node is a machine in which no GPU is found."""
+
+    demonstration: str = ""
+    image_tags: dict[str, str] = {}
+    env: dict[str, str] = {}
+    options: dict[str, dict[str, Option]] = {}
+
+
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One cluster (or this machine), in each of its ways of running a job.
 
@@ -149,6 +161,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         needs: what of the user's a job cannot do without.
         account_suffix: what GPU jobs append to the account's name.
         submit_below: directories below which jobs must be submitted; empty where it does not matter.
+        runtimes: container runtimes found there, the default first.
+        node: required, but where the scheduler is ``local`` and the machine itself is asked.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
         image_tags: image reference without tag -> tag that fits this site.
@@ -165,11 +179,12 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str
     scheduler: SchedulerName
     runtimes: tuple[str, ...]
-    node: NodeShape
     extends: str = ""
     ways: dict[str, Way] = {}
     queues: dict[str, Queue] = {}
     queue: str | None = None
+    node: NodeShape = NO_NODE
+    without_gpus: WithoutGpus = WithoutGpus()
     slurm: SlurmFacts = SlurmFacts()
     pbs: PbsFacts = PbsFacts()
     mpi: MpiFacts = MpiFacts()

@@ -82,6 +82,7 @@ class StepSpec(msgspec.Struct, frozen=True):
         command: the words after the launcher's options: container command, launcher program, user program.
         at_end: command that is run once a node when the script ends, whatever became of the step; empty for none.
         directives: options that the runtime wants in the batch script's head, long name -> value.
+        inherits: the ranks need the environment of the shell that submits: there is no container to bring one.
     """
 
     prelude: tuple[Statement, ...]
@@ -90,3 +91,4 @@ class StepSpec(msgspec.Struct, frozen=True):
     command: tuple[Word, ...]
     at_end: tuple[Word, ...] = ()
     directives: tuple[tuple[str, str], ...] = ()
+    inherits: bool = False

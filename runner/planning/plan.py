@@ -6,7 +6,7 @@ import posixpath
 
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
-from runner.model.plan import RESULTS, Plan, PlannedImage
+from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Site, Way
@@ -72,7 +72,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         modules=way.modules,
         library_path=way.library_path,
         image=image,
-        mounts=_mounts((*way.mounts, *request.mounts)),
+        mounts=_mounts((*way.mounts, *_with_directory(request))),
         env=merge(site.env | way.env, recipe.env, request.env),
         program=(
             *recipe.program,
@@ -82,6 +82,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         wireup=started.wireup,
         device=site.device,
         demonstration=site.demonstration,
+        workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
     )
 
 
@@ -89,6 +90,13 @@ def _cpus(asked: int | None, share: int) -> int:
     if asked is not None and asked < 1:
         raise UsageError(f"{asked} CPUs cannot be asked for", where="--cpus-per-gpu", mend="ask for one or more")
     return share if asked is None else asked
+
+
+def _with_directory(request: Request) -> tuple[Mount, ...]:
+    """The mounts, and the program's directory where it is to be seen, unless the user mounts another one there."""
+    if request.directory is None or any(posixpath.normpath(mount.target) == WORKSPACE for mount in request.mounts):
+        return request.mounts
+    return (Mount(request.directory, WORKSPACE), *request.mounts)
 
 
 def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:

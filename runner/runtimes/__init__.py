@@ -1,6 +1,7 @@
 """Container runtimes: each one file, from a plan to a StepSpec, pure.
 
-A new runtime is one module with ``IMAGE``, ``step`` and ``mount_problem``, and its name here.
+A new runtime is one module with ``IMAGE``, ``step`` and ``mount_problem``, and its name here; if it serves on a
+machine with no scheduler, a line in ``alone``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _MODULES = {
     "shifter": "shifter",
     "podman-hpc": "podman_hpc",
     "charliecloud": "charliecloud",
+    "native": "native",
 }
 NAMES = tuple(_MODULES)
 

@@ -7,7 +7,6 @@ from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import (
-    WORKDIR,
     carried,
     expressible_mounts,
     forbidden,
@@ -49,7 +48,7 @@ def step(plan: Plan) -> StepSpec:
         command=(
             text("singularity" if plan.runtime == "singularity" else "apptainer"),
             text("exec"),
-            *texts(*(("--nv",) if plan.device == "cuda" else ()), "--no-home", "--pwd", WORKDIR),
+            *texts(*(("--nv",) if plan.device == "cuda" else ()), "--no-home", "--pwd", plan.workdir),
             *_binds(plan),
             image_file(plan, "Apptainer"),
             *shell(plan, rename=True),

@@ -7,7 +7,6 @@ from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import (
-    WORKDIR,
     carried,
     expressible_mounts,
     launched_program,
@@ -51,7 +50,7 @@ def step(plan: Plan) -> StepSpec:
             *_UNTOUCHED_BY_SIGNALS,
             text("ch-run"),
             *join,
-            *texts("--set-env", "--cd", WORKDIR),
+            *texts("--set-env", "--cd", plan.workdir),
             *_binds(plan),
             *texts(plan.image.path, "--"),
             *shell(plan, rename=True),

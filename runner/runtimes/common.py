@@ -7,9 +7,8 @@ from collections.abc import Callable
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.step import Export, Load, Statement, Unset, Word, text, texts
+from runner.model.step import Export, Load, Statement, Text, Unset, Word, text, texts
 
-WORKDIR = f"{RESULTS}/recipe"
 NOT_LOADED = 74  # exit code of a batch script whose module, conda or virtual environment could not be loaded
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
@@ -45,22 +44,23 @@ def carried(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (*plan.env, *(((LIBRARY_PATH, plan.library_path),) if plan.library_path else ()))
 
 
-def launched_program(plan: Plan, *options: str) -> tuple[Word, ...]:
-    """The launcher, with further options of its own, and below it the program, as seen in the container."""
-    return texts(
-        "python3",
-        "-u",
-        f"{RESULTS}/lib/launch.py",
-        "--run",
-        RESULTS,
-        "--world",
-        str(plan.tasks),
-        "--local-sizes",
-        ",".join(str(count) for count in plan.tasks_per_node),
-        *_LAUNCHERS.get(plan.wireup, ("--wireup", "env")),
-        *options,
-        "--",
-        *plan.program,
+_RESULTS = text(RESULTS)
+
+
+def launched_program(plan: Plan, *options: str, run: Word = _RESULTS) -> tuple[Word, ...]:
+    """The launcher, with further options of its own, and below it the program.
+
+    Args:
+        run: the run directory as the rank sees it.
+    """
+    sizes = ",".join(str(count) for count in plan.tasks_per_node)
+    wireup = _LAUNCHERS.get(plan.wireup, ("--wireup", "env"))
+    return (
+        *texts("python3", "-u"),
+        (*run, Text("/lib/launch.py")),
+        text("--run"),
+        run,
+        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *options, "--", *plan.program),
     )
 
 
@@ -68,10 +68,10 @@ def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[
     """A bash that replaces itself by its arguments, after giving prefixed variables their names if ``rename``.
 
     A bash, because NGC images set BASH_ENV to the file that enables CUDA's forward compatibility, and only bash reads
-    it. It changes into WORKDIR where the runtime has no option for that.
+    it. It changes into the plan's directory where the runtime has no option for that.
     """
     code = (_RENAME if rename else "") + (_LIBRARIES if plan.library_path else "")
-    code += f"cd {WORKDIR} || exit; " if change_directory else ""
+    code += f"cd {plan.workdir} || exit; " if change_directory else ""
     return texts("/bin/bash", "-c", code + 'exec "$@"', "bash")
 
 

@@ -7,7 +7,6 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import (
     STARTERS,
-    WORKDIR,
     carried,
     expressible_mounts,
     forbidden,
@@ -41,7 +40,7 @@ def step(plan: Plan) -> StepSpec:
         command=(
             *texts("podman-hpc", "run", "--rm", "--pull=never", "--entrypoint="),
             *texts(*(("--gpu",) if plan.device == "cuda" else ()), *(f"--{module}" for module in plan.modules)),
-            *texts("--network=host", "--ipc=host", f"--workdir={WORKDIR}"),
+            *texts("--network=host", "--ipc=host", f"--workdir={plan.workdir}"),
             text("--volume"),
             (Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
             *_volumes(plan),

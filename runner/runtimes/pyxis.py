@@ -7,7 +7,7 @@ from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes import common
-from runner.runtimes.common import WORKDIR, expressible_mounts, forbidden, image_file, launched_program, loads, prefixed
+from runner.runtimes.common import expressible_mounts, forbidden, image_file, launched_program, loads, prefixed
 
 IMAGE: ImageForm = "squashfs"
 
@@ -42,7 +42,7 @@ def step(plan: Plan) -> StepSpec:
         launcher=(
             (Text("--container-image="), *image_file(plan, "Pyxis")),
             _mounts(plan),
-            text(f"--container-workdir={WORKDIR}"),
+            text(f"--container-workdir={plan.workdir}"),
             *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
             text("--container-env=" + ",".join((*RENDEZVOUS, *(name for name, _ in carried)))),
         ),

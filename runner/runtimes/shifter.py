@@ -11,7 +11,6 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text
 from runner.runtimes.common import (
-    WORKDIR,
     carried,
     expressible_mounts,
     image_reference,
@@ -50,7 +49,7 @@ def step(plan: Plan) -> StepSpec:
             *((text(f"--module={modules}"),) if modules else ()),
             (Text("--volume="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
             *(_volume(mount) for mount in expressible_mounts(plan, mount_problem)),
-            text(f"--workdir={WORKDIR}"),
+            text(f"--workdir={plan.workdir}"),
             *shell(plan, rename=True),
             *launched_program(plan),
         ),

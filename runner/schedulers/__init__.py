@@ -1,5 +1,7 @@
 """Schedulers: a pure render from plan and step to a batch script, and thin edges to the scheduler's clients.
 
+``local`` is this machine, with no scheduler at all.
+
 A new scheduler is two modules, ``NAME.py`` with ``connect`` and ``NAME_script.py`` with ``render``, and its name in
 ``runner.model.names``.
 """

@@ -28,6 +28,9 @@ trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
 """
 
 
+MEMLOCK = 'ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2'
+
+
 def head(job: str, directory: str) -> str:
     """The first lines: a strict shell, a clean environment, the run directory.
 
@@ -37,7 +40,7 @@ def head(job: str, directory: str) -> str:
     return f"""\
 unset -v {_LEAKS}
 export USER="${{USER:-$(id -un)}}"
-ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
+{MEMLOCK}
 
 {JOB_ID}={job}
 {RUN_DIRECTORY}={directory}
@@ -56,15 +59,22 @@ mapfile -t runner_hosts < <({hosts})
 [ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
   echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
 export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
-export RUNNER_RDV_PORT=$(( 12000 + ${{{JOB_ID}%%[!0-9]*}} % 16000 ))   # below ip_local_port_range"""
+{port(f"${{{JOB_ID}%%[!0-9]*}}")}"""
+
+
+def port(number: str) -> str:
+    """Where rank 0 serves; ``number`` is shell arithmetic, alike on all nodes and another for a neighbouring job."""
+    return f"export RUNNER_RDV_PORT=$(( 12000 + {number} % 16000 ))   # below ip_local_port_range"
 
 
 # Wait for the step, which runs in the background, and leave its exit status as a record and as the script's own.
-TAIL = f"""\
+WAIT = """\
 runner_step=$!
 while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
 wait "$runner_step"; runner_exit=$?
-printf '{{"job":"%s","exit":%d,"end_s":%d}}\\n' "${JOB_ID}" "$runner_exit" "$(date +%s)" \\
+"""
+TAIL = f"""\
+{WAIT}printf '{{"job":"%s","exit":%d,"end_s":%d}}\\n' "${JOB_ID}" "$runner_exit" "$(date +%s)" \\
   >exit.json.part && mv -f exit.json.part exit.json
 exit "$runner_exit"
 """

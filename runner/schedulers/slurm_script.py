@@ -1,7 +1,7 @@
 """The Slurm batch script: a function of the plan and its step alone (no time, no run id, no random value).
 
 It starts in the run directory, which is ``$SLURM_SUBMIT_DIR``, so what a dry run prints, what lies in the run
-directory and what Slurm gets are the same bytes.
+directory and what Slurm gets are the same bytes. In an allocation that is held already it is run by plain bash.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from runner.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
-from runner.render.shell import folded, statement
-from runner.schedulers.parts import TAIL, TRAPS, around, head, world
+from runner.render.shell import folded, statement, words
+from runner.schedulers import shell_parts
+from runner.schedulers.parts import MEMLOCK, NO_RUN_DIRECTORY, TAIL, TRAPS, WAIT, around, head, port, world
+
+_OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
+
+_HELD_TRAPS = """\
+runner_step=
+trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
+"""
 
 # Options that the plan itself decides, and what decides them: nobody's directives may undo it.
 _PLANNED = {
@@ -35,6 +43,8 @@ def render(plan: Plan, step: StepSpec) -> str:
     Raises:
         UsageError: a value that bash or sbatch could not take as it is; says which.
     """
+    if plan.held:
+        return _held(plan, step)
     parts = [
         "#!/bin/bash",
         *_directives(plan, step),
@@ -52,6 +62,52 @@ def render(plan: Plan, step: StepSpec) -> str:
         parts.append(_hostfile(plan))
     parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
     return "\n".join(parts)
+
+
+def salloc(plan: Plan, step: StepSpec) -> str:
+    """The command line that holds an allocation for the plan."""
+    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
+    shaping = (line.removeprefix("#SBATCH ") for line in _directives(plan, step) if not line.startswith(left_out))
+    return " ".join(("salloc", *shaping))
+
+
+def _held(plan: Plan, step: StepSpec) -> str:
+    """The script of a step: whatever else salloc and a login shell have set must not shape it."""
+    assert plan.held is not None
+    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    parts = [
+        "#!/bin/bash",
+        "set -uo pipefail",
+        "umask 077",
+        shell_parts.only("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
+        'export USER="${USER:-$(id -un)}"',
+        MEMLOCK,
+        shell_parts.into_run_directory(NO_RUN_DIRECTORY),
+        shell_parts.OWN_JOB_ID,
+        shell_parts.marker(_once_a_node(plan, step.at_end)),
+        f"runner_hosts=({words(texts(*plan.held.nodes))})",
+        'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
+        port("SLURM_JOB_ID"),
+        *(statement(entry) for entry in step.prelude),
+        "",
+        *around(first, ()),
+    ]
+    if _uneven(plan):
+        parts.append(_hostfile(plan))
+    parts += [_HELD_TRAPS, f"{folded(tuple(_step(plan, step)))} &", f'{WAIT}exit "$runner_exit"\n']
+    return "\n".join(parts)
+
+
+def _of_held(plan: Plan) -> tuple[Word, ...]:
+    """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
+    if plan.held is None:
+        return ()
+    return texts("--exact", *(("--overlap",) if plan.held.overlap else ()))
+
+
+def _on_nodes(plan: Plan) -> tuple[Word, ...]:
+    """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
+    return texts(f"--nodelist={','.join(plan.held.nodes)}") if plan.held else ()
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
@@ -114,8 +170,8 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _once_a_node(plan: Plan, command: tuple[Word, ...], *options: str) -> tuple[Word, ...]:
-    words = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
-    return (*_srun(plan), *words, *command) if command else ()
+    shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
+    return (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *shape, *command) if command else ()
 
 
 def _hostfile(plan: Plan) -> str:
@@ -140,10 +196,15 @@ def _srun(plan: Plan) -> tuple[Word, ...]:
 def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
     yield from _srun(plan)
     yield from texts(f"--nodes={plan.nodes}", f"--ntasks={plan.tasks}")
+    yield from _of_held(plan)
     if _uneven(plan):
         yield text("--distribution=arbitrary")
     else:
+        yield from _on_nodes(plan)
         yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
+    if plan.held:
+        # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
+        yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
     yield text(f"--cpus-per-task={plan.cpus_per_task}")
     if plan.whole_nodes:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs

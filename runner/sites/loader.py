@@ -8,8 +8,9 @@ from pathlib import Path
 from runner import strict_yaml
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
-from runner.model.site import Site
+from runner.model.site import NO_NODE, Site
 from runner.render import pbs, sbatch
+from runner.sites.machine import fitted, observe
 from runner.strict_yaml import Document
 from runner.suggest import instead
 
@@ -30,6 +31,8 @@ def read_site(name_or_path: str) -> Site:
     """
     path = _path(name_or_path, Path(), "--site")
     site = strict_yaml.typed(_with_its_bases(path, ()), Site)
+    if site.scheduler == "local" and site.node == NO_NODE:
+        site = fitted(site, observe())
     _check(site, path)
     return site
 
@@ -63,6 +66,8 @@ def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
 
 
 def _check(site: Site, path: Path) -> None:
+    if site.node == NO_NODE:
+        raise UsageError("missing", where=f"{path}: node", mend="say what one node has: cores, memory_mb, gpus")
     for key, value in (
         ("node.gpus", site.node.gpus),
         ("node.cores", site.node.cores),

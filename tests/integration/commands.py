@@ -57,9 +57,9 @@ class Runner:
         return Said(done.stdout, done.stderr)
 
     def argv(self, *words: str, site: Path | None = None) -> list[str]:
-        """The whole command line; submit gets this run's site and directory."""
+        """The whole command line; submit and run get this run's site and directory."""
         argv = [sys.executable, "-m", "runner", words[0]]
-        if words[0] == "submit":
+        if words[0] in ("submit", "run"):
             argv += ["--site", str(site or self.site), "--runs", str(self.runs)]
         return [*argv, *words[1:]]
 
@@ -71,19 +71,26 @@ class Runner:
         """The newest run's directory."""
         return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
-    def start(self, *words: str, site: Path | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, site: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a verb in a process group of its own and return at once."""
         return subprocess.Popen(
-            self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
+            self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=self.environment(env),
             start_new_session=True,
         )  # fmt: skip
 
     def start_until(
-        self, holds: Callable[[Path], bool], *words: str, timeout_s: float = 90
+        self,
+        holds: Callable[[Path], bool],
+        *words: str,
+        timeout_s: float = 90,
+        env: Mapping[str, str] | None = None,
     ) -> tuple[subprocess.Popen[bytes], Path]:
         """Start a submission and wait until something holds of its run; returns the process and the run."""
         before = set(self.runs.iterdir()) if self.runs.is_dir() else set()
-        child = self.start(*words)
+        child = self.start(*words, env=env)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             fresh = set(self.runs.iterdir()) - before if self.runs.is_dir() else set()

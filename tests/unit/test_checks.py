@@ -69,7 +69,7 @@ def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
 
 
 def test_every_refusal_can_be_forced() -> None:
-    everything = Observed("x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch"))
+    everything = Observed("x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch"), "", "no torch")
     site = msgspec.structs.replace(
         read_site("neuron"), slurm=SlurmFacts(step={"gpu-bind": "single:1"}), max_walltime_s=10, runtimes=("pyxis",)
     )

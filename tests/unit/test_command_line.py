@@ -23,6 +23,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("RUNNER_SITE", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("RUNNER_STORE", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
@@ -133,6 +134,13 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "no run yet": (["status"], Exit.USAGE, "no run is known yet"),
     "unknown run": (["wait", "no-such-run"], Exit.USAGE, "no run 'no-such-run'"),
     "logs of no run": (["logs"], Exit.USAGE, "no run is known yet"),
+    "a step with no allocation": (["run", "--site", "technion", "--gpus", "16"], Exit.REFUSED, "salloc --job-name="),
+    "a step where there is no Slurm": (["run", "--site", "local", "--gpus", "1"], Exit.REFUSED, "use `submit`"),
+    "two nodes of one machine": (
+        ["submit", "--site", "local", "--gpus", "2", "--nodes", "2"],
+        Exit.REFUSED,
+        "the site has 1",
+    ),
     "cancel of no run": (["cancel", "/"], Exit.USAGE, "no run '/'"),
 }
 
@@ -174,6 +182,19 @@ def test_a_disk_that_fills_at_any_moment_is_told(tmp_path: Path, kilobytes: int)
     through = "no Slurm client" in done.stderr and done.returncode == Exit.NOT_ACCEPTED
     assert full if kilobytes <= 64 else full or through, done.stderr
     assert through if kilobytes == 1024 else True
+def test_a_login_node_that_would_compute_itself_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "slurm.conf").touch()
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    here = ["submit", "--site", "local", "--runtime", "native", "--recipe", "probe", "--gpus", "2", "--dry-run"]
+    assert run(here) == Exit.GOOD
+    assert "computes-on-a-login-node" in capfd.readouterr().err
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert run(here) == Exit.GOOD
+    assert "login-node" not in capfd.readouterr().err
 
 
 def test_a_dry_run_prints_the_script_and_touches_nothing(
@@ -232,6 +253,7 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
     "no GPUs": (site("gpus", "0"), "not a possible value", ": node.gpus"),
     "fewer nodes than none": (site() + "max_walltime_s: -1\n", "not a possible value", ": max_walltime_s"),
     "no runtimes": (site("runtimes", "[]"), "no runtime", ": runtimes"),
+    "no node": (SITE.replace("{}", "name: a").partition("node:")[0], "say what one node has", ""),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -289,3 +290,18 @@ def test_every_end_that_a_scheduler_tells_of(
 ) -> None:
     verdict = judge(changed(state=state, marker=marker))
     assert (verdict.outcome, verdict.exit_code) == (outcome, code)
+
+
+def test_a_job_that_was_killed_outright_is_no_success_whatever_its_ranks_left() -> None:
+    verdict = judge(dataclasses.replace(GOOD, state=JobState("ended", "KILLED"), marker=None))
+    assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
+
+
+def test_a_users_program_is_measured_only_if_it_leaves_a_result_that_is_proven() -> None:
+    own = msgspec.structs.replace(PLAN, result="if-left", framework="none")
+    assert judge(dataclasses.replace(GOOD, plan=own)).outcome == "measured"
+    assert judge(dataclasses.replace(GOOD, plan=own, result=None, reports={})).outcome == "ran"
+    same = {rank: report(rank, gradient_checksum="g") for rank in range(4)}
+    assert judge(dataclasses.replace(GOOD, plan=own, reports=same)).outcome == "not-proven"
+    torn = dataclasses.replace(GOOD, plan=own, result=None, damaged=("result.json: torn",))
+    assert judge(torn).outcome == "not-proven"

@@ -1,0 +1,117 @@
+"""The options of every verb that runs a job, and the request that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from runner.cli.options import duration_s, environment, mount, setting
+from runner.model.request import Request
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_RECIPE = "horovod-pytorch"
+
+_OPTIONS = (
+    click.option("--gpus", type=int, required=True, help="GPUs in all: one rank each."),
+    click.option("--nodes", type=int, help="Nodes to spread them over. [default: the fewest]"),
+    click.option(
+        "--recipe", help=f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]"
+    ),
+    click.option(
+        "--site",
+        default=lambda: os.environ.get("RUNNER_SITE"),
+        help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or box]",
+    ),
+    click.option("--runtime", help="Container runtime. [default: the site's first]"),
+    click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]"),
+    click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path."),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]", callback=environment, help="Variable for every rank."),
+    click.option(
+        "--set",
+        "options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=setting,
+        help="Option of the recipe's program.",
+    ),
+    click.option(
+        "--time", "walltime_s", metavar="[D-][H:]M:S", callback=duration_s, help="Time limit. [default: the site's]"
+    ),
+    click.option(
+        "--queue", "--partition", "queue", help="Queue, partition or QOS, as the site has it. [default: one that fits]"
+    ),
+    click.option("--account", help="Account to charge. [default: your configuration's]"),
+    click.option("--project", help="Project, where a site's paths need it. [default: your configuration's]"),
+    click.option("--scratch", help="Your scratch directory at the site. [default: your configuration's]"),
+    click.option("--gpu-type", help="GPU type for the scheduler, MIG slices included. [default: the site's]"),
+    click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: the node's share]"),
+    click.option(
+        "--wireup",
+        type=click.Choice(("rendezvous", "pmix", "pmi2", "mpich", "own")),
+        help="How ranks find each other; own: the program starts processes itself. [default: rendezvous, without MPI]",
+    ),
+    click.option(
+        "-S",
+        "--scheduler-option",
+        "scheduler_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=setting,
+        help="Further option for sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
+    ),
+    click.option(
+        "--force", multiple=True, metavar="CODE", help="Submit although the check CODE refuses; it is recorded."
+    ),
+    click.option("--name", "job_name", help="Job name. [default: the recipe's]"),
+    click.option(
+        "--runs",
+        type=click.Path(path_type=Path),
+        default=Path("runs"),
+        show_default=True,
+        help="Where run directories are made; every node must see it.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for.
+
+    Attributes:
+        site: None for the user's own default.
+        recipe: None where ``request.arguments`` are the program.
+        force: codes of checks that shall not refuse.
+    """
+
+    site: str | None
+    recipe: str | None
+    request: Request
+    runs: Path
+    force: tuple[str, ...] = ()
+
+
+def job_options(command: F) -> F:
+    """Decorate a click command with the options; ``asked_for`` takes their values."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def asked_for(
+    *, site: str | None, recipe: str | None, runs: Path, force: tuple[str, ...] = (), **values: Any
+) -> Asked:
+    """Words after ``--`` are the program where no recipe is named and the first of them is no option."""
+    from runner.recipes.program import names_a_program
+
+    program = recipe is None and names_a_program(values["arguments"])
+    request = Request(**values, directory=str(Path.cwd()) if program else None)
+    return Asked(site, None if program else recipe or DEFAULT_RECIPE, request, runs, force)

@@ -1,0 +1,50 @@
+"""``run``: a step of the allocation that this shell holds, in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli.asked import asked_for, job_options
+from runner.errors import Exit
+
+
+@click.command()
+@job_options
+def command(dry_run: bool, as_json: bool, **values: Any) -> int:
+    """Run GPUS ranks as a step of the allocation that is held (salloc), and print what rank 0 says and the verdict.
+
+    Any shape that fits, one after the other. Options and words after -- are those of submit. Ctrl-C ends the step, and
+    not the allocation.
+    """
+    from runner.cli.prepare import prepare, start
+    from runner.cli.show import show_prepared, show_start, wait_and_judge
+    from runner.jobs.logs import follow_files
+    from runner.jobs.submission import scheduler_of
+
+    asked = asked_for(**values)
+    prepared = prepare(asked, in_allocation=True)
+    code = show_prepared(prepared.findings, prepared.script if dry_run else None)
+    if dry_run or code != Exit.GOOD:
+        return code
+    run, job_id = start(prepared, asked.runs)
+    interrupted = False
+    if not as_json:
+        show_start(run, prepared.plan, job_id)
+        try:
+            follow_files(run, _print, rank=None, every=False)
+        except KeyboardInterrupt:
+            interrupted = True
+            click.echo("interrupted: the step is being ended", err=True)
+            scheduler_of(run)[0].cancel(job_id)
+    verdict = wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=True)
+    return Exit.INTERRUPTED if interrupted else verdict
+
+
+def _print(path: Path, content: bytes, _changed: bool) -> None:
+    stream = sys.stderr if path.suffix == ".err" else sys.stdout
+    stream.buffer.write(content)
+    stream.buffer.flush()

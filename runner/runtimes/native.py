@@ -1,0 +1,56 @@
+"""No container: the program runs in the environment that submits, which must have what the program imports."""
+
+from __future__ import annotations
+
+import posixpath
+
+from runner.errors import UsageError
+from runner.model.names import ImageForm
+from runner.model.plan import RESULTS, Plan
+from runner.model.step import RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.runtimes.common import launched_program, load_lines
+
+IMAGE: ImageForm = "none"
+
+
+def mount_problem(_path: str) -> str | None:
+    """Any directory of the host is itself."""
+    return None
+
+
+def step(plan: Plan) -> StepSpec:
+    """The launcher and program straight from the run directory. ``RESULTS`` and mounts are names of containers.
+
+    Raises:
+        UsageError: a mount that only a container can make.
+    """
+    for mount in plan.mounts:
+        if mount.target == plan.workdir:
+            continue  # the program's own directory: it starts there
+        if mount.read_only or posixpath.normpath(mount.source) != posixpath.normpath(mount.target):
+            raise UsageError(
+                f"without a container {mount.source!r} is not to be seen as {mount.target!r}"
+                + (", or read-only" if mount.read_only else ""),
+                where="--mount",
+                mend="leave it out and use the path itself, or take a container (--runtime)",
+            )
+    run: Word = (Var(RUN_DIRECTORY),)
+    return StepSpec(
+        prelude=(*load_lines(plan), *(Export(name, text(value)) for name, value in plan.env)),
+        once_a_node=(),
+        launcher=(),
+        command=(
+            *texts("/bin/bash", "-c", 'cd -- "$1" && shift && exec "$@"', "bash"),
+            _directory(plan),
+            *launched_program(plan, run=run),
+        ),
+        inherits=True,
+    )
+
+
+def _directory(plan: Plan) -> Word:
+    """Where the program starts, as this machine knows it."""
+    for mount in plan.mounts:
+        if mount.target == plan.workdir:
+            return text(mount.source)
+    return (Var(RUN_DIRECTORY), Text(plan.workdir.removeprefix(RESULTS)))

@@ -1,0 +1,45 @@
+"""Does the Python of the shell that submits have what a program imports?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner import paths, process
+
+# Looks, and imports nothing: torch alone would take seconds.
+_LOOK = """\
+import sys, importlib.util
+print("{}.{}".format(*sys.version_info))
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name) is None:
+        print(name)
+"""
+_FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
+
+
+def lacking(needs: Sequence[str]) -> tuple[str, str]:
+    """What ``python3`` of PATH lacks to run a program that imports ``needs``, and the commands that provide it; empty
+    if it lacks nothing.
+    """
+    python = process.find("python3")
+    if python is None:
+        return "no python3 is in PATH", "activate an environment that has one"
+    done = process.run((python, "-c", _LOOK, *needs), timeout_s=60, check=False)
+    version, *absent = done.out.split() or ["?"]
+    if done.code != 0 or version.startswith("2."):
+        return f"{python} cannot be used (version {version}): {done.last_lines(1)}", "activate another environment"
+    if not absent:
+        return "", ""
+    return f"{python} (Python {version}) has no {' and no '.join(absent)}", _mend(needs, absent)
+
+
+def _mend(needs: Sequence[str], absent: Sequence[str]) -> str:
+    commands = [f"python3 -m pip install {name}" for name in absent if name != "horovod"]
+    if "horovod" in absent:
+        framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
+        build = paths.share("containers") / "horovod" / "build.py"
+        commands += [
+            f"python3 {build} wheel --framework {framework} --out wheels",
+            "python3 -m pip install wheels/horovod-*.whl",
+        ]
+    return "in the environment that is to be used: " + " && ".join(commands)

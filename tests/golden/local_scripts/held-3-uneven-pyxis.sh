@@ -1,0 +1,74 @@
+#!/bin/bash
+set -uo pipefail
+umask 077
+while IFS= read -r runner_i; do unset -f "$runner_i"; done < <(compgen -A function)
+while IFS= read -r runner_i; do
+  case $runner_i in
+  HOME | USER | LOGNAME | SHELL | PATH | LANG | TMPDIR | CUDA_VISIBLE_DEVICES | SLURM_JOB_ID | SLURM_CONF | SLURM_CLUSTER_NAME) ;;
+  *) unset -v "$runner_i" 2>/dev/null ;;
+  esac
+done < <(compgen -e)
+
+export USER="${USER:-$(id -un)}"
+ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72
+runner_run=$(pwd -P)
+
+read -r runner_stat </proc/$$/stat
+read -ra runner_fields <<<"${runner_stat##*) }"
+read -r runner_boot </proc/sys/kernel/random/boot_id
+runner_job="$$.${runner_fields[19]}.${runner_boot%%-*}"
+export RUNNER_JOB_ID="$runner_job"   # in the ranks' records: the run is found by it again
+printf '%s\n' "$runner_job" >job.id.part && mv -f job.id.part job.id
+
+runner_why=
+runner_mark() {
+  local runner_code=$?
+  printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$runner_code" "$(date +%s)" \
+    "$runner_why" >exit.json.part && mv -f exit.json.part exit.json
+}
+trap runner_mark EXIT
+
+runner_hosts=(dgx01 dgx02)
+export RUNNER_RDV_HOST="${runner_hosts[0]}"
+export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
+export CUDA_CACHE_PATH='/tmp/runner-cache/cuda'
+export MELLANOX_VISIBLE_DEVICES='all'
+export MPLCONFIGDIR='/tmp/runner-cache/matplotlib'
+export NCCL_DEBUG='INFO'
+export NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
+export NCCL_DEBUG_SUBSYS='INIT,NET,GRAPH,ENV'
+export NCCL_NET='IB'
+export NCCL_SOCKET_IFNAME='^lo,docker,virbr,veth'
+export OMP_NUM_THREADS='8'
+export PYTHONNOUSERSITE='1'
+export PYTHONUNBUFFERED='1'
+export TORCHINDUCTOR_CACHE_DIR='/tmp/runner-cache/inductor'
+export TRITON_CACHE_DIR='/tmp/runner-cache/triton'
+export XDG_CACHE_HOME='/tmp/runner-cache'
+
+runner_counts=(2 1)
+for runner_i in "${!runner_hosts[@]}"; do
+  for (( runner_n = 0; runner_n < runner_counts[runner_i]; runner_n++ )); do
+    printf '%s\n' "${runner_hosts[runner_i]}"
+  done
+done >hosts
+export SLURM_HOSTFILE="$runner_run/hosts"
+unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
+
+runner_step=
+trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
+
+srun --mpi=none --nodes=2 --ntasks=3 --exact --overlap --distribution=arbitrary --gpus-per-node=2 \
+  --time=00:20:00 --cpus-per-task=32 --kill-on-bad-exit=1 --wait=60 --output=logs/rank-%t.out \
+  --error=logs/rank-%t.err --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
+  --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
+  --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
+  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,CUDA_CACHE_PATH,MELLANOX_VISIBLE_DEVICES,MPLCONFIGDIR,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,NCCL_NET,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED,TORCHINDUCTOR_CACHE_DIR,TRITON_CACHE_DIR,XDG_CACHE_HOME \
+  /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --world 3 \
+  --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 \
+  --precision amp-bf16 --channels-last &
+runner_step=$!
+while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
+wait "$runner_step"; runner_exit=$?
+exit "$runner_exit"

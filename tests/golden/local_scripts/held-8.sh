@@ -1,0 +1,61 @@
+#!/bin/bash
+set -uo pipefail
+umask 077
+while IFS= read -r runner_i; do unset -f "$runner_i"; done < <(compgen -A function)
+while IFS= read -r runner_i; do
+  case $runner_i in
+  HOME | USER | LOGNAME | SHELL | PATH | LANG | TMPDIR | CUDA_VISIBLE_DEVICES | SLURM_JOB_ID | SLURM_CONF | SLURM_CLUSTER_NAME) ;;
+  *) unset -v "$runner_i" 2>/dev/null ;;
+  esac
+done < <(compgen -e)
+
+export USER="${USER:-$(id -un)}"
+ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72
+runner_run=$(pwd -P)
+
+read -r runner_stat </proc/$$/stat
+read -ra runner_fields <<<"${runner_stat##*) }"
+read -r runner_boot </proc/sys/kernel/random/boot_id
+runner_job="$$.${runner_fields[19]}.${runner_boot%%-*}"
+export RUNNER_JOB_ID="$runner_job"   # in the ranks' records: the run is found by it again
+printf '%s\n' "$runner_job" >job.id.part && mv -f job.id.part job.id
+
+runner_why=
+runner_mark() {
+  local runner_code=$?
+  printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$runner_code" "$(date +%s)" \
+    "$runner_why" >exit.json.part && mv -f exit.json.part exit.json
+}
+trap runner_mark EXIT
+
+runner_hosts=(dgx01 dgx02)
+export RUNNER_RDV_HOST="${runner_hosts[0]}"
+export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
+export RUNNER_ENV_MKL_NUM_THREADS='1'
+export RUNNER_ENV_OMP_NUM_THREADS='1'
+export RUNNER_ENV_PYTHONNOUSERSITE='1'
+export RUNNER_ENV_PYTHONUNBUFFERED='1'
+export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
+export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
+
+# Once a node, not once a rank.
+srun --mpi=none --exact --nodelist=dgx01,dgx02 --nodes=2 --ntasks=2 --ntasks-per-node=1 \
+  --kill-on-bad-exit=1 mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
+
+runner_step=
+trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
+
+srun --mpi=none --nodes=2 --ntasks=8 --exact --nodelist=dgx01,dgx02 --ntasks-per-node=4 \
+  --gpus-per-node=4 --time=00:20:00 --cpus-per-task=32 --kill-on-bad-exit=1 --wait=60 \
+  --output=logs/rank-%t.out --error=logs/rank-%t.err ch-run --join-ct=4 --join-tag="${runner_job}" \
+  --set-env --cd /results/recipe --bind "${runner_run}":/results \
+  /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
+  'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \
+  bash python3 -u /results/lib/launch.py --run /results --world 8 --local-sizes 4,4 --leave-together \
+  -- python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps \
+  5 --steps 30 --demonstration --device cpu &
+runner_step=$!
+while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
+wait "$runner_step"; runner_exit=$?
+exit "$runner_exit"

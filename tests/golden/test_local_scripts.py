@@ -1,0 +1,86 @@
+"""Whole scripts that plain bash runs: jobs of this machine, and steps of a held allocation. As test_scripts.py."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.model.allocation import Allocation, HeldNode
+from runner.model.request import Mount, Request
+from runner.model.site import Site
+from runner.planning.held import in_allocation
+from runner.planning.plan import plan
+from runner.recipes.program import recipe_of
+from runner.runtimes import runtime
+from runner.schedulers import render
+from runner.sites.loader import read_site
+from runner.sites.machine import Machine, fitted
+from tests.golden.test_scripts import FILE as IMAGE
+from tests.golden.test_scripts import HOSTILE, TRAIN
+
+SCRIPTS = Path(__file__).parent / "local_scripts"
+# Two machines; what the one that runs this test has stays out.
+CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
+HELD = Allocation("7", (HeldNode("dgx01", 128, 4), HeldNode("dgx02", 128, 4)))
+HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Sets/$HOME", "/data/My Sets/$HOME"),))
+
+
+def local(machine: Machine) -> Site:
+    return fitted(read_site("local"), machine)
+
+
+CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
+    "local-container-2": (local(CPUS), "charliecloud", Request(gpus=2), None),
+    "local-gpus-8": (local(DGX), "native", Request(gpus=8, walltime_s=600), None),
+    "local-hostile": (local(CPUS), "native", msgspec.structs.replace(HERE, gpus=2), None),
+    "held-8": (read_site("box"), "charliecloud", Request(gpus=8, nodes=2), HELD),
+    "held-3-uneven-pyxis": (
+        read_site("technion"),
+        "pyxis",
+        Request(gpus=3, nodes=2),
+        msgspec.structs.replace(HELD, in_step=True),
+    ),
+}
+
+
+def script(name: str) -> str:
+    site, via, request, allocation = CASES[name]
+    planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE)
+    if allocation is not None:
+        planned = in_allocation(planned, allocation)
+    return render(planned, runtime(via).step(planned))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_script_is_the_golden_one(name: str, pytestconfig: pytest.Config) -> None:
+    golden = SCRIPTS / f"{name}.sh"
+    if pytestconfig.getoption("--update-goldens"):
+        golden.write_text(script(name))
+    assert script(name) == golden.read_text()
+
+
+def test_no_golden_is_left_over() -> None:
+    assert {path.stem for path in SCRIPTS.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bash_and_shellcheck_take_it(name: str) -> None:
+    golden = SCRIPTS / f"{name}.sh"
+    assert subprocess.run(["bash", "-n", golden], capture_output=True, check=False).returncode == 0
+    # SC2016: as in test_scripts.py. SC2317, SC2329: a function that only a trap calls is taken for unreachable.
+    words = ["shellcheck", "--shell=bash", "--exclude=SC2016,SC2317,SC2329", str(golden)]
+    checked = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert checked.stdout == ""
+    assert checked.returncode == 0
+
+
+def test_a_program_of_ones_own_is_a_function_of_its_plan_too() -> None:
+    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code")
+    planned = plan(recipe_of(("python", "train.py", "--lr", "1")), local(CPUS), request, IMAGE)
+    text = render(planned, runtime("charliecloud").step(planned))
+    assert "--cd /workspace" in text
+    assert "'/home/me/my code:/workspace'" in text
+    assert text.count("-- python train.py --lr 1") == 1

@@ -1,0 +1,222 @@
+"""Jobs on this very machine, with no Slurm: natively, and in a container that nobody privileged has started."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.box import DEFAULT_SLURM, root
+from runner.images.store import StoredImage
+from runner.jobs.directory import RunDirectory
+from runner.model.job import Submitted
+from tests.integration.commands import Runner
+from tests.integration.planting import RECIPE
+from tests.integration.test_jobs import has_started, records
+
+pytestmark = pytest.mark.integration
+
+PROBE = ("submit", "--recipe", "probe", "--gpus", "2")
+SLEEPS = (*PROBE, "--", "--sleep", "300")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Runner:
+    """The command line with this machine as its site; ``runs`` and PATH hold what quoting is for."""
+    return Runner(Path("local"), tmp_path / "my $runs", tmp_path / "state", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ch_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with the ch-run of the box's root, as this machine's own."""
+    held = root.ensure(DEFAULT_SLURM, lambda _line: None).path
+    directory = tmp_path_factory.mktemp("bin")
+    loader, libraries = held / "lib64/ld-linux-x86-64.so.2", held / f"usr/lib/{os.uname().machine}-linux-gnu"
+    program = directory / "ch-run"
+    program.write_text(f'#!/bin/sh\nexec {loader} --library-path {libraries} {held}/usr/bin/ch-run "$@"\n')
+    program.chmod(0o755)
+    yield directory
+
+
+def leader(run: Path) -> int:
+    """The process number of a run's job."""
+    found = RunDirectory(run).read("job.json", Submitted)
+    assert found is not None
+    return int(found.job_id.split(".")[0])
+
+
+def session(pid: int) -> list[str]:
+    """What is alive of the session that this process led."""
+    shown = subprocess.run(["ps", "-s", str(pid), "-o", "stat=,args="], capture_output=True, text=True, check=False)
+    return [line for line in shown.stdout.splitlines() if not line.startswith("Z")]
+
+
+def modes(run: Path) -> set[int]:
+    """The permissions that others than the owner have on what the job itself wrote."""
+    return {path.stat().st_mode & 0o077 for folder in ("logs", "ranks") for path in (run / folder).iterdir()}
+
+
+def outcome(run: Path) -> str:
+    return str(json.loads((run / "verdict.json").read_text())["outcome"])
+
+
+def test_a_job_runs_in_the_environment_that_submits(local: Runner) -> None:
+    """The same plan as anywhere: what a dry run prints is what ran, arguments and variables arrive as they are."""
+    value, arguments = 'it\'s "$HOME" `id` \\ # é\ntwo *', ("--env", "NOTE", "--env", "HERE", "a b", "", "$(id)'\"*")
+    words = (*PROBE, "--env", f"NOTE={value}")
+    env = {"HERE": "seen", "SLURM_PROCID": "5", "SLURM_JOB_ID": "1", "PMI_RANK": "7", "OMPI_COMM_WORLD_RANK": "8"}
+    printed = local(*words, "--dry-run", "--", *arguments, code=0, env=env).out
+    local(*words, "--wait", "--", *arguments, code=0, env=env)
+    run = local.newest()
+    assert (run / "job.sh").read_text() == printed
+    assert outcome(run) == "ran"
+    for probe in records(run, "probe").values():
+        assert [base64.b64decode(word).decode() for word in probe["argv_base64"]] == list(arguments)
+        seen = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
+        assert seen == {"NOTE": value, "HERE": "seen"}
+        assert not [name for name in probe["environment_names"] if name.startswith(("SLURM", "PMI", "OMPI"))]
+    assert session(leader(run)) == []
+    assert modes(run) == {0}
+
+
+def test_a_users_own_program_runs_where_it_lies(local: Runner, tmp_path: Path) -> None:
+    """No recipe, nothing of ours in it: it gets its arguments, its directory, and its place by the usual names."""
+    (tmp_path / "train it.py").write_text(
+        "import os, sys\n"
+        "names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR'\n"
+        "print(*sys.argv[1:], os.getcwd(), *map(os.environ.get, names))\n"
+    )
+    words = ("submit", "--gpus", "2", "--wait", "--", sys.executable, "train it.py", "--lr", "0.1")
+    local(*words, code=0, cwd=tmp_path)
+    run = local.newest()
+    assert outcome(run) == "ran"
+    said = (run / "logs" / "rank-1.out").read_text()
+    assert said == f"--lr 0.1 {tmp_path} 1 2 1 127.0.0.1\n"
+    assert json.loads((run / "plan.json").read_text())["job_name"] == "train-it"
+
+
+def test_the_main_job_in_a_container(local: Runner, squashfs: StoredImage, ch_run: Path) -> None:
+    """Horovod's ranks in a rootless container with no scheduler, proven like any other run; a dirty shell stays out."""
+    env = {"PATH": f"{ch_run}:{os.environ['PATH']}", "USER": "root", "PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp"}
+    assert squashfs.path.is_file()
+    done = local("submit", "--gpus", "2", "--wait", code=0, env=env)
+    run = local.newest()
+    assert json.loads((run / "plan.json").read_text())["runtime"] == "charliecloud"
+    assert outcome(run) == "measured"
+    assert "no performance claim" in done.out
+    names = json.loads((run / "ranks" / "0.start.json").read_text())["environment_names"]
+    assert not {"OMPI_MCA_btl", "PYTHONPATH"} & set(names)
+
+
+def test_a_program_that_this_environment_cannot_run_is_refused(local: Runner, tmp_path: Path) -> None:
+    """With the commands that provide what is lacking. This python3 has no torch, whatever the host's has."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = local("submit", "--gpus", "2", "--runtime", "native", code=3, env=env)
+    assert "has no torch and no horovod" in done.err
+    assert "build.py wheel --framework pytorch" in done.err
+    assert "apt-get install charliecloud" in done.err
+    assert not local.runs.exists()
+
+
+def test_a_machine_that_has_no_runtime_at_all(local: Runner, tmp_path: Path) -> None:
+    done = local(*PROBE, code=3, env={"PATH": str(tmp_path)})
+    assert "none of charliecloud, native is on this machine" in done.err
+    assert "apt-get install" in done.err
+
+
+# fault -> (verdict, exit code, what the verdict says)
+TOLD = {
+    "exit:7@1": ("failed", 5, "rank 1"),
+    "signal:11@1": ("failed", 5, "ended by signal 11"),
+    "kill-launcher@0": ("failed", 5, "no exit record of 1 of 3 ranks: 0"),
+    "size-one": ("not-proven", 6, "saw a world of size 1, planned 3"),
+}
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_a_planted_fault_is_told(local: Runner, fault: str) -> None:
+    what, code, says = TOLD[fault]
+    local("submit", "--recipe", str(RECIPE), "--gpus", "3", "--wait", "--", "--fault", fault, code=code)
+    run = local.newest()
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert verdict["outcome"] == what
+    assert any(says in reason for reason in verdict["reasons"]), verdict
+    assert session(leader(run)) == []
+
+
+def test_one_rank_that_fails_takes_the_others_along(local: Runner) -> None:
+    began = time.monotonic()
+    words = ("--fault", "exit:7@1", "--fault", "hang@0")
+    local("submit", "--recipe", str(RECIPE), "--gpus", "2", "--wait", "--", *words, code=5)
+    assert time.monotonic() - began < 60, "rank 0 would have stayed for ever"
+    assert "rank 1" in json.loads((local.newest() / "verdict.json").read_text())["reasons"][0]
+
+
+def test_the_time_limit(local: Runner) -> None:
+    local(*SLEEPS[:5], "--time", "0:03", "--wait", *SLEEPS[5:], code=5)
+    run = local.newest()
+    assert "time limit" in json.loads((run / "verdict.json").read_text())["reasons"][0]
+    assert json.loads((run / "exit.json").read_text())["exit"] == 124
+
+
+def test_near_the_time_limit_a_program_is_told(local: Runner, tmp_path: Path) -> None:
+    """SIGUSR1 after four fifths of it, to programs that listen; one that leaves then has ended well."""
+    (tmp_path / "train.py").write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(print('checkpoint')))\n"
+        "time.sleep(300)\n"
+    )
+    words = ("submit", "--gpus", "2", "--runtime", "native", "--time", "0:05", "--wait")
+    local(*words, "--", sys.executable, "train.py", code=0, cwd=tmp_path)
+    assert (local.newest() / "logs" / "rank-1.out").read_text() == "checkpoint\n"
+
+
+def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path) -> None:
+    child, run = local.start_until(has_started(2), *SLEEPS)
+    assert child.wait(60) == 0
+    assert json.loads(local("status", run.name, "--json", code=0, cwd=tmp_path).out)["state"]["phase"] == "running"
+    local("cancel", run.name, code=0, cwd=tmp_path)
+    assert session(leader(run)) == []
+    assert "the job was cancelled" in local("wait", run.name, code=5).out
+    assert "has ended already" in local("cancel", run.name, code=0).out
+
+
+def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:
+    words = (*PROBE, "--wait", "--", "--sleep", "2")
+    child, run = local.start_until(has_started(2), *words)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    assert "2 of 2 ranks met" in local("logs", run.name, "-f", code=0).out
+    assert json.loads(local("wait", run.name, "--json", code=0).out)["outcome"] == "ran"
+
+
+def test_a_job_that_is_killed_outright_is_no_success(local: Runner) -> None:
+    child, run = local.start_until(has_started(2), *SLEEPS)
+    assert child.wait(60) == 0
+    pid = leader(run)
+    os.kill(pid, signal.SIGKILL)
+    # Its ranks are there still: the job goes on, and can be cancelled.
+    assert json.loads(local("status", run.name, "--json", code=0).out)["state"]["phase"] == "running"
+    local("cancel", run.name, code=0)
+    assert session(pid) == []
+    assert "killed outright" in local("wait", run.name, code=5).out
+
+
+def test_the_shipped_site_is_this_machine(local: Runner) -> None:
+    shown = json.loads(local("site", "show", "local", "--json", code=0).out)
+    assert shown["node"]["cores"] == len(os.sched_getaffinity(0))
+    assert shown["node"]["count"] == 1
+    assert "the site has 1" in local("submit", "--recipe", "probe", "--gpus", "2", "--nodes", "2", code=3).err
+    assert "--queue x" in local(*PROBE, "--partition", "x", code=2).err
+    assert "part of Slurm" in local(*PROBE, "--runtime", "pyxis", code=2).err
