@@ -80,12 +80,6 @@ def render(plan: Plan, step: StepSpec) -> str:
     """
     if plan.queue is not None:
         raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", mend="leave it out")
-    if step.launcher:
-        raise UsageError(
-            f"{plan.runtime} is a part of Slurm, and this machine's jobs go without",
-            where="--runtime",
-            mend="leave it out: one that is found here is taken",
-        )
     parts = [
         "#!/bin/bash",
         "set -uo pipefail",

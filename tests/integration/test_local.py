@@ -219,4 +219,4 @@ def test_the_shipped_site_is_this_machine(local: Runner) -> None:
     assert shown["node"]["count"] == 1
     assert "the site has 1" in local("submit", "--recipe", "probe", "--gpus", "2", "--nodes", "2", code=3).err
     assert "--queue x" in local(*PROBE, "--partition", "x", code=2).err
-    assert "part of Slurm" in local(*PROBE, "--runtime", "pyxis", code=2).err
+    assert "plugin of Slurm" in local(*PROBE, "--runtime", "pyxis", code=2).err
