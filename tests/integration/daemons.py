@@ -38,8 +38,11 @@ class Daemons:
         self.inside("kill", f"-{number}", self.process(name))
 
     def end(self, name: str) -> None:
-        """Kill a daemon outright, and wait until it is gone."""
-        self.inside("sh", "-c", _ENDED, "sh", self.process(name))
+        """End a daemon, and wait until it is gone: a node's outright, the controller so that it saves what it knows.
+
+        Killed outright, slurmctld forgets its last 5 seconds: it starts a running job once more, and drains the node.
+        """
+        self.inside("sh", "-c", _ENDED, "sh", self.process(name), "TERM" if name == CONTROLLER else "KILL")
 
     def cut_power(self, node: str) -> None:
         """Kill all that runs on a node: it has a UTS namespace of its own."""
@@ -55,7 +58,7 @@ class Daemons:
         self.await_up(node)
 
     def restart(self, name: str) -> None:
-        """Kill a daemon outright and start it anew; a node's in the namespaces that the node's tasks live in."""
+        """End a daemon and start it anew; a node's in the namespaces that the node's tasks live in."""
         if name == CONTROLLER:
             self.end(name)
             self.start()
@@ -63,7 +66,7 @@ class Daemons:
             process = self.process(name)
             self.inside(
                 *("nsenter", "--target", process, "--mount", "--uts"),
-                *("sh", "-c", f"{_ENDED}; exec sh /etc/box/as.sh slurmd -N {name}", "sh", process),
+                *("sh", "-c", f"{_ENDED}; exec sh /etc/box/as.sh slurmd -N {name}", "sh", process, "KILL"),
             )
 
     def configure(self, **settings: str) -> None:
@@ -107,4 +110,4 @@ done
 _BEGUN = """
 setsid unshare --mount --uts --propagation private sh /etc/box/node.sh "$1" </dev/null >>/var/log/slurm/again.log 2>&1 &
 """
-_ENDED = 'kill -KILL "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.02; done'
+_ENDED = 'kill -"$2" "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.02; done'
