@@ -157,11 +157,13 @@ def start(
     return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
+Child = subprocess.Popen[bytes]
 # What libraries raise that run programs themselves.
 CalledProcessError = subprocess.CalledProcessError
 PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT
+TimeoutExpired = subprocess.TimeoutExpired
 
 
 def kill_group(child: subprocess.Popen[bytes], grace_s: float = 2.0) -> None:

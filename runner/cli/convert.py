@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from runner.images.convert import Way
 
 
 @click.command()
@@ -19,18 +23,48 @@ from runner.errors import Exit
     metavar="DIR",
     help="Where images are kept (default: RUNNER_STORE, else the cache directory); all nodes must see it.",
 )
+@click.option(
+    "--zstd-level", type=click.IntRange(1, 22), default=3, show_default=True, help="Higher: smaller file, slower."
+)
+@click.option(
+    "--block-size",
+    type=click.Choice(["128K", "256K", "512K", "1M"]),
+    default="1M",
+    show_default=True,
+    help="Larger: smaller file, more read for a small one.",
+)
+@click.option("--processors", type=click.IntRange(1), help="Used at once (default: all).")
+@click.option(
+    "--way",
+    type=click.Choice(["auto", "layers", "stream"]),
+    default="auto",
+    show_default=True,
+    help="The engine's layers, mounted (root), or its export as a stream; both give the same file.",
+)
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
-def command(image: str, store_dir: Path | None, engine: str | None, as_json: bool) -> int:
+def command(
+    image: str,
+    store_dir: Path | None,
+    zstd_level: int,
+    block_size: str,
+    processors: int | None,
+    way: Way,
+    engine: str | None,
+    as_json: bool,
+) -> int:
     """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud, verified and kept by its digest."""
     import msgspec
 
     from runner.cli.progress import shown
     from runner.images.convert import convert
     from runner.images.engine import connect
+    from runner.images.pack import Packing
 
+    packing = Packing(level=zstd_level, block=block_size, processors=processors)
+    directory = store_dir.absolute() if store_dir else None
     with shown(quiet=as_json) as progress:
-        done = convert(image, connect(engine), progress, store_dir=store_dir.absolute() if store_dir else None)
+        done = convert(image, connect(engine), progress, store_dir=directory, packing=packing, way=way)
     if as_json:
         facts = msgspec.to_builtins(done.image, enc_hook=str)
         click.echo(json.dumps({**facts, "made": done.made, "seconds": done.seconds}, indent=1))

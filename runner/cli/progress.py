@@ -16,17 +16,45 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
+_LIVE_EVERY_S = 0.25
+_PLAIN_EVERY_S = 10.0
+
+
+class _Amount:
+    """How far a step of many bytes is, told not too often."""
+
+    def __init__(self) -> None:
+        self._began = self._told = time.monotonic()
+
+    def due(self, every_s: float) -> bool:
+        """Whether it was last told that long ago; then it counts as told."""
+        now = time.monotonic()
+        if now - self._told < every_s:
+            return False
+        self._told = now
+        return True
+
+    def told(self, done: int, total: int | None) -> str:
+        return amount(done, total, time.monotonic() - self._began)
+
+
 class _Plain:
     """One line a step with the seconds since the start, and the steps' own output."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self._amount = _Amount()
 
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self._amount = _Amount()
         click.echo(f"[{time.monotonic() - self._began:6.1f} s] {_counted(text, done, total)}", err=True)
 
     def line(self, text: str) -> None:
         click.echo(f"    {text}", err=True)
+
+    def moved(self, done: int, total: int | None) -> None:
+        if self._amount.due(_PLAIN_EVERY_S):
+            self.line(self._amount.told(done, total))
 
 
 class _Live:
@@ -36,10 +64,12 @@ class _Live:
         self._status = status
         self._began = time.monotonic()
         self._step = ""
+        self._amount = _Amount()
 
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
         from rich.text import Text
 
+        self._amount = _Amount()
         self._step = _counted(text, done, total)
         elapsed = f"{time.monotonic() - self._began:7.1f} s  "
         self._status.console.print(Text.assemble((elapsed, "dim"), self._step), soft_wrap=True)
@@ -49,6 +79,10 @@ class _Live:
 
         width = max(20, self._status.console.width - 6)
         self._status.update(Text(text.strip()[:width], style="dim"))
+
+    def moved(self, done: int, total: int | None) -> None:
+        if self._amount.due(_LIVE_EVERY_S):
+            self.line(self._amount.told(done, total))
 
 
 @contextmanager
@@ -65,6 +99,22 @@ def shown(*, quiet: bool = False) -> Iterator[Progress]:
 
         with Console(stderr=True).status("") as status:
             yield _Live(status)
+
+
+def amount(done: int, total: int | None, elapsed_s: float) -> str:
+    """``512 of 1597 MB, 171 MB/s, 6 s left``; without a total, or beyond it, only what is known."""
+    rate = done / elapsed_s if elapsed_s > 0 else 0.0
+    known = total is not None and 0 < done <= total
+    parts = [f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total and known else f"{done / 1e6:.0f} MB"]
+    parts.append(f"{rate / 1e6:.0f} MB/s")
+    if total and known and rate:
+        parts.append(f"{_duration((total - done) / rate)} left")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 100 else f"{whole // 60}:{whole % 60:02d} min"
 
 
 def _counted(text: str, done: int | None, total: int | None) -> str:

@@ -1,29 +1,29 @@
 """Convert an image of an engine into a squashfs in the store.
 
-The engine's export streams through the filter of ``rootfs`` into mksquashfs: no tree on disk, the same bytes for
-the same image. What is published was verified first: its superblock, and its entries counted against the stream's.
+Its layers are packed where they lie (``layers``), or else its export as a stream (``rootfs``, ``pack``): either way
+no tree on disk, and the same bytes for the same image. What is published was verified first: its superblock, and
+its listing against the source's.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.images import layers, pack, rootfs, store
 from runner.images import reference as references
-from runner.images import rootfs, store
 from runner.images.keys import cold, key_of
 from runner.images.locks import held
 from runner.images.progress import Progress
@@ -31,10 +31,11 @@ from runner.model.plan import RESULTS
 
 if TYPE_CHECKING:
     import docker
+    from docker.models.containers import Container
     from docker.models.images import Image
 
-CONVERTER = "runner-sqsh 1"  # the version goes into the key: raise it with every change of what is written
-OPTIONS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "1M", "-all-root", "-root-mode", "755")
+CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with every change of what is written
+Way = Literal["auto", "layers", "stream"]
 _ABOUT = "opt/runner/image.json"
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -51,9 +52,18 @@ class Conversion:
 
 
 def convert(
-    image: str, client: docker.DockerClient, progress: Progress, *, store_dir: Path | None = None
+    image: str,
+    client: docker.DockerClient,
+    progress: Progress,
+    *,
+    store_dir: Path | None = None,
+    packing: pack.Packing | None = None,
+    way: Way = "auto",
 ) -> Conversion:
     """Convert ``image`` (a reference or an id) unless the store holds it; returns the stored image.
+
+    Args:
+        way: "layers" or "stream" takes that one or fails; "auto" the first that this machine allows.
 
     Raises:
         UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
@@ -65,7 +75,8 @@ def convert(
     source = _source(image, client)
     name = image if image.startswith("sha256:") else str(references.parse(image))
     target = store_dir or store.directory()
-    key = key_of(str(source.id), CONVERTER, *OPTIONS, *_DIRECTORIES)
+    packing = packing or pack.Packing()
+    key = key_of(str(source.id), CONVERTER, *packing.options(), *_DIRECTORIES)
     if not cold() and (found := store.by_key(key, target)) is not None:
         return Conversion(_referred(found, name), made=False, seconds=time.monotonic() - started)
     for program in ("mksquashfs", "unsquashfs"):
@@ -74,7 +85,7 @@ def convert(
     with held(paths.made(target) / f".{key}.lock", progress.step):
         if not cold() and (found := store.by_key(key, target)) is not None:
             return Conversion(_referred(found, name), made=False, seconds=time.monotonic() - started)
-        stored = _make(name, source, client, target, key, progress)
+        stored = _make(name, source, client, target, key, packing, way, progress)
     return Conversion(stored, made=True, seconds=time.monotonic() - started)
 
 
@@ -92,10 +103,11 @@ def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
 
 
 def created_at(attrs: Mapping[str, Any]) -> int:
-    """When the image was made, seconds since the epoch: the squashfs carries this time and no later one."""
+    """When the image was made, seconds since the epoch: the squashfs carries this time and no later one. 0: unknown."""
     text = str(attrs.get("Created") or "")[:19]
     try:
-        return int(datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp())
+        made = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        return max(0, int(made.timestamp()))  # year 1 is how Go writes an unknown time
     except ValueError:
         return 0
 
@@ -120,18 +132,24 @@ def _referred(found: store.StoredImage, name: str) -> store.StoredImage:
 
 
 def _make(
-    name: str, source: Image, client: docker.DockerClient, target: Path, key: str, progress: Progress
+    name: str,
+    source: Image,
+    client: docker.DockerClient,
+    target: Path,
+    key: str,
+    packing: pack.Packing,
+    way: Way,
+    progress: Progress,
 ) -> store.StoredImage:
     config = config_of(source.attrs)
-    epoch = created_at(source.attrs)
+    added = rootfs.additions(config, _DIRECTORIES, created_at(source.attrs))
     partial = target / f".{key}.partial"  # the lock is held: an older one is a killed conversion's
-    passed = rootfs.Passed()
     try:
         partial.unlink(missing_ok=True)
-        progress.step(f"squashing {name}")
-        _squash(str(source.id), client, config, partial, epoch, passed)
+        with _container(client, str(source.id)) as container:
+            passed = _packed(name, container, client, added, partial, packing, way, progress)
         progress.step("verifying")
-        _verify(partial, passed.entries())
+        _verify(partial, passed)
         digest = _fsynced_sha256(partial)
         about = passed.captured.get(_ABOUT)
         stored = store.StoredImage(
@@ -150,7 +168,7 @@ def _make(
             architecture=str(source.attrs.get("Architecture") or ""),
             key=key,
             converter=CONVERTER,
-            options=OPTIONS,
+            options=packing.options(),
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             omitted=rootfs.omitted(config.environment),
         )
@@ -159,72 +177,65 @@ def _make(
         partial.unlink(missing_ok=True)
 
 
-def _squash(
-    image_id: str, client: docker.DockerClient, config: rootfs.Config, out: Path, epoch: int, passed: rootfs.Passed
-) -> None:
+@contextmanager
+def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container]:
+    """A container of the image that is never started: what is exported, and what keeps the layers from removal."""
     import docker
     import requests
 
-    words = ["mksquashfs", "-", str(out), "-tar", *OPTIONS, "-noappend", "-no-progress", "-quiet"]
-    directories = (*_DIRECTORIES, *filter(None, [config.workdir.strip("/")]))
-    container = client.containers.create(image_id, ["true"], network_mode="none", use_config_proxy=False)
-    with tempfile.TemporaryFile() as said:
-        squasher = process.start(
-            words,
-            stdin=process.PIPE,
-            stdout=process.DEVNULL,
-            stderr=said.fileno(),
-            env=dict(os.environ, SOURCE_DATE_EPOCH=str(epoch)),
-        )
+    try:
+        container = client.containers.create(image_id, ["true"], network_mode="none", use_config_proxy=False)
         try:
-            assert squasher.stdin is not None
-            chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
-            export = io.BufferedReader(rootfs.ChunkReader(chunks), 1 << 20)
-            with suppress(BrokenPipeError), squasher.stdin as pipe:
-                for block in rootfs.filtered(
-                    export,
-                    rootfs.injected_files(config),
-                    directories,
-                    passed,
-                    mtime=epoch,
-                    capture=(_ABOUT,),
-                ):
-                    pipe.write(block)
-            code = squasher.wait()
-        except (docker.errors.APIError, requests.exceptions.RequestException) as error:
-            raise InfrastructureError(f"the engine's export failed: {error}", where=image_id) from error
+            yield container
         finally:
-            if squasher.poll() is None:
-                process.kill_group(squasher)
             with suppress(docker.errors.APIError):
                 container.remove(force=True, v=True)
-        if code != 0:
-            raise _squash_error(code, said, out)
+    except (docker.errors.APIError, requests.exceptions.RequestException) as error:
+        raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
 
 
-def _squash_error(code: int, said: IO[bytes], out: Path) -> InfrastructureError:
-    said.seek(0)
-    text = said.read().decode("utf-8", "replace").strip()
-    full = "No space left" in text
-    return InfrastructureError(
-        f"mksquashfs failed with exit code {code}: " + "\n".join(text.splitlines()[-8:]),
-        where=str(out.parent),
-        mend="free space there, or name another store with --store DIR" if full else "",
-    )
+def _packed(
+    name: str,
+    container: Container,
+    client: docker.DockerClient,
+    added: rootfs.Additions,
+    out: Path,
+    packing: pack.Packing,
+    way: Way,
+    progress: Progress,
+) -> rootfs.Passed:
+    if way != "stream":
+        try:
+            found = layers.directories(container.attrs, local=client.api.base_url.startswith("http+docker:"))
+            progress.step(f"squashing {name}: the engine's {len(found)} layers, mounted")
+            return layers.packed_layers(found, added, out, packing, progress, capture=(_ABOUT,))
+        except layers.Unavailable as reason:
+            if way == "layers":
+                raise RefusedError(f"the layers cannot be packed here: {reason}", where="--way layers") from reason
+            progress.line(f"not from the layers: {reason}")
+    progress.step(f"squashing {name}: the engine's export, as a stream")
+    size = client.images.get(str(container.attrs["Image"])).attrs.get("Size")
+    chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
+    return pack.packed_stream(chunks, added, out, packing, progress, size=size, capture=(_ABOUT,))
 
 
-def _verify(path: Path, expected: int) -> None:
-    """Superblock and size by unsquashfs, and as many entries as went in (names with newlines span lines).
+def _verify(path: Path, passed: rootfs.Passed) -> None:
+    """Superblock and size by unsquashfs, and the listing that went in (names with newlines span lines).
 
     Raises:
-        InfrastructureError: the file is not what was streamed.
+        InfrastructureError: the file is not what was packed.
     """
     process.run(["unsquashfs", "-s", path], timeout_s=_VERIFY_S)
     listing = process.run(["unsquashfs", "-l", path], timeout_s=_VERIFY_S).out
-    found = sum(line.startswith("squashfs-root/") for line in listing.splitlines())
-    if found != expected:
+    wanted = b"".join(b"squashfs-root/" + os.fsencode(name) + b"\n" for name in passed.every())
+    # As process decodes what a program says.
+    missing = Counter(wanted.decode("utf-8", "replace").splitlines())
+    missing.subtract(listing.splitlines())
+    wrong = {line: count for line, count in missing.items() if count and line not in ("", "squashfs-root")}
+    if wrong:
         raise InfrastructureError(
-            f"the squashfs holds {found} entries, the image {expected}: not published",
+            f"the squashfs does not hold what the image holds ({len(wrong)} entries differ, such as "
+            f"{min(wrong)!r}): not published",
             where=str(path),
             mend="convert again; if it stays so, check the disk",
         )

@@ -14,6 +14,9 @@ class Progress(Protocol):
     def line(self, text: str) -> None:
         """A line of the step's own output."""
 
+    def moved(self, done: int, total: int | None) -> None:
+        """The step has dealt with ``done`` bytes, of about ``total`` where that is known; called as often as wanted."""
+
 
 class Silent:
     """Says nothing."""
@@ -21,3 +24,5 @@ class Silent:
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None: ...
 
     def line(self, text: str) -> None: ...
+
+    def moved(self, done: int, total: int | None) -> None: ...

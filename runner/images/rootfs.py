@@ -8,19 +8,24 @@ capabilities stay bit for bit what the engine sent. Formats: POSIX ustar with pa
 from __future__ import annotations
 
 import io
+import os
 import tarfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from runner.errors import InfrastructureError
+from runner.errors import InfrastructureError, RefusedError
 
 _BLOCK = 512
 _CHUNK = 1 << 20
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
 MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
-_DROPPED = frozenset({".dockerenv", "run/.containerenv"})
+DROPPED = frozenset({".dockerenv", "run/.containerenv"})
+# What an engine makes in every container that lacks it (Docker: daemon/initlayer); a base from elsewhere gets it too.
+_MADE_BY_ENGINES = ("dev", "proc", "sys")
+_LINKS = (("etc/mtab", "/proc/mounts"),)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,24 @@ class Injected:
     mode: int = 0o644
 
 
+@dataclass(frozen=True)
+class Additions:
+    """All that a finished root has beyond its image, whichever way it is packed.
+
+    Attributes:
+        files: replace whatever the image has under their names, sorted as a directory walk meets them.
+        directories: made where the image lacks them, parents first. links: (name, target), likewise.
+        timed: names whose time is ``mtime``: what we or the engine may have made or written into.
+        mtime: seconds since the epoch.
+    """
+
+    files: tuple[Injected, ...]
+    directories: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    timed: frozenset[str]
+    mtime: int
+
+
 @dataclass
 class Passed:
     """What went through, known once the stream has ended.
@@ -62,8 +85,11 @@ class Passed:
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""
-        parents = {name[:cut] for name in self.names for cut in range(len(name)) if name[cut] == "/" and name[:cut]}
-        return len(self.names | parents)
+        return len(self.every())
+
+    def every(self) -> set[str]:
+        """Every path of the finished file system, the root left out."""
+        return self.names.union(parent for name in self.names for parent in parents(name))
 
 
 def injected_files(config: Config) -> tuple[Injected, ...]:
@@ -81,6 +107,26 @@ def injected_files(config: Config) -> tuple[Injected, ...]:
         Injected("ch/environment", charliecloud_environment(config.environment).encode("utf-8", "surrogateescape")),
         *(Injected(name, b"") for name in MOUNT_POINT_FILES),
     )
+
+
+def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
+    """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
+    files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
+    paths = (_normal(path) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
+    wanted = {path for path in paths if path}
+    wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
+    timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
+    return Additions(files, tuple(sorted(wanted, key=order)), _LINKS, timed, mtime)
+
+
+def order(name: str) -> tuple[bytes, ...]:
+    """Sort key of a path: bytes of its parts, the order in which engines and mksquashfs walk a tree."""
+    return tuple(os.fsencode(part) for part in name.split("/"))
+
+
+def parents(name: str) -> Iterator[str]:
+    """The directories above a relative path, outermost first: ``a``, ``a/b`` of ``a/b/c``."""
+    return (name[:cut] for cut in range(len(name)) if name[cut] == "/")
 
 
 def rc_file(config: Config) -> str:
@@ -136,50 +182,87 @@ def fstab_file(volumes: Iterable[str]) -> str:
 
 
 def filtered(
-    source: IO[bytes],
-    files: Sequence[Injected],
-    directories: Collection[str],
-    passed: Passed,
-    *,
-    mtime: int,
-    capture: Collection[str] = (),
+    source: IO[bytes], added: Additions, passed: Passed, *, capture: Collection[str] = ()
 ) -> Iterator[bytes]:
-    """Blocks of the tar that is squashed: ``source`` without the engine's artefacts, then what is put in.
+    """Blocks of the tar that is squashed: ``source`` without the engine's artefacts, and what is put in.
+
+    Files are put in where a sorted walk would meet them: mksquashfs writes data in the order of the stream, so a
+    sorted source gives the bytes that packing the tree itself gives.
 
     Args:
         source: the engine's export, read to its end.
-        files: replace whatever the image has under their names. directories: made where the image lacks them.
-        passed: filled while the blocks are taken. mtime: of what is put in, seconds since the epoch.
+        passed: filled while the blocks are taken.
         capture: names of small files whose contents are kept in ``passed``.
 
     Raises:
         InfrastructureError: the stream is no tar, or ends too early.
+        RefusedError: the image has something in the way of what is put in.
     """
-    replaced = {file.name for file in files}
-    while (group := _next_group(source)) is not None:
-        name, size, head = group
-        keep = not _is_artefact(name) and name not in replaced
+    waiting = deque(added.files)
+    replaced = frozenset(file.name for file in added.files)
+    not_directories: set[str] = set()
+    yield _entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
+    while (member := _next_member(source)) is not None:
+        while waiting and order(waiting[0].name) < order(member.name):
+            yield from _put_in(waiting.popleft(), passed, added.mtime)
+        _check_free(member, replaced)
+        if member.kind != tarfile.DIRTYPE:
+            not_directories.add(member.name)
+        keep = bool(member.name) and not _is_artefact(member.name) and member.name not in replaced
         if keep:
-            if name:
-                passed.names.add(name)
-            yield head
-        kept = io.BytesIO() if name in capture else None
-        for block in _data(source, size):
+            passed.names.add(member.name)
+            yield member.retimed(added.mtime) if member.name in added.timed else member.head
+        kept = io.BytesIO() if member.name in capture else None
+        for block in _data(source, member.size):
             if kept is not None:
                 kept.write(block)
             if keep:
                 yield block
         if kept is not None:
-            passed.captured[name] = kept.getvalue()[:size]
-    for directory in directories:
-        if directory not in passed.names:
-            passed.names.add(directory)
-            yield _entry(directory, tarfile.DIRTYPE, 0o755, mtime)
-    for file in files:
-        passed.names.add(file.name)
-        yield _entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
-        yield file.content + b"\0" * (-len(file.content) % _BLOCK)
+            passed.captured[member.name] = kept.getvalue()[: member.size]
+    for file in waiting:
+        yield from _put_in(file, passed, added.mtime)
+    yield from _lacking(added, passed, not_directories)
     yield b"\0" * (2 * _BLOCK)
+
+
+def _check_free(member: _Member, replaced: frozenset[str]) -> None:
+    """Refuse a directory in a file's place, anything else in a directory's, and a hard link to what is replaced."""
+    if member.kind == tarfile.DIRTYPE:
+        wrong = member.name if member.name in replaced else ""
+    elif member.kind == tarfile.LNKTYPE and member.name not in replaced and _normal(member.target) in replaced:
+        wrong = _normal(member.target)
+    else:
+        wrong = member.name if any(member.name in parents(name) for name in replaced) else ""
+    if wrong:
+        raise obstructed(wrong)
+
+
+def _put_in(file: Injected, passed: Passed, mtime: int) -> Iterator[bytes]:
+    passed.names.add(file.name)
+    yield _entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
+    yield file.content + b"\0" * (-len(file.content) % _BLOCK)
+
+
+def _lacking(added: Additions, passed: Passed, not_directories: Collection[str]) -> Iterator[bytes]:
+    """Directories and links that the stream did not bring; none below a link or a file."""
+    for directory in added.directories:
+        if directory not in passed.names and not any(parent in not_directories for parent in parents(directory)):
+            passed.names.add(directory)
+            yield _entry(directory, tarfile.DIRTYPE, 0o755, added.mtime)
+    for name, target in added.links:
+        if name not in passed.names:
+            passed.names.add(name)
+            yield _entry(name, tarfile.SYMTYPE, 0o777, added.mtime, target=target)
+
+
+def obstructed(name: str) -> RefusedError:
+    """The image has something else where a start-up file or its directory belongs, or shares that file."""
+    return RefusedError(
+        f"the image's /{name} is in the way of the start-up files that Enroot and Charliecloud need",
+        where=f"/{name}",
+        mend=f"make /{name} an ordinary file or directory of its own in the image",
+    )
 
 
 class ChunkReader(io.RawIOBase):
@@ -205,13 +288,37 @@ class ChunkReader(io.RawIOBase):
 
 
 def _is_artefact(name: str) -> bool:
-    return name in _DROPPED or name.startswith("dev/")
+    return name in DROPPED or name.startswith("dev/")
 
 
-def _next_group(source: IO[bytes]) -> tuple[str, int, bytes] | None:
-    """(path, bytes of data, raw header blocks with their prefixes) of the next entry; None at the end."""
+@dataclass(frozen=True)
+class _Member:
+    """An entry of a tar.
+
+    Attributes:
+        name: relative, normal; empty for the root. target: of a link, as it is written. kind: as in tarfile.
+        size: bytes of data that follow. head: header block with all its prefixes, as they came.
+    """
+
+    name: str
+    target: str
+    kind: bytes
+    size: int
+    head: bytes
+
+    def retimed(self, mtime: int) -> bytes:
+        """The head of a directory or symbolic link with another time; all else as it came."""
+        if self.kind not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
+            return self.head
+        mode = _number(self.head[-_BLOCK:][100:108]) & 0o7777
+        return _entry(self.name, self.kind, mode, mtime, target=self.target)
+
+
+def _next_member(source: IO[bytes]) -> _Member | None:
+    """The next entry, read up to its data; None at the end."""
     raw = b""
     path: str | None = None
+    target: str | None = None
     size: int | None = None
     while True:
         header = _exactly(source, _BLOCK, at_end_ok=not raw)
@@ -223,14 +330,19 @@ def _next_group(source: IO[bytes]) -> tuple[str, int, bytes] | None:
         raw += header
         if kind not in b"xgLK" or kind == b"\0":
             data = 0 if kind in b"123456" and kind != b"\0" else (size if size is not None else length)
-            return _normal(path if path is not None else _ustar_name(header)), data, raw
+            name = path if path is not None else _ustar_name(header)
+            link = target if target is not None else _text(header[157:257].split(b"\0", 1)[0])
+            return _Member(_normal(name), link, kind, data, raw)
         body = _exactly(source, length + -length % _BLOCK)
         raw += body
         if kind == b"L":
             path = _text(body[:length].rstrip(b"\0"))
+        elif kind == b"K":
+            target = _text(body[:length].rstrip(b"\0"))
         elif kind == b"x":
             records = dict(_pax(body[:length]))
             path = _text(records[b"path"]) if b"path" in records else path
+            target = _text(records[b"linkpath"]) if b"linkpath" in records else target
             size = int(records[b"size"]) if b"size" in records else size
 
 
@@ -300,9 +412,9 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0) -> bytes:
+def _entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, target: str = "") -> bytes:
     entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.mtime, entry.size = kind, mode, mtime, size
+    entry.type, entry.mode, entry.mtime, entry.size, entry.linkname = kind, mode, mtime, size, target
     return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 

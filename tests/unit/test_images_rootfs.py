@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import InfrastructureError
+from runner.errors import InfrastructureError, RefusedError
 from runner.images import rootfs
-from runner.images.rootfs import ChunkReader, Config, Injected, Passed
+from runner.images.rootfs import Additions, ChunkReader, Config, Injected, Passed
 
 LONG = "d/" * 60 + "n" * 120
 CAPABILITY = "\x01\x00\x00\x02\x00\x20\x00\x00"
@@ -55,7 +55,9 @@ def archive(form: int) -> bytes:
 def through(raw: bytes, *files: Injected, directories: tuple[str, ...] = (), chunk: int = 700) -> tuple[bytes, Passed]:
     passed = Passed()
     source = io.BufferedReader(ChunkReader(raw[at : at + chunk] for at in range(0, len(raw), chunk)), 4096)
-    blocks = rootfs.filtered(source, files, directories, passed, mtime=7, capture=("opt/runner/image.json",))
+    timed = frozenset([*directories, ""])
+    added = Additions(files, directories, links=(("etc/mtab", "/proc/mounts"),), timed=timed, mtime=7)
+    blocks = rootfs.filtered(source, added, passed, capture=("opt/runner/image.json",))
     return b"".join(blocks), passed
 
 
@@ -71,8 +73,8 @@ def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> Non
     out, passed = through(raw, Injected("etc/environment", b"A=1\n"), directories=("etc", "results"), chunk=chunk)
     before, after = members(raw), members(out)
     dropped = {".dockerenv", "dev/null", "dev/shm", "etc/environment"}
-    assert set(after) == set(before) - dropped | {"etc/environment", "results"}
-    for name in set(before) - dropped:
+    assert set(after) == set(before) - dropped | {".", "etc/environment", "etc/mtab", "results"}
+    for name in set(before) - dropped - {"etc"}:
         assert after[name].get_info() == before[name].get_info()
         assert after[name].pax_headers == before[name].pax_headers
     with tarfile.open(fileobj=io.BytesIO(out)) as tar:
@@ -81,9 +83,55 @@ def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> Non
     assert content[LONG] == b"long"
     assert content["bin/su2"] == b"x" * 1000
     assert content["etc/environment"] == b"A=1\n"
-    assert passed.names == set(after)
+    assert passed.names == set(after) - {"."}
+    assert (after["etc"].mode, after["etc"].mtime) == (before["etc"].mode, 7)
     assert passed.captured == {"opt/runner/image.json": b'{"schema": 1}'}
     assert (after["results"].isdir(), after["results"].mtime, after["results"].uid) == (True, 7, 0)
+
+
+def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("a", "etc.d", "zoo"):
+            add(tar, name)
+        add(tar, "etc", type=tarfile.DIRTYPE)
+    raw = out.getvalue()
+    files = (Injected("ch/environment", b""), Injected("etc/rc", b""), Injected("zz", b""))
+    given, passed = through(raw, *files, directories=("ch", "etc"))
+    names = [name for name, member in members(given).items() if member.isreg()]
+    assert names == ["a", "ch/environment", "etc/rc", "etc.d", "zoo", "zz"], "etc/rc before etc.d: parts are compared"
+    assert {"ch", "etc"} <= passed.names
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("etc", {"type": tarfile.SYMTYPE, "linkname": "usr/etc"}),
+        ("etc/rc", {"type": tarfile.DIRTYPE}),
+        ("bin/x", {"type": tarfile.LNKTYPE, "linkname": "./etc/rc"}),
+    ],
+)
+def test_an_image_with_something_in_the_way_is_refused(name: str, attributes: dict[str, object]) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, name, **attributes)
+    with pytest.raises(RefusedError, match="in the way"):
+        through(out.getvalue(), Injected("etc/rc", b""))
+
+
+def test_a_directory_below_a_link_is_left_to_where_the_link_leads() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, "var/run", type=tarfile.SYMTYPE, linkname="/run")
+    _, passed = through(out.getvalue(), directories=("var", "var/run", "var/run/app", "work"))
+    assert passed.names == {"var", "var/run", "work", "etc/mtab"}
+
+
+def test_additions_name_every_parent_once_and_in_order() -> None:
+    added = rootfs.additions(Config(workdir="/opt/app/x/", volumes=("/data",)), ["results"], 5)
+    assert added.directories == ("ch", "data", "dev", "etc", "opt", "opt/app", "opt/app/x", "proc", "results", "sys")
+    assert {"", "etc", "etc/rc", "etc/mtab", "opt/app"} <= added.timed
+    assert [file.name for file in added.files] == sorted(file.name for file in added.files)
 
 
 def test_parents_that_no_entry_names_are_counted() -> None:

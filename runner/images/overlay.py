@@ -1,0 +1,206 @@
+"""A program of its own, standard library only: mounts layers where nobody else sees them and becomes mksquashfs.
+
+It is given one JSON object (``Order`` of ``layers``) on standard input, and answers on standard output: ``ok``, the
+captured files as JSON, the bytes that will be read and every path of the tree, or ``no`` and the reason, or
+``obstructed`` and a path; each part ends with a NUL. Then it executes mksquashfs.
+
+The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
+kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
+that what is put in needs no copy of the image, and all of it is done with the new root as ours: no symbolic link of
+the image leads out of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+_CLONE_NEWNS = 0x00020000
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x40000
+_PR_SET_PDEATHSIG = 1
+# The engine's export carries this attribute and no other; an image packed both ways must give the same bytes.
+_KEPT_ATTRIBUTES = {"security.capability"}
+_PACKED_NAMESPACES = ("user.", "trusted.", "security.")
+
+
+class Unavailable(Exception):
+    """This machine or this image does not allow it; the reason is the message."""
+
+
+class Obstructed(Exception):
+    """The image has something in the way of what is put in; the message is its path."""
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    try:
+        _end_with(order["parent"])
+        root = _mounted(order["layers"], order["mount_point"])
+        outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+        os.chroot(root)
+        os.chdir("/")
+        captured = _captured(order["capture"])
+        _drop(order["dropped"])
+        _add(order)
+        size, paths = _walked()
+        _retime(order["timed"], order["mtime"])
+        os.fchdir(outside)
+        os.chroot(".")
+    except Obstructed as error:
+        _answer(b"obstructed", os.fsencode(str(error)))
+        return
+    except (OSError, Unavailable) as error:
+        _answer(b"no", os.fsencode(str(error)))
+        return
+    _answer(b"ok", json.dumps(captured).encode(), b"%d" % size, *paths)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of the answer
+    os.execv(order["words"][0], order["words"])
+
+
+def _answer(*parts: bytes) -> None:
+    with os.fdopen(os.dup(1), "wb") as out:
+        out.write(b"".join(part + b"\0" for part in parts))
+
+
+def _end_with(parent: int) -> None:
+    """Be killed when the starting thread ends, also by a signal that it cannot catch (prctl(2)); exec keeps this."""
+    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        raise Unavailable("the process that wanted it is gone")
+
+
+def _mounted(layers: list[str], mount_point: str) -> str:
+    """The merged tree's path: an overlay of ``layers`` (topmost first) in a tmpfs that hides ``mount_point``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.unshare(_CLONE_NEWNS), "unshare")
+    _checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
+    place = os.fsencode(mount_point)
+    _checked(libc.mount(b"tmpfs", place, b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0700"), "mount tmpfs")
+    os.chdir(place)
+    for directory in ("upper", "work", "root"):
+        os.mkdir(directory, 0o755)  # noqa: PTH102 - relative to a directory that is ours alone
+    # The options of a mount end with a page: 128 layers by their own paths would not fit, and may hold a colon.
+    for number, layer in enumerate(layers):
+        os.symlink(layer, str(number))  # noqa: PTH211 - likewise
+    lower = ":".join(str(number) for number in range(len(layers)))
+    options = f"lowerdir={lower},upperdir=upper,workdir=work".encode()
+    _checked(libc.mount(b"overlay", b"root", b"overlay", 0, options), "mount overlay")
+    return str(Path(mount_point) / "root")
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _captured(names: list[str]) -> dict[str, str]:
+    """Contents of small regular files, base64."""
+    files = [Path("/", name) for name in names]
+    return {
+        name: base64.b64encode(file.read_bytes()).decode()
+        for name, file in zip(names, files, strict=True)
+        if file.is_file() and not file.is_symlink()
+    }
+
+
+def _drop(names: list[str]) -> None:
+    """What engines leave in a container: these files, and all below /dev."""
+    doomed = [Path("/", name) for name in names if _is_real(name)]
+    if _is_real("dev"):
+        doomed += Path("/dev").iterdir()
+    for path in doomed:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _add(order: dict[str, Any]) -> None:
+    os.umask(0)
+    for name in order["directories"]:
+        if _is_real(name) and not os.path.lexists(f"/{name}"):
+            Path("/", name).mkdir(mode=0o755)
+    for name, content, mode in order["files"]:
+        path = Path("/", name)
+        if not _is_real(name):
+            raise Obstructed(str(Path(name).parent))
+        if path.is_dir() and not path.is_symlink():
+            raise Obstructed(name)
+        path.unlink(missing_ok=True)
+        path.write_bytes(base64.b64decode(content))
+        path.chmod(mode)
+    for name, target in order["links"]:
+        if _is_real(name) and not os.path.lexists(f"/{name}"):
+            Path("/", name).symlink_to(target)
+
+
+def _is_real(name: str) -> bool:
+    """Whether everything above it is a directory and no symbolic link."""
+    above = [Path("/", *Path(name).parts[:depth]) for depth in range(1, len(Path(name).parts))]
+    return all(path.is_dir() and not path.is_symlink() for path in above)
+
+
+def _walked() -> tuple[int, list[bytes]]:
+    """(bytes of the regular files, all paths), after sockets were removed, which no engine exports.
+
+    Raises:
+        Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not.
+    """
+    size = 0
+    paths: list[bytes] = []
+    seen: set[tuple[int, int]] = set()
+    pending = [b"/"]
+    while pending:
+        directory = pending.pop()
+        for attribute in os.listxattr(directory, follow_symlinks=False):
+            _check_attribute(attribute, directory)
+        sockets = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                about = entry.stat(follow_symlinks=False)
+                if stat.S_ISSOCK(about.st_mode):
+                    sockets.append(entry.path)
+                    continue
+                paths.append(entry.path[1:])
+                if stat.S_ISDIR(about.st_mode):
+                    pending.append(entry.path)
+                    continue
+                for attribute in os.listxattr(entry.path, follow_symlinks=False):
+                    _check_attribute(attribute, entry.path)
+                if about.st_nlink == 1 or (about.st_dev, about.st_ino) not in seen:
+                    size += about.st_size
+                    seen.add((about.st_dev, about.st_ino))
+        _without(sockets, directory)
+    return size, paths
+
+
+def _check_attribute(name: str, path: bytes) -> None:
+    if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
+        raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
+
+
+def _without(sockets: list[bytes], directory: bytes) -> None:
+    before = os.lstat(directory)
+    for path in sockets:
+        os.unlink(path)  # noqa: PTH108 - bytes
+    if sockets:
+        os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _retime(names: list[str], mtime: int) -> None:
+    for name in names:
+        if _is_real(name) and os.path.lexists(f"/{name}"):
+            os.utime(f"/{name}", (mtime, mtime), follow_symlinks=False)
+
+
+if __name__ == "__main__":
+    main()
