@@ -37,7 +37,8 @@ class Packing:
     def options(self) -> tuple[str, ...]:
         """The options that decide what is written."""
         compression = ("-comp", "zstd", "-Xcompression-level", str(self.level), "-b", self.block)
-        return (*compression, "-all-root", "-root-mode", "755")
+        # What -tar implies is named, so that a tree gives the same bytes; holes of a tree depend on its file system.
+        return (*compression, "-all-root", "-root-mode", "755", "-no-exports", "-always-use-fragments", "-no-sparse")
 
     def words(self, source: Path | None, out: Path, epoch: int) -> list[str]:
         """The command: packs a directory, or a tar from standard input. ``epoch``: see ``running``."""

@@ -114,7 +114,7 @@ def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
 def test_an_image_with_something_in_the_way_is_refused(name: str, attributes: dict[str, object]) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        add(tar, name, **attributes)
+        add(tar, name, b"", **attributes)
     with pytest.raises(RefusedError, match="in the way"):
         through(out.getvalue(), Injected("etc/rc", b""))
 

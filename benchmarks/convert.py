@@ -1,0 +1,218 @@
+"""How fast an image becomes a squashfs: our two ways, Enroot's, and what bounds them, in alternating runs.
+
+    make bench-convert            (or: python -m benchmarks.convert --runs 3 --files 30000)
+
+The image is made on the engine, the same each time: the project's own image and many small generated files. Every
+pass begins after a sync, with the image's files in the page cache. Ours is the whole of ``convert``: packing,
+verification, checksum, fsync and publication; Enroot's has none of the last four.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import statistics
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import enroot
+from runner import process
+from runner.images import engine
+from runner.images.convert import Way, convert
+from runner.images.pack import Packing
+from runner.images.progress import Silent
+
+if TYPE_CHECKING:
+    import docker
+
+# Text that compresses like sources do, sizes from some bytes to some 40 kB as in a tree of Python packages.
+MANY_FILES = """
+import os, random, sys
+draw = random.Random(7)
+words = ["%x" % draw.getrandbits(draw.choice((8, 12, 16, 32))) for _ in range(4000)]
+for number in range(int(sys.argv[1])):
+    directory = "/many/%02d/%03d" % (number % 30, number % 700)
+    os.makedirs(directory, exist_ok=True)
+    size = int(draw.lognormvariate(8.2, 1.2))
+    with open("%s/%d.txt" % (directory, number), "w") as file:
+        file.write(" ".join(draw.choices(words, k=size // 6 + 1)))
+"""
+LABEL = "gpu-runner/bench-convert"
+_LIMIT_S = 3600.0
+
+
+class Passes:
+    """Seconds of each kind of pass, and the largest number of bytes it had on disk."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+        self.disk: dict[str, int] = {}
+        self.size: dict[str, int] = {}
+
+    def time(self, name: str, work: Callable[[], None]) -> None:
+        os.sync()
+        began = time.monotonic()
+        work()
+        self.add(name, time.monotonic() - began)
+        print(f"  {name}: {self.seconds[name][-1]:.1f} s", file=sys.stderr, flush=True)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds.setdefault(name, []).append(seconds)
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.seconds[name])
+
+
+def image(client: docker.DockerClient, base: str, files: int) -> str:
+    """The image's tag; it is built where the engine lacks it."""
+    tag = f"{LABEL}:{files}"
+    context = io.BytesIO()
+    dockerfile = f"FROM {base}\nCOPY many.py /tmp/many.py\nRUN python3 /tmp/many.py {files}\n"
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        for name, text in (("Dockerfile", dockerfile), ("many.py", MANY_FILES)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    client.images.build(fileobj=io.BytesIO(context.getvalue()), custom_context=True, tag=tag, network_mode="none")
+    return tag
+
+
+def ours(tag: str, client: docker.DockerClient, way: Way, passes: Passes, packing: Packing, scratch: Path) -> None:
+    """One conversion into an empty store, its disk watched."""
+    store = scratch / "store"
+    ended = threading.Event()
+    peak = 0
+
+    def watch() -> None:
+        nonlocal peak
+        while not ended.wait(0.2):
+            peak = max(peak, allocated(store))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        made = convert(tag, client, Silent(), store_dir=store, packing=packing, way=way)
+    finally:
+        ended.set()
+        watcher.join()
+    passes.disk[way] = max(peak, allocated(store))
+    passes.size[way] = made.image.size_bytes
+    shutil.rmtree(store)
+
+
+def allocated(directory: Path) -> int:
+    """Bytes that the files below a directory take on disk."""
+    total = 0
+    for path in directory.rglob("*") if directory.is_dir() else ():
+        if path.exists():
+            total += path.lstat().st_blocks * 512
+    return total
+
+
+def theirs(name: str, tag: str, url: str, options: tuple[str, ...], passes: Passes, scratch: Path) -> None:
+    """One import of Enroot's way, with its steps' times."""
+    last = time.monotonic()
+
+    def told(step: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if step:
+            passes.add(f"{name}: {step}", now - last)
+        last = now
+
+    out = scratch / "enroot.sqsh"
+    tree = enroot.import_image(tag, url, scratch, out, options, told)
+    passes.size[name] = out.stat().st_size
+    passes.disk[name] = tree + passes.size[name]
+    out.unlink()
+
+
+def export_alone(tag: str, url: str) -> None:
+    """The engine's export to nowhere."""
+    name = process.run(["docker", "--host", url, "create", "--network", "none", tag, "true"], timeout_s=60).out.strip()
+    with Path(os.devnull).open("wb") as nowhere:
+        exporter = process.start(["docker", "--host", url, "export", name], stdout=nowhere.fileno())
+        assert exporter.wait() == 0
+    process.run(["docker", "--host", url, "rm", name], timeout_s=60)
+
+
+def squash_alone(tree: Path, out: Path, packing: Packing) -> None:
+    """mksquashfs of a tree that lies on disk."""
+    process.run(packing.words(tree, out, 1), timeout_s=_LIMIT_S)
+    out.unlink()
+
+
+def extracted(tag: str, url: str, scratch: Path) -> Path:
+    """The image as a tree on disk."""
+    tree = scratch / "tree"
+    tree.mkdir()
+    name = process.run(["docker", "--host", url, "create", "--network", "none", tag, "true"], timeout_s=60).out.strip()
+    exporter = process.start(["docker", "--host", url, "export", name])
+    assert exporter.stdout is not None
+    assert process.start(["tar", "-C", str(tree), "-px"], stdin=exporter.stdout).wait() == 0
+    process.run(["docker", "--host", url, "rm", name], timeout_s=60)
+    return tree
+
+
+def table(passes: Passes, same: str, default: str) -> str:
+    """Medians, ratios to Enroot's two, and the floors; one Markdown line a kind of pass."""
+    floor = max(passes.median("floor: export"), passes.median("floor: mksquashfs"))
+    lines = ["| pass | median s | runs s | MB | peak MB on disk | Enroot's, same options | Enroot's defaults | floor |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for name, seconds in passes.seconds.items():
+        median = passes.median(name)
+        size = f"{passes.size[name] / 1e6:.0f}" if name in passes.size else ""
+        disk = f"{passes.disk[name] / 1e6:.0f}" if name in passes.disk else ""
+        ratios = ["", "", ""]
+        if name in ("layers", "stream"):
+            ratios = [f"{passes.median(same) / median:.1f} x faster", "", f"{median / floor:.2f} x"]
+            if default in passes.seconds:
+                ratios[1] = f"{passes.median(default) / median:.1f} x faster"
+        runs = " ".join(f"{one:.1f}" for one in seconds)
+        lines.append(f"| {' | '.join([name, f'{median:.1f}', runs, size, disk, *ratios])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default="gpu-runner/horovod-pytorch:standin", help="image that files are added to")
+    parser.add_argument("--files", type=int, default=40_000, help="small files generated on top of it")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--default-runs", type=int, default=1, help="of Enroot with its own options: minutes each")
+    parser.add_argument("--zstd-level", type=int, default=Packing().level)
+    parser.add_argument("--block-size", default=Packing().block)
+    parser.add_argument("--engine", metavar="URL", help="default: DOCKER_HOST, else the private engine")
+    asked = parser.parse_args()
+    url = asked.engine or os.environ.get("DOCKER_HOST") or engine.private_url(engine.default_state())
+    client = engine.connect(url)
+    packing = Packing(level=asked.zstd_level, block=asked.block_size)
+    same, default = "Enroot's way, same options", "Enroot's way, its defaults"
+    options = (*packing.options()[: packing.options().index("-all-root")], "-exit-on-error")
+    passes = Passes()
+    scratch = Path(tempfile.mkdtemp(prefix="bench-convert-", dir="/var/tmp"))
+    try:
+        tag = image(client, asked.base, asked.files)
+        tree = extracted(tag, url, scratch)
+        for _ in range(asked.runs):
+            passes.time("layers", lambda: ours(tag, client, "layers", passes, packing, scratch))
+            passes.time(same, lambda: theirs(same, tag, url, options, passes, scratch))
+            passes.time("stream", lambda: ours(tag, client, "stream", passes, packing, scratch))
+            passes.time("floor: export", lambda: export_alone(tag, url))
+            passes.time("floor: mksquashfs", lambda: squash_alone(tree, scratch / "alone.sqsh", packing))
+        for _ in range(asked.default_runs):
+            passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
+        print(table(passes, same, default))
+    finally:
+        shutil.rmtree(scratch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""An image of two layers that holds whatever a root file system may hold, and what an engine shows when it runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import docker
+
+CREATED = "2026-03-04T05:06:07.5Z"
+EPOCH = 1772600767
+OLD = 1_500_000_000  # seconds: files' times, unless they are odd
+CAPABILITY = struct.pack("<IIIII", 0x02000001, 0x2000, 0, 0, 0)  # cap_net_raw=ep, version 2
+SPARSE_BYTES = 8 << 20
+DEEP = "/".join(["deep"] * 60)
+ENVIRONMENT = ["A=it is $HOME \"x\"", "TWO=a\nb"]
+
+
+def _bottom() -> bytes:
+    layer = _Layer()
+    layer.directory("bin", "etc", "odd", "gone", "opaque", "opt", "opt/dev", "var", "links", "run")
+    layer.file("bin/su", b"#!", mode=0o4755)
+    layer.file("bin/ping", b"p", mode=0o755, pax_headers={"SCHILY.xattr.security.capability": _text(CAPABILITY)})
+    layer.file("bin/secret", b"s", mode=0)
+    layer.directory("closed", mode=0)
+    layer.directory("sticky", mode=0o1777)
+    layer.directory("group", mode=0o2775)
+    layer.special("links/hard", tarfile.LNKTYPE, linkname="bin/su", mode=0o4755)
+    layer.special("links/dangling", tarfile.SYMTYPE, linkname="/nowhere/at all")
+    layer.file("links/a", b"both")
+    layer.special("links/b", tarfile.LNKTYPE, linkname="links/a")
+    layer.special("var/run", tarfile.SYMTYPE, linkname="/run")
+    layer.special("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3)
+    layer.special("opt/dev/zero", tarfile.CHRTYPE, devmajor=1, devminor=5)
+    layer.special("opt/dev/disk", tarfile.BLKTYPE, devmajor=259, devminor=70000)
+    layer.special("fifo", tarfile.FIFOTYPE)
+    layer.file("odd/new\nline", b"1")
+    layer.file("odd/\udcff\udcfe", b"2")
+    layer.file("odd/back\\slash", b"3")
+    layer.file("odd/ " + "n" * 250, b"4")
+    layer.file("odd/grüße \U0001f600", b"5")
+    layer.file("odd/.wh", b"no whiteout")
+    layer.file(f"{DEEP}/end", b"6")
+    layer.file("owned", b"o", uid=3_000_000_000, gid=3_000_000_000)
+    layer.file("sparse", bytes(SPARSE_BYTES) + b"end")
+    layer.file("early", b"e", mtime=1)
+    layer.file("late", b"l", mtime=EPOCH + 86400)
+    layer.file("etc/hosts", b"127.0.0.1 build-host")
+    layer.file("etc/environment", b"OLD=1\n")
+    layer.file("changed", b"before")
+    layer.file("gone/file", b"gone")
+    layer.file("gone/kept", b"kept")
+    layer.file("opaque/old", b"old")
+    layer.directory("tree")
+    layer.file("tree/leaf", b"")
+    return layer.bytes()
+
+
+def _top() -> bytes:
+    layer = _Layer()
+    layer.file("gone/.wh.file", b"")
+    layer.file("opaque/.wh..wh..opq", b"")
+    layer.file("opaque/new", b"new")
+    layer.file("links/.wh.a", b"")
+    layer.file("changed", b"after")
+    layer.file("tree", b"now a file")
+    layer.directory("group", mode=0o2770)
+    return layer.bytes()
+
+
+class _Layer:
+    def __init__(self) -> None:
+        self._raw = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._raw, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8")
+
+    def _add(self, name: str, content: bytes, attributes: dict[str, object]) -> None:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mtime = len(content), OLD
+        for key, value in attributes.items():
+            setattr(entry, key, value)
+        self._tar.addfile(entry, io.BytesIO(content))
+
+    def file(self, name: str, content: bytes, **attributes: object) -> None:
+        self._add(name, content, attributes)
+
+    def special(self, name: str, kind: bytes, **attributes: object) -> None:
+        self._add(name, b"", {"type": kind, **attributes})
+
+    def directory(self, *names: str, mode: int = 0o755) -> None:
+        for name in names:
+            self._add(name, b"", {"type": tarfile.DIRTYPE, "mode": mode})
+
+    def bytes(self) -> bytes:
+        self._tar.close()
+        return self._raw.getvalue()
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def load(client: docker.DockerClient, tag: str, *, attribute: str = "") -> None:
+    """Put the image into the engine. ``attribute``: an extended attribute that one file carries besides."""
+    layers = [_bottom(), _top()]
+    if attribute:
+        extra = _Layer()
+        extra.file("attributed", b"a", pax_headers={f"SCHILY.xattr.{attribute}": "value"})
+        layers.append(extra.bytes())
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": CREATED,
+        "config": {
+            "Env": ENVIRONMENT,
+            "Entrypoint": ["/bin/su", "it's"],
+            "WorkingDir": "/var/run/app",
+            "Volumes": {"/vol ume": {}},
+            "Labels": {"two": "lines\nof it"},
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw).hexdigest()}" for raw in layers]},
+    }
+    names = [f"{number}.tar" for number in range(len(layers))]
+    manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": names}]
+    files = {"manifest.json": json.dumps(manifest).encode(), "config.json": json.dumps(config).encode()}
+    files.update(zip(names, layers, strict=True))
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    client.images.load(archive.getvalue())
+
+
+def as_run(client: docker.DockerClient, tag: str) -> dict[str, tuple[str, ...]]:
+    """What a program in a container of the image sees: path to (type, mode, bytes, seconds, link target).
+
+    The image has no program: the host's ``find`` runs in it, from a mount at /host, which is left out with what
+    engines mount.
+    """
+    loader = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/ld-linux" in line)
+    libraries = {str(Path(line.split()[-1]).parent) for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
+    mounted = ["/host", "/proc", "/sys", "/dev"]
+    prune = [word for path in mounted for word in ("-path", path, "-prune", "-o")]
+    find = ["/host/usr/bin/find", "/", *prune, "-printf", r"%y\t%m\t%s\t%T@\t%l\t%P\0"]
+    raw = client.containers.run(
+        tag,
+        ["--library-path", ":".join(f"/host{path}" for path in sorted(libraries)), *find],
+        entrypoint=[f"/host{loader}"],
+        volumes={"/": {"bind": "/host", "mode": "ro"}},
+        working_dir="/",
+        network_mode="none",
+        remove=True,
+    )
+    seen = {}
+    for record in raw.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        kind, mode, size, seconds, target, path = record.split("\t", 5)
+        seen[path] = (kind, mode, size if kind == "f" else "", seconds.partition(".")[0], target)
+    return seen
