@@ -77,6 +77,10 @@ bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)
 bench-rendezvous: venv ## ours and Horovod's rendezvous side by side, 16 to 512 clients, in the box
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_rendezvous.py
+.PHONY: bench-convert
+bench-convert: venv ## how fast an image becomes a squashfs, beside Enroot's way and what bounds both
+	@$(RUNNER) quickstart --only-prepare
+	@$(BIN)/python -m benchmarks.convert
 
 .PHONY: clean
 clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import stat
 import struct
 import tarfile
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import docker
@@ -76,15 +78,15 @@ def _top() -> bytes:
 
 class _Layer:
     def __init__(self) -> None:
-        self._raw = io.BytesIO()
-        self._tar = tarfile.open(fileobj=self._raw, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8")
+        self._raw = b""
 
     def _add(self, name: str, content: bytes, attributes: dict[str, object]) -> None:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mtime = len(content), OLD
         for key, value in attributes.items():
             setattr(entry, key, value)
-        self._tar.addfile(entry, io.BytesIO(content))
+        head = entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        self._raw += head + content + bytes(-len(content) % tarfile.BLOCKSIZE)
 
     def file(self, name: str, content: bytes, **attributes: object) -> None:
         self._add(name, content, attributes)
@@ -97,8 +99,7 @@ class _Layer:
             self._add(name, b"", {"type": tarfile.DIRTYPE, "mode": mode})
 
     def bytes(self) -> bytes:
-        self._tar.close()
-        return self._raw.getvalue()
+        return self._raw + bytes(tarfile.RECORDSIZE)
 
 
 def _text(raw: bytes) -> str:
@@ -112,17 +113,29 @@ def load(client: docker.DockerClient, tag: str, *, attribute: str = "") -> None:
         extra = _Layer()
         extra.file("attributed", b"a", pax_headers={f"SCHILY.xattr.{attribute}": "value"})
         layers.append(extra.bytes())
+    start: dict[str, object] = {
+        "Env": ENVIRONMENT,
+        "Entrypoint": ["/bin/su", "it's"],
+        "WorkingDir": "/var/run/app",
+        "Volumes": {"/vol ume": {}},
+        "Labels": {"two": "lines\nof it"},
+    }
+    _load(client, tag, layers, start)
+
+
+def load_linked(client: docker.DockerClient, tag: str, target: str) -> None:
+    """Put an image into the engine whose /ch is a symbolic link to ``target``."""
+    layer = _Layer()
+    layer.special("ch", tarfile.SYMTYPE, linkname=target)
+    _load(client, tag, [layer.bytes()], {})
+
+
+def _load(client: docker.DockerClient, tag: str, layers: list[bytes], start: dict[str, object]) -> None:
     config = {
         "architecture": "amd64",
         "os": "linux",
         "created": CREATED,
-        "config": {
-            "Env": ENVIRONMENT,
-            "Entrypoint": ["/bin/su", "it's"],
-            "WorkingDir": "/var/run/app",
-            "Volumes": {"/vol ume": {}},
-            "Labels": {"two": "lines\nof it"},
-        },
+        "config": start,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw).hexdigest()}" for raw in layers]},
     }
     names = [f"{number}.tar" for number in range(len(layers))]
@@ -138,28 +151,56 @@ def load(client: docker.DockerClient, tag: str, *, attribute: str = "") -> None:
     client.images.load(archive.getvalue())
 
 
-def as_run(client: docker.DockerClient, tag: str) -> dict[str, tuple[str, ...]]:
-    """What a program in a container of the image sees: path to (type, mode, bytes, seconds, link target).
+class Entry(NamedTuple):
+    """A path in a tree: find's letter for its type, permissions, bytes of a file, time in seconds, a link's target."""
+
+    kind: str
+    mode: int
+    size: int
+    time: int
+    target: str
+
+
+def as_run(client: docker.DockerClient, tag: str) -> dict[str, Entry]:
+    """What a program in a container of the image sees.
 
     The image has no program: the host's ``find`` runs in it, from a mount at /host, which is left out with what
     engines mount.
     """
-    loader = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/ld-linux" in line)
-    libraries = {str(Path(line.split()[-1]).parent) for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
-    mounted = ["/host", "/proc", "/sys", "/dev"]
+    mapped = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line]
+    loader = next(path for path in mapped if "/ld-linux" in path)
+    libraries = {str(Path(path).parent) for path in mapped}
+    mounted = ["/host", "/out", "/proc", "/sys", "/dev"]
     prune = [word for path in mounted for word in ("-path", path, "-prune", "-o")]
-    find = ["/host/usr/bin/find", "/", *prune, "-printf", r"%y\t%m\t%s\t%T@\t%l\t%P\0"]
-    raw = client.containers.run(
-        tag,
-        ["--library-path", ":".join(f"/host{path}" for path in sorted(libraries)), *find],
-        entrypoint=[f"/host{loader}"],
-        volumes={"/": {"bind": "/host", "mode": "ro"}},
-        working_dir="/",
-        network_mode="none",
-        remove=True,
-    )
+    # Into a file: what a container says is logged as JSON, which cannot say every name.
+    find = ["/host/usr/bin/find", "/", *prune, "-fprintf", "/out/seen", r"%y\t%m\t%s\t%T@\t%l\t%P\0"]
+    with tempfile.TemporaryDirectory() as out:
+        client.containers.run(
+            tag,
+            ["--library-path", ":".join(f"/host{path}" for path in sorted(libraries)), *find],
+            entrypoint=[f"/host{loader}"],
+            volumes={"/": {"bind": "/host", "mode": "ro"}, out: {"bind": "/out", "mode": "rw"}},
+            working_dir="/",
+            network_mode="none",
+            remove=True,
+        )
+        raw = Path(out, "seen").read_bytes()
     seen = {}
     for record in raw.decode("utf-8", "surrogateescape").split("\0")[:-1]:
         kind, mode, size, seconds, target, path = record.split("\t", 5)
-        seen[path] = (kind, mode, size if kind == "f" else "", seconds.partition(".")[0], target)
+        seen[path] = Entry(kind, int(mode, 8), int(size) if kind == "f" else 0, int(float(seconds)), target)
+    return seen
+
+
+def as_unpacked(root: Path) -> dict[str, Entry]:
+    """The same of a tree on this machine."""
+    kinds = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFIFO: "p", stat.S_IFCHR: "c"}
+    seen = {}
+    for path in [root, *root.rglob("*")]:
+        about = path.lstat()
+        kind = kinds.get(stat.S_IFMT(about.st_mode), "b")
+        name = str(path.relative_to(root)) if path != root else ""
+        target = str(path.readlink()) if kind == "l" else ""
+        size = about.st_size if kind == "f" else 0
+        seen[name] = Entry(kind, stat.S_IMODE(about.st_mode), size, int(about.st_mtime), target)
     return seen

@@ -1,0 +1,333 @@
+"""Conversion of real images: both ways alike, reproducible, whole; each difference from engine and Enroot; its end.
+
+The differences are the rows of docs/conversion.md: a test a row.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import enroot
+from runner import paths
+from runner.errors import RefusedError
+from runner.images import engine
+from runner.images.convert import Way, convert
+from runner.images.pack import Packing
+from runner.images.progress import Silent
+from runner.images.store import StoredImage
+from tests.integration import odd_image
+from tests.integration.odd_image import EPOCH, OLD, Entry
+
+if TYPE_CHECKING:
+    import docker
+
+    from runner.images.build import BuiltImage
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting layers, and unpacking devices, take root"),
+]
+ODD = "gpu-runner/test-odd:1"
+WAYS: tuple[Way, ...] = ("layers", "stream")
+
+
+class Heard(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.amounts: list[tuple[int, int | None]] = []
+
+    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self.said.append(text)
+
+    def line(self, text: str) -> None:
+        self.said.append(text)
+
+    def moved(self, done: int, total: int | None) -> None:
+        self.amounts.append((done, total))
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The odd image, three times.
+
+    Attributes:
+        engine: as a container shows it. ours: the unpacked squashfs. theirs: the one of Enroot's way.
+        root, their_root: where those two lie.
+    """
+
+    engine: dict[str, Entry]
+    ours: dict[str, Entry]
+    theirs: dict[str, Entry]
+    root: Path
+    their_root: Path
+
+
+@pytest.fixture(scope="module")
+def odd(engine_client: docker.DockerClient) -> Iterator[str]:
+    odd_image.load(engine_client, ODD)
+    yield ODD
+    engine_client.images.remove(ODD, force=True)
+
+
+@pytest.fixture(scope="module")
+def packed(
+    engine_client: docker.DockerClient, odd: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Way, StoredImage]:
+    directory = tmp_path_factory.mktemp("ways")
+    return {way: convert(odd, engine_client, Silent(), store_dir=directory / way, way=way).image for way in WAYS}
+
+
+@pytest.fixture(scope="module")
+def trees(
+    engine_client: docker.DockerClient,
+    odd: str,
+    packed: dict[Way, StoredImage],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Trees:
+    directory = tmp_path_factory.mktemp("trees")
+    url = os.environ.get("DOCKER_HOST") or engine.private_url(engine.default_state())
+    theirs = directory / "enroot.sqsh"
+    enroot.import_image(odd, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
+    roots = directory / "ours", directory / "theirs"
+    for root, squashfs in zip(roots, (packed["layers"].path, theirs), strict=True):
+        subprocess.run(["unsquashfs", "-q", "-n", "-d", root, squashfs], check=True)
+    ours, others = map(odd_image.as_unpacked, roots)
+    return Trees(odd_image.as_run(engine_client, odd), ours, others, *roots)
+
+
+def test_both_ways_give_the_same_bytes(packed: dict[Way, StoredImage]) -> None:
+    assert packed["layers"].sha256 == packed["stream"].sha256
+    assert packed["layers"].entries == packed["stream"].entries
+    assert packed["layers"].key == packed["stream"].key
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
+    way: Way,
+    engine_client: docker.DockerClient,
+    odd: str,
+    packed: dict[Way, StoredImage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "12345")
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    while int(time.time()) <= int(packed["stream"].path.stat().st_mtime):
+        time.sleep(0.1)
+    before = os.umask(0o077)
+    try:
+        again = convert(
+            odd, engine_client, Silent(), store_dir=tmp_path / "a store", packing=Packing(processors=1), way=way
+        )
+    finally:
+        os.umask(before)
+    assert again.image.sha256 == packed["layers"].sha256
+
+
+def test_level_and_block_size_are_part_of_the_key(
+    engine_client: docker.DockerClient, odd: str, packed: dict[Way, StoredImage], tmp_path: Path
+) -> None:
+    other = Packing(level=9, block="128K")
+    made = convert(odd, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other)
+    assert made.made
+    assert made.image.path != packed["layers"].path
+    said = subprocess.run(["unsquashfs", "-s", made.image.path], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "compression-level 9" in said
+    assert "Block size 131072" in said
+
+
+def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.DockerClient, tmp_path: Path) -> None:
+    """Row `xattrs`: Extended attributes but file capabilities are left out, as by the engine's export."""
+    tag = "gpu-runner/test-attributed:1"
+    odd_image.load(engine_client, tag, attribute="user.note")
+    try:
+        heard = Heard()
+        made = convert(tag, engine_client, heard, store_dir=tmp_path / "store").image
+        assert any("not from the layers: /attributed has the extended attribute user.note" in one for one in heard.said)
+        with pytest.raises(RefusedError, match="cannot be packed here"):
+            convert(tag, engine_client, Silent(), store_dir=tmp_path / "other", way="layers")
+        subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", made.path, "attributed"], check=True)
+        assert os.listxattr(tmp_path / "root/attributed") == []
+    finally:
+        engine_client.images.remove(tag, force=True)
+
+
+def test_row_paths(trees: Trees) -> None:
+    made = {"dev", "proc", "sys", "ch", "ch/environment", "data", "results", "scratch"}
+    made |= {"etc/rc", "etc/rc.local", "etc/fstab", "run/app"}
+    assert set(trees.ours) - set(trees.engine) == made
+    assert set(trees.engine) - set(trees.ours) == {".dockerenv"}
+    assert "etc/mtab" in trees.ours
+    assert set(trees.theirs) - set(trees.ours) == set()
+    for gone in ("gone/file", "opaque/old", "links/a", "tree/leaf"):
+        assert gone not in trees.ours
+    assert {"gone/kept", "opaque/new", "odd/.wh"} <= set(trees.ours)
+    assert list((trees.root / "dev").iterdir()) == []
+
+
+def test_row_names(trees: Trees) -> None:
+    wanted = {"odd/new\nline", "odd/\udcff\udcfe", "odd/back\\slash", "odd/grüße \U0001f600", f"{odd_image.DEEP}/end"}
+    assert wanted <= set(trees.ours)
+    assert any(len(name.rpartition("/")[2].encode()) == 251 for name in trees.ours)
+
+
+def test_row_kinds_sizes_and_links(trees: Trees) -> None:
+    replaced = {"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/environment"}
+    for name in set(trees.ours) & set(trees.engine) - replaced:
+        ours, engines = trees.ours[name], trees.engine[name]
+        assert (ours.kind, ours.size, ours.target) == (engines.kind, engines.size, engines.target), name
+    assert (trees.root / "changed").read_bytes() == b"after"
+
+
+def test_row_devices(trees: Trees) -> None:
+    device = (trees.root / "opt/dev/disk").stat().st_rdev
+    assert (os.major(device), os.minor(device)) == (259, 70000)
+    assert trees.ours["opt/dev/zero"].kind == "c"
+
+
+def test_row_owners(trees: Trees) -> None:
+    for root in (trees.root, trees.their_root):
+        assert {(path.lstat().st_uid, path.lstat().st_gid) for path in root.rglob("*")} == {(0, 0)}
+
+
+def test_row_modes(trees: Trees) -> None:
+    remade = {"", "etc", "etc/hosts", "etc/hostname", "etc/resolv.conf"}
+    both = set(trees.ours) & set(trees.engine)
+    assert {name for name in both if trees.ours[name].mode != trees.engine[name].mode} <= remade
+    modes = [oct(trees.ours[name].mode) for name in ("bin/su", "sticky", "group", "closed", "bin/secret")]
+    assert modes == ["0o4755", "0o1777", "0o2770", "0o0", "0o0"]
+    assert [oct(trees.theirs[name].mode) for name in ("closed", "bin/secret")] == ["0o700", "0o400"]
+
+
+def test_row_times(trees: Trees) -> None:
+    assert max(entry.time for entry in trees.ours.values()) == EPOCH
+    assert [trees.ours[name].time for name in ("bin/su", "early", "late", "etc")] == [OLD, 1, EPOCH, EPOCH]
+    assert trees.theirs["late"].time == trees.engine["late"].time == EPOCH + 86400
+
+
+def test_row_capabilities(trees: Trees) -> None:
+    assert os.getxattr(trees.root / "bin/ping", "security.capability") == odd_image.CAPABILITY
+    assert "security.capability" not in os.listxattr(trees.their_root / "bin/ping")
+
+
+def test_row_hard_links(trees: Trees) -> None:
+    assert (trees.root / "links/hard").stat().st_ino == (trees.root / "bin/su").stat().st_ino
+    assert (trees.root / "links/b").stat().st_nlink == 1
+
+
+def test_row_sparse(trees: Trees) -> None:
+    for root in (trees.root, trees.their_root):
+        assert (root / "sparse").read_bytes() == bytes(odd_image.SPARSE_BYTES) + b"end"
+
+
+def test_row_start_up_files(trees: Trees) -> None:
+    assert (trees.root / "etc/environment").read_text() == 'A=it is $HOME "x"\n', "a newline cannot be said"
+    assert "exec '/bin/su' 'it'\\''s' \"$@\"" in (trees.root / "etc/rc").read_text()
+    assert (trees.root / "etc/fstab").read_text().startswith("${ENROOT_ROOTFS}/vol\\040ume ")
+    for name in ("hosts", "hostname", "resolv.conf"):
+        assert (trees.root / "etc" / name).read_bytes() == b""
+    assert trees.ours["vol ume"].kind == "d"
+
+
+def test_every_row_of_the_table_has_its_test() -> None:
+    document = (Path(__file__).parents[2] / "docs/conversion.md").read_text("utf-8")
+    rows = set(re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE))
+    tested = {name.removeprefix("test_row_") for name in globals() if name.startswith("test_row_")} | {"xattrs"}
+    assert rows == tested
+
+
+def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
+    engine_client: docker.DockerClient, tmp_path: Path
+) -> None:
+    """Not even the overlay's way follows it out of the root."""
+    tag = "gpu-runner/test-linked:1"
+    odd_image.load_linked(engine_client, tag, str(tmp_path / "host"))
+    (tmp_path / "host").mkdir()
+    try:
+        for way in WAYS:
+            with pytest.raises(RefusedError, match="/ch is in the way"):
+                convert(tag, engine_client, Silent(), store_dir=tmp_path / way, way=way)
+        assert list((tmp_path / "host").iterdir()) == []
+    finally:
+        engine_client.images.remove(tag, force=True)
+
+
+CONVERTING = """
+import sys, pathlib
+from runner.images import engine
+from runner.images.convert import convert
+from runner.images.progress import Silent
+class Loud(Silent):
+    def moved(self, done, total):
+        if done > 50_000_000: print("moved", flush=True)
+try:
+    convert(sys.argv[1], engine.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), way=sys.argv[3])
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def squashers(store: Path) -> list[int]:
+    """Process ids of what packs into this store."""
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        words = cmdline.read_bytes().split(b"\0") if cmdline.exists() else []
+        if any(word.startswith(os.fsencode(store)) for word in words) and b"mksquashfs" in words[0]:
+            found.append(int(cmdline.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
+    way: Way, number: signal.Signals, engine_client: docker.DockerClient, horovod_image: BuiltImage, tmp_path: Path
+) -> None:
+    mounts = Path("/proc/self/mounts").read_text()
+    before = {str(one.id) for one in engine_client.containers.list(all=True)}
+    store = tmp_path / "store"
+    words = [sys.executable, "-c", CONVERTING, horovod_image.reference, str(store), way]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "moved\n"
+        assert squashers(store)
+        child.send_signal(number)
+        assert child.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while squashers(store) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert squashers(store) == []
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert list((paths.cache_dir() / "mount").iterdir()) == []
+    assert list(store.glob("*.sqsh")) == []
+    left = {str(one.id) for one in engine_client.containers.list(all=True)} - before
+    if number == signal.SIGINT:
+        assert left == set()
+        assert [path.suffix for path in store.iterdir() if path.is_file()] in ([], [".lock"])
+    for one in left:
+        engine_client.containers.get(one).remove(force=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_progress_tells_bytes_of_about_the_whole(
+    way: Way, engine_client: docker.DockerClient, odd: str, tmp_path: Path
+) -> None:
+    heard = Heard()
+    convert(odd, engine_client, heard, store_dir=tmp_path / "store", way=way)
+    assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
+    if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
+        done = [done for done, _ in heard.amounts]
+        assert done == sorted(done)
+        assert done[-1] > odd_image.SPARSE_BYTES
