@@ -115,10 +115,10 @@ def _captured(names: list[str]) -> dict[str, str]:
 def _drop(names: list[str]) -> None:
     """What engines leave in a container: these files, and all below /dev."""
     doomed = [Path("/", name) for name in names if _is_real(name)]
-    if _is_real("dev"):
+    if _is_directory(Path("/dev")):
         doomed += Path("/dev").iterdir()
     for path in doomed:
-        if path.is_dir() and not path.is_symlink():
+        if _is_directory(path):
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
@@ -133,11 +133,12 @@ def _add(order: dict[str, Any]) -> None:
         path = Path("/", name)
         if not _is_real(name):
             raise Obstructed(str(Path(name).parent))
-        if path.is_dir() and not path.is_symlink():
+        if _is_directory(path):
             raise Obstructed(name)
         path.unlink(missing_ok=True)
         path.write_bytes(base64.b64decode(content))
         path.chmod(mode)
+        os.utime(path, (order["mtime"], order["mtime"]))
     for name, target in order["links"]:
         if _is_real(name) and not os.path.lexists(f"/{name}"):
             Path("/", name).symlink_to(target)
@@ -146,7 +147,11 @@ def _add(order: dict[str, Any]) -> None:
 def _is_real(name: str) -> bool:
     """Whether everything above it is a directory and no symbolic link."""
     above = [Path("/", *Path(name).parts[:depth]) for depth in range(1, len(Path(name).parts))]
-    return all(path.is_dir() and not path.is_symlink() for path in above)
+    return all(map(_is_directory, above))
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _walked() -> tuple[int, list[bytes]]:
@@ -197,9 +202,11 @@ def _without(sockets: list[bytes], directory: bytes) -> None:
 
 
 def _retime(names: list[str], mtime: int) -> None:
+    """Of directories and symbolic links only: a file of the image would be copied into the tmpfs for it."""
     for name in names:
-        if _is_real(name) and os.path.lexists(f"/{name}"):
-            os.utime(f"/{name}", (mtime, mtime), follow_symlinks=False)
+        path = Path("/", name)
+        if _is_real(name) and (path.is_dir() or path.is_symlink()):
+            os.utime(path, (mtime, mtime), follow_symlinks=False)
 
 
 if __name__ == "__main__":

@@ -165,6 +165,19 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
         engine_client.images.remove(tag, force=True)
 
 
+def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
+    packed: dict[Way, StoredImage], odd: str, tmp_path: Path
+) -> None:
+    """Root without the capability to mount, as in many a container."""
+    without = ["setpriv", "--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin"]
+    words = [*without, sys.executable, "-m", "runner", "convert", odd, "--store", str(tmp_path / "store")]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    assert "not from the layers: [Errno 1] unshare: Operation not permitted" in said
+    assert "as a stream" in said
+    (made,) = (tmp_path / "store").glob("*.sqsh")
+    assert made.read_bytes() == packed["layers"].path.read_bytes()
+
+
 def test_row_paths(trees: Trees) -> None:
     made = {"dev", "proc", "sys", "ch", "ch/environment", "data", "results", "scratch"}
     made |= {"etc/rc", "etc/rc.local", "etc/fstab", "run/app"}
