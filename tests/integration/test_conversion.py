@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -297,9 +298,10 @@ def squashers(store: Path) -> list[int]:
     """Process ids of what packs into this store."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        words = cmdline.read_bytes().split(b"\0") if cmdline.exists() else []
-        if any(word.startswith(os.fsencode(store)) for word in words) and b"mksquashfs" in words[0]:
-            found.append(int(cmdline.parent.name))
+        with suppress(OSError):  # one that has just ended
+            words = cmdline.read_bytes().split(b"\0")
+            if any(word.startswith(os.fsencode(store)) for word in words) and b"mksquashfs" in words[0]:
+                found.append(int(cmdline.parent.name))
     return found
 
 
