@@ -1,0 +1,218 @@
+"""Tar archives as streams of members whose header blocks can be passed on bit for bit.
+
+Owners, modes, links, devices, long names, extended attributes and file capabilities stay what the writer wrote.
+Formats: POSIX ustar with pax (``x``, ``g``) and GNU (``L``, ``K``, ``S``) headers.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from runner.errors import InfrastructureError
+
+BLOCK = 512
+END = b"\0" * (2 * BLOCK)
+_CHUNK = 1 << 20
+_WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: a size there means nothing
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry.
+
+    Attributes:
+        path: relative, without ``.`` and empty parts; empty for the root itself.
+        kind: tarfile's type flag, such as ``tarfile.REGTYPE``; the old ``\\0`` comes as ``0``.
+        link: target of a link as written; empty where it is none.
+        size: bytes of data that follow. head: the raw header blocks, with their prefixes.
+    """
+
+    path: str
+    kind: bytes
+    link: str
+    size: int
+    head: bytes
+
+
+class TarStream:
+    """Reads members one after another from a stream that cannot go back.
+
+    Args:
+        what: what the stream is, for messages: "the engine's export".
+
+    Raises (while iterating):
+        InfrastructureError: no tar archive, or it ends too early.
+    """
+
+    def __init__(self, source: IO[bytes], what: str) -> None:
+        self._source = source
+        self._what = what
+
+    def __iter__(self) -> Iterator[Member]:
+        """Members in their order; the data of each must be taken by ``data`` before the next. Reads to the end."""
+        while (member := self._next()) is not None:
+            yield member
+        while self._source.read(_CHUNK):
+            pass
+
+    def data(self, member: Member) -> Iterator[bytes]:
+        """The member's data, padded to whole blocks."""
+        left = member.size + -member.size % BLOCK
+        while left:
+            block = self._source.read(min(left, _CHUNK))
+            if not block:
+                raise self._broken("ended in the middle of a file")
+            left -= len(block)
+            yield block
+
+    def skip(self, member: Member) -> None:
+        """Pass over the member's data."""
+        for _ in self.data(member):
+            pass
+
+    def _next(self) -> Member | None:
+        raw = b""
+        path: bytes | None = None
+        link: bytes | None = None
+        size: int | None = None
+        while True:
+            header = self._exactly(BLOCK, at_end_ok=not raw)
+            if not header or header.count(0) == BLOCK:
+                return None
+            self._check(header)
+            kind = header[156:157].replace(tarfile.AREGTYPE, tarfile.REGTYPE)
+            length = _number(header[124:136])
+            raw += header
+            if kind not in (b"x", b"g", b"L", b"K"):
+                if kind == tarfile.GNUTYPE_SPARSE:
+                    raw += self._sparse_map(header)
+                return Member(
+                    path=_normal(_text(path if path is not None else _ustar_name(header))),
+                    kind=kind,
+                    link=_text(link if link is not None else header[157:257].split(b"\0", 1)[0]),
+                    size=0 if kind[0] in _WITHOUT_DATA else (size if size is not None else length),
+                    head=raw,
+                )
+            body = self._exactly(length + -length % BLOCK)
+            raw += body
+            if kind == b"L":
+                path = body[:length].rstrip(b"\0")
+            elif kind == b"K":
+                link = body[:length].rstrip(b"\0")
+            elif kind == b"x":
+                records = dict(_pax(body[:length]))
+                path = records.get(b"path", path)
+                link = records.get(b"linkpath", link)
+                size = int(records[b"size"]) if b"size" in records else size
+
+    def _sparse_map(self, header: bytes) -> bytes:
+        """Blocks that carry on an old GNU sparse file's map; each says whether another follows."""
+        raw = b""
+        more = header[482]
+        while more:
+            block = self._exactly(BLOCK)
+            raw += block
+            more = block[504]
+        return raw
+
+    def _exactly(self, count: int, *, at_end_ok: bool = False) -> bytes:
+        parts = []
+        left = count
+        while left:
+            part = self._source.read(left)
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+        if left and not (at_end_ok and left == count):
+            raise self._broken("ended too early")
+        return b"".join(parts)
+
+    def _check(self, header: bytes) -> None:
+        """The checksum that every header carries: the sum of its bytes with the checksum's own field blank."""
+        right = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
+        if header[148:156].strip(b" \0").lstrip(b"0") != b"%o" % right:
+            raise self._broken("is not a tar archive")
+
+    def _broken(self, how: str) -> InfrastructureError:
+        return InfrastructureError(f"{self._what} {how}", mend="convert again; if it stays so, check where it is from")
+
+
+class ChunkReader(io.RawIOBase):
+    """An iterator of byte strings as a file, so that it can be read in blocks."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, link: str = "") -> bytes:
+    """Header blocks of a member of ours, owned by root. mtime: seconds since the epoch. size: bytes."""
+    made = tarfile.TarInfo(name)
+    made.type, made.mode, made.mtime, made.size, made.linkname = kind, mode, mtime, size, link
+    return made.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def changed(head: bytes, path: str, mtime: int | None = None) -> bytes:
+    """A member's header blocks under another name, or with another time (seconds since the epoch); all else as it was.
+
+    Raises:
+        InfrastructureError: it is an old GNU sparse file, whose map cannot be written again.
+    """
+    with tarfile.open(fileobj=io.BytesIO(head + END), mode="r:") as archive:
+        found = archive.next()
+    assert found is not None
+    if found.type == tarfile.GNUTYPE_SPARSE:
+        raise InfrastructureError(f"a sparse file with another name: {path!r}", mend="build the image's layers again")
+    found.name = path
+    found.mtime = found.mtime if mtime is None else mtime
+    found.pax_headers = {key: value for key, value in found.pax_headers.items() if key not in ("path", "mtime")}
+    return found.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _number(raw: bytes) -> int:
+    """A tar number: octal digits, or base 256 where the first byte's high bit is set."""
+    if raw[0] & 0x80:
+        return int.from_bytes(bytes([raw[0] & 0x7F]) + raw[1:], "big")
+    return int(raw.split(b"\0", 1)[0].strip() or b"0", 8)
+
+
+def _pax(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Records ``LENGTH KEY=VALUE\\n``; the length rules, so that a value may hold anything."""
+    while body:
+        length = int(body.split(b" ", 1)[0])
+        key, _, value = body[: length - 1].split(b" ", 1)[1].partition(b"=")
+        yield key, value
+        body = body[length:]
+
+
+def _ustar_name(header: bytes) -> bytes:
+    name = header[:100].split(b"\0", 1)[0]
+    prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
+    return prefix + b"/" + name if prefix else name
+
+
+def _normal(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
