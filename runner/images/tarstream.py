@@ -164,28 +164,43 @@ class ChunkReader(io.RawIOBase):
         return count
 
 
-def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, link: str = "") -> bytes:
+def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0) -> bytes:
     """Header blocks of a member of ours, owned by root. mtime: seconds since the epoch. size: bytes."""
     made = tarfile.TarInfo(name)
-    made.type, made.mode, made.mtime, made.size, made.linkname = kind, mode, mtime, size, link
-    return made.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    made.type, made.mode, made.mtime, made.size = kind, mode, mtime, size
+    return _written(made)
 
 
-def changed(head: bytes, path: str, mtime: int | None = None) -> bytes:
-    """A member's header blocks under another name, or with another time (seconds since the epoch); all else as it was.
+def renamed(head: bytes, path: str) -> bytes:
+    """A member's header blocks under another name, all else as it was.
 
     Raises:
         InfrastructureError: it is an old GNU sparse file, whose map cannot be written again.
     """
+    made = _read(head)
+    if made.type == tarfile.GNUTYPE_SPARSE:
+        raise InfrastructureError(f"a sparse file with another name: {path!r}", mend="build the image's layers again")
+    made.name = path
+    made.pax_headers = {key: value for key, value in made.pax_headers.items() if key != "path"}
+    return _written(made)
+
+
+def linked(head: bytes, path: str, to: str) -> bytes:
+    """Header blocks of a hard link ``path`` to the member of this head, which is there as ``to``."""
+    made = _read(head)
+    made.name, made.linkname, made.type, made.size, made.pax_headers = path, to, tarfile.LNKTYPE, 0, {}
+    return _written(made)
+
+
+def _read(head: bytes) -> tarfile.TarInfo:
     with tarfile.open(fileobj=io.BytesIO(head + END), mode="r:") as archive:
         found = archive.next()
     assert found is not None
-    if found.type == tarfile.GNUTYPE_SPARSE:
-        raise InfrastructureError(f"a sparse file with another name: {path!r}", mend="build the image's layers again")
-    found.name = path
-    found.mtime = found.mtime if mtime is None else mtime
-    found.pax_headers = {key: value for key, value in found.pax_headers.items() if key not in ("path", "mtime")}
-    return found.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    return found
+
+
+def _written(member: tarfile.TarInfo) -> bytes:
+    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _number(raw: bytes) -> int:

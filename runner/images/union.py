@@ -23,14 +23,6 @@ _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # what AUFS kept for itself
 _MOST_LINKS = 40  # as Linux: ELOOP
 _FIRST_MODE = 0o755  # of a directory that no layer describes
-# Docker's init layer (moby, daemon/initlayer/setup_unix.go): it makes these, and always replaces etc/mtab. As it writes
-# into etc and dev, an export shows them changed at the container's start, which SOURCE_DATE_EPOCH cuts down to the
-# image's own time.
-_ENGINE_DIRECTORIES = ("dev", "etc", "proc", "sys")
-_TOUCHED = frozenset({"dev", "etc"})
-_MTAB = "etc/mtab"
-_MOUNTS = "/proc/mounts"
-
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
@@ -81,12 +73,6 @@ class Root:
             name = member.path.rpartition("/")[2]
             if member.path and not name.startswith(_WHITEOUT):
                 self._add(number, layer, position, member)
-
-    def as_container(self) -> None:
-        """Make room for what an engine puts into every container, so that both ways of conversion give one root."""
-        for name in _ENGINE_DIRECTORIES:
-            self._directory([name], make=True)
-        self._white_out("etc", f"{_WHITEOUT}mtab")
 
     def directories(self) -> Iterator[tuple[str, bytes, str]]:
         """(path, head or nothing, the head's own path) of every directory, parents first, sorted by name."""
@@ -209,24 +195,20 @@ def merged(layers: Sequence[Layer], members: Iterable[Sequence[Member]], *, mtim
     root = Root()
     for number, (layer, held) in enumerate(zip(layers, members, strict=True)):
         root.apply(number, layer.name, held)
-    root.as_container()
     for path, head, named in root.directories():
         if not head:
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
-        elif named == path and path not in _TOUCHED:
-            yield head
         else:
-            yield tarstream.changed(head, path, mtime if path in _TOUCHED else None)
+            yield head if named == path else tarstream.renamed(head, path)
     plan = root.files()
     del root
-    yield tarstream.entry(_MTAB, tarfile.SYMTYPE, 0o777, mtime, link=_MOUNTS)
     for number, layer in enumerate(layers):
         if number in plan:
-            yield from _surviving(layer, plan[number], mtime)
+            yield from _surviving(layer, plan[number])
     yield tarstream.END
 
 
-def _surviving(layer: Layer, names: dict[int, list[str]], mtime: int) -> Iterator[bytes]:
+def _surviving(layer: Layer, names: dict[int, list[str]]) -> Iterator[bytes]:
     with layer.opened() as source:
         stream = TarStream(source, layer.name)
         for position, member in enumerate(stream):
@@ -235,7 +217,7 @@ def _surviving(layer: Layer, names: dict[int, list[str]], mtime: int) -> Iterato
                 stream.skip(member)
                 continue
             first, *others = paths
-            yield member.head if member.path == first else tarstream.changed(member.head, first)
+            yield member.head if member.path == first else tarstream.renamed(member.head, first)
             yield from stream.data(member)
             for other in others:
-                yield tarstream.entry(other, tarfile.LNKTYPE, 0o644, mtime, link=first)
+                yield tarstream.linked(member.head, other, first)
