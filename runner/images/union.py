@@ -8,11 +8,13 @@ as it is; a parent that is a symbolic link below is followed, inside the root; h
 
 from __future__ import annotations
 
+import hashlib
+import io
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, cast
 
 from runner.errors import InfrastructureError
 from runner.images import tarstream
@@ -21,6 +23,7 @@ from runner.images.tarstream import Member, TarStream
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # what AUFS kept for itself
+_CHUNK = 1 << 20
 _MOST_LINKS = 40  # as Linux: ELOOP
 _FIRST_MODE = 0o755  # of a directory that no layer describes
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
@@ -28,10 +31,16 @@ Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer. name: for messages. opened: opens it, again and again, as a plain tar archive."""
+    """A layer.
+
+    Attributes:
+        name: for messages. opened: opens it, again and again, as a plain tar archive.
+        diff_id: ``sha256:...`` of that archive; empty where it is not known.
+    """
 
     name: str
     opened: Opener
+    diff_id: str = ""
 
 
 @dataclass(eq=False)
@@ -170,6 +179,23 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
+class _Hashed(io.RawIOBase):
+    """Passes bytes on and knows their digest."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self.digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        block = self._source.read(len(buffer))
+        self.digest.update(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+
 def indexed(layer: Layer) -> list[Member]:
     """The layer's members in their order; only directories keep their header blocks.
 
@@ -178,11 +204,18 @@ def indexed(layer: Layer) -> list[Member]:
     """
     members = []
     with layer.opened() as source:
-        stream = TarStream(source, layer.name)
+        hashed = _Hashed(source)
+        stream = TarStream(cast("IO[bytes]", io.BufferedReader(hashed, _CHUNK)), layer.name)
         for member in stream:
             stream.skip(member)
             head = member.head if member.kind == tarfile.DIRTYPE else b""
             members.append(Member(member.path, member.kind, member.link, member.size, head))
+    got = f"sha256:{hashed.digest.hexdigest()}"
+    if layer.diff_id not in ("", got):
+        raise InfrastructureError(
+            f"{layer.name} is not the one that the image's configuration names ({layer.diff_id}, not {got})",
+            mend="push or save the image again",
+        )
     return members
 
 

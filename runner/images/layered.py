@@ -1,0 +1,193 @@
+"""Images as their layers: out of a registry, an OCI layout or an archive, converted with no engine.
+
+What the packer gets is the same root as the engine's export of the same image gives, file by file; the order of the
+files' data differs, so these squashfs files have a key of their own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, cast
+
+from runner.errors import InfrastructureError
+from runner.images import manifests, pack, rootfs, union
+from runner.images.manifests import Configuration, Descriptor, Manifest, Platform
+from runner.images.progress import Progress
+from runner.images.reference import Reference
+from runner.images.registry import Registry
+from runner.images.union import Layer
+
+_CHUNK = 1 << 20
+_MOST_INDEXES = 3  # one inside another
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+Opened = Callable[[], IO[bytes]]
+
+
+@dataclass(frozen=True)
+class LayeredImage:
+    """An image that is known, its layers not fetched yet.
+
+    Attributes:
+        name: what it will be called in the store: a reference, or its id.
+        digest: of its configuration; what engines call its id.
+        origin: the manifest's digest, by which registries know it; empty where it comes from none.
+        names: all digests that stand for it, in their places: of the manifest, and of the index that led to it.
+        fetch: makes its layers readable, lowest first: each opens as it is stored.
+    """
+
+    name: str
+    digest: str
+    origin: str
+    names: tuple[str, ...]
+    configuration: Configuration
+    fetch: Callable[[Progress], tuple[Opened, ...]]
+
+    @property
+    def architecture(self) -> str:
+        """As Go names it."""
+        return self.configuration.architecture
+
+    @property
+    def created(self) -> str:
+        """When it was made, ISO 8601; empty where it does not say."""
+        return self.configuration.created or ""
+
+    @property
+    def config(self) -> rootfs.Config:
+        """How a container of it starts; labels and volumes in the order in which an engine gives them."""
+        said = self.configuration.config or manifests.StartUp()
+        return rootfs.Config(
+            environment=dict(line.partition("=")[::2] for line in said.env or ()),
+            workdir=said.working_dir or "",
+            entrypoint=said.entrypoint or (),
+            command=said.cmd or (),
+            labels=dict(sorted((said.labels or {}).items())),
+            volumes=tuple(sorted(said.volumes or {})),
+        )
+
+    def packed(
+        self, added: rootfs.Additions, out: Path, packing: pack.Packing, progress: Progress, capture: tuple[str, ...]
+    ) -> rootfs.Passed:
+        """Fetch, merge and pack it; every layer's bytes are checked against the configuration.
+
+        Raises:
+            RefusedError, InfrastructureError: nothing usable is at ``out`` then.
+        """
+        layers = tuple(
+            Layer(f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened), diff_id)
+            for opened, diff_id in zip(self.fetch(progress), self.configuration.rootfs.diff_ids, strict=True)
+        )
+        progress.step(f"reading {len(layers)} layers")
+        with ThreadPoolExecutor(thread_name_prefix="layer") as pool:
+            members = list(pool.map(union.indexed, layers))
+        progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
+        size = sum(member.size for held in members for member in held)
+        stream = union.merged(layers, members, mtime=added.mtime)
+        return pack.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
+
+
+def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:
+    """What a reference stands for in its registry now, for one platform; no layer is fetched yet.
+
+    Raises:
+        RefusedError: no such image or platform, or a login is needed. InfrastructureError: the registry failed.
+    """
+    registry = Registry(reference, progress.line)
+    first = reference.digest or registry.resolve(reference.tag)
+    return found(
+        str(reference),
+        registry.manifest(first).raw,
+        wanted,
+        manifest=lambda descriptor: registry.manifest(descriptor.digest).raw,
+        document=registry.document,
+        fetch=lambda manifest, shown: _files(registry.layers(manifest.layers, shown), manifest),
+    )
+
+
+def found(
+    name: str,
+    first: bytes,
+    wanted: Platform,
+    *,
+    manifest: Callable[[Descriptor], bytes],
+    document: Callable[[Descriptor], bytes],
+    fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
+) -> LayeredImage:
+    """From a first manifest or index to the image for a platform.
+
+    Args:
+        manifest, document: read what a descriptor names, its digest checked.
+
+    Raises:
+        RefusedError: it is not made for the platform. InfrastructureError: malformed.
+    """
+    raw = first
+    names = [manifests.digest_of(raw)]
+    for _ in range(_MOST_INDEXES):
+        parsed = manifests.parse(raw, name)
+        if isinstance(parsed, Manifest):
+            configuration = manifests.configuration(document(parsed.config), len(parsed.layers), name)
+            if configuration.architecture and not configuration.platform.serves(wanted):
+                raise manifests.missing_platform([configuration.platform], wanted, name)
+            return LayeredImage(
+                name=name,
+                digest=parsed.config.digest,
+                origin=names[-1],
+                names=tuple(dict.fromkeys(names)),
+                configuration=configuration,
+                fetch=partial(fetch, parsed),
+            )
+        raw = manifest(manifests.choose(parsed, wanted, name))
+        names.append(manifests.digest_of(raw))
+    raise InfrastructureError("indexes of images, one inside another without an end", where=name)
+
+
+@contextmanager
+def unpacked(opened: Opened) -> Iterator[IO[bytes]]:
+    """A layer as a plain tar archive, whichever way it is compressed: its first bytes tell, not its media type.
+
+    Raises:
+        InfrastructureError: the compressed data are broken.
+    """
+    import zstandard
+
+    with opened() as stored:
+        buffered = io.BufferedReader(cast("io.RawIOBase", stored), _CHUNK)
+        head = buffered.peek(4)[:4]
+        source: IO[bytes] = buffered
+        if head.startswith(_GZIP):
+            source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=buffered)), _CHUNK))
+        elif head.startswith(_ZSTD):
+            reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
+            source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", reader), _CHUNK))
+        try:
+            yield source
+        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+            raise InfrastructureError(
+                f"a layer cannot be unpacked: {error}", mend="convert again; if it stays so, push or save it again"
+            ) from error
+
+
+def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
+    """The content, if it is what the descriptor names.
+
+    Raises:
+        InfrastructureError: it is something else.
+    """
+    got = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    if got != descriptor.digest:
+        raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, mend="save it again")
+    return content
+
+
+def _files(fetched: dict[str, Path], manifest: Manifest) -> tuple[Opened, ...]:
+    return tuple(partial(fetched[layer.digest].open, "rb") for layer in manifest.layers)
