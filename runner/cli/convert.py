@@ -12,6 +12,7 @@ from runner.errors import Exit
 
 if TYPE_CHECKING:
     from runner.images.convert import Way
+    from runner.images.sources import Origin
 
 
 @click.command()
@@ -41,6 +42,15 @@ if TYPE_CHECKING:
     show_default=True,
     help="The engine's layers, mounted (root), or its export as a stream; both give the same file.",
 )
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["auto", "engine", "registry"]),
+    default="auto",
+    show_default=True,
+    help="Where a plain reference is taken from; auto: an engine if one answers, else its registry.",
+)
+@click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64. [default: this machine]")
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
@@ -50,29 +60,43 @@ def command(
     block_size: str,
     processors: int | None,
     way: Way,
+    origin: Origin,
+    platform: str | None,
     engine: str | None,
     as_json: bool,
 ) -> int:
-    """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud, verified and kept by its digest."""
+    """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud, verified and kept by its digest.
+
+    \b
+    IMAGE is NAME[:TAG][@DIGEST]          of an engine, or of a registry (--from)
+             dockerd://NAME:TAG           of an engine
+             docker://REGISTRY#NAME:TAG   of a registry, also docker://REGISTRY/NAME:TAG; needs no engine
+             docker-archive:FILE[:NAME]   what docker save wrote
+             oci:DIR[:TAG], oci-archive:FILE[:TAG]
+    """
     import msgspec
 
     from runner.cli.progress import shown
-    from runner.images.convert import convert
-    from runner.images.engine import connect
     from runner.images.pack import Packing
+    from runner.images.sources import How, convert_named
 
     packing = Packing(level=zstd_level, block=block_size, processors=processors)
     directory = store_dir.absolute() if store_dir else None
     with shown(quiet=as_json) as progress:
-        done = convert(image, connect(engine), progress, store_dir=directory, packing=packing, way=way)
+        how = How(origin, platform, engine, way, packing, directory)
+        done = convert_named(image, how, progress)
     if as_json:
         facts = msgspec.to_builtins(done.image, enc_hook=str)
-        click.echo(json.dumps({**facts, "made": done.made, "seconds": done.seconds}, indent=1))
+        about = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
+        click.echo(json.dumps({**facts, **about}, indent=1))
         return Exit.GOOD
     what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
     click.echo(f"{done.image.reference}: {what}")
+    if done.moved_from:
+        click.echo(f"  the name has moved: until now it stood for {done.moved_from}")
     click.echo(f"  {done.image.path}")
-    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {done.image.digest}")
+    source = done.image.origin or done.image.digest
+    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {source}")
     for name in done.image.omitted:
         click.echo(f"  note: {name} holds a newline, which /etc/environment cannot say; it is left out", err=True)
     return Exit.GOOD

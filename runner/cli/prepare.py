@@ -238,7 +238,7 @@ def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
             f"no squashfs of {reference} is in the store ({store.directory()})",
             f"python -m runner convert {reference}",
         )
-    return PlannedImage(reference=reference, digest=found.digest, path=str(found.path)), "", ""
+    return PlannedImage(reference=reference, digest=found.origin or found.digest, path=str(found.path)), "", ""
 
 
 def _not_converted(reference: str, suffix: str) -> str:

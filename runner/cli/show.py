@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import Any
 
 import click
@@ -40,12 +41,20 @@ def show_prepared(findings: tuple[Finding, ...], script: str | None) -> Exit:
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print which job a run has become."""
-    image = plan.image.digest or plan.image.path
-    click.echo(
-        f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime}), "
-        + (f"image {image}" if image else "no image: the environment of this shell")
-    )
+    click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
+    pinned = plan.image.pinned
+    click.echo(f"image {pinned}{_as_of(plan.image.reference)}" if pinned else "no image: this shell's environment")
     click.echo(f"run {run.run_id}: {run.path}")
+
+
+def _as_of(reference: str) -> str:
+    """When the name was last found to stand for its image: by now it may stand for another."""
+    from runner.images import store
+
+    confirmed_at = store.confirmed_at(reference)
+    if confirmed_at is None:
+        return ""
+    return f" (as of {datetime.fromtimestamp(confirmed_at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
 
 
 def wait_and_judge(

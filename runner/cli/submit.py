@@ -33,7 +33,8 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
-        click.echo(json.dumps({"run": run.run_id, "directory": str(run.path), "job": job_id}))
+        facts = {"run": run.run_id, "directory": str(run.path), "job": job_id, "image": prepared.plan.image.pinned}
+        click.echo(json.dumps(facts))
     if not wait:
         return Exit.GOOD
     return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)

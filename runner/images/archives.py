@@ -9,7 +9,6 @@ import io
 import posixpath
 import tarfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO, Protocol, cast
 
@@ -18,7 +17,7 @@ import msgspec
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import manifests
 from runner.images import reference as references
-from runner.images.layered import LayeredImage, Opened, checked_digest, found
+from runner.images.layered import LayeredImage, Opened, checked_digest, found, opener
 from runner.images.manifests import Descriptor, Index, Manifest, Platform
 from runner.images.progress import Progress
 from runner.suggest import instead
@@ -55,7 +54,7 @@ class Directory:
         path = self.place / name
         if not path.is_file():
             raise _absent(name, self.place)
-        return partial(path.open, "rb")
+        return opener(path)
 
 
 class Archive:
@@ -80,9 +79,8 @@ class Archive:
                     elif member.islnk():
                         self._links[name] = posixpath.normpath(member.linkname)
         except tarfile.TarError as error:
-            raise RefusedError(
-                f"this is no plain tar archive: {error}", where=str(place), mend="if it is compressed, unpack that first"
-            ) from error
+            mend = "if it is compressed, unpack that first"
+            raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), mend=mend) from error
 
     def opened(self, name: str) -> Opened:
         part = self._parts.get(self._links.get(name, name))

@@ -1,8 +1,8 @@
-"""Convert an image of an engine into a squashfs in the store.
+"""Convert an image into a squashfs in the store: an engine's, or any other ``Source``.
 
-Its layers are packed where they lie (``layers``), or else its export as a stream (``rootfs``, ``pack``): either way
-no tree on disk, and the same bytes for the same image. What is published was verified first: its superblock, and
-its listing against the source's.
+An engine's layers are packed where they lie (``layers``), or else its export as a stream (``rootfs``, ``pack``):
+either way no tree on disk, and the same bytes for the same image. What is published was verified first: its
+superblock, and its listing against the source's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with every change of what is written
 Way = Literal["auto", "layers", "stream"]
+_ORDERS = ("walk", "layers")
 _ABOUT = "opt/runner/image.json"
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -44,11 +45,48 @@ _VERIFY_S = 600.0
 
 @dataclass(frozen=True)
 class Conversion:
-    """The stored image; whether it was made now, and in how many seconds."""
+    """The stored image; whether it was made now, and in how many seconds.
+
+    moved_from: digest of the image that its name stood for until now; empty where it is the same or was not known.
+    """
 
     image: store.StoredImage
     made: bool
     seconds: float
+    moved_from: str = ""
+
+
+class Source(Protocol):
+    """An image that can be converted.
+
+    Attributes:
+        name: what it is called in the store: a reference, or its id. digest: its id.
+        origin: digest by which registries know it; empty where none does. names: all such digests of it.
+        order: of the files' data in what is packed: "walk" for that of a sorted walk, or another name.
+        created: when it was made, ISO 8601, UTC; empty where unknown. architecture: as Go names it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def created(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def config(self) -> rootfs.Config: ...
+
+    def packed(
+        self, added: rootfs.Additions, out: Path, packing: pack.Packing, progress: Progress, capture: tuple[str, ...]
+    ) -> rootfs.Passed:
+        """Pack its root with what is put in; returns what that holds."""
 
 
 def convert(
@@ -69,24 +107,52 @@ def convert(
         UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
         InfrastructureError: the engine, mksquashfs or the disk failed; nothing is left behind.
     """
-    started = time.monotonic()
     if references.is_path(image):
         raise UsageError(f"{image} is a file; only images of an engine are converted", where=image)
-    source = _source(image, client)
     name = image if image.startswith("sha256:") else str(references.parse(image))
+    source = _EngineImage(name, _found(image, client), client, way)
+    return convert_source(source, progress, store_dir=store_dir, packing=packing)
+
+
+def convert_source(
+    source: Source, progress: Progress, *, store_dir: Path | None = None, packing: pack.Packing | None = None
+) -> Conversion:
+    """Convert an image unless the store holds it; its name stands for it from now on.
+
+    Raises:
+        RefusedError: squashfs-tools are absent, or the source refuses.
+        InfrastructureError: source, mksquashfs or the disk failed; nothing is left behind.
+    """
+    started = time.monotonic()
     target = store_dir or store.directory()
     packing = packing or pack.Packing()
-    key = key_of(str(source.id), CONVERTER, *packing.options(), *_DIRECTORIES)
-    if not cold() and (found := store.by_key(key, target)) is not None:
-        return Conversion(_referred(found, name), made=False, seconds=time.monotonic() - started)
+    before = store.lookup(source.name, target)
+    moved_from = before.origin or before.digest if before is not None and before.digest != source.digest else ""
+    # Whatever order its data have, it is the same root.
+    keys = {order: _key(source.digest, order, packing) for order in (source.order, *_ORDERS)}
+
+    def kept() -> Conversion | None:
+        found = None if cold() else next(filter(None, (store.by_key(key, target) for key in keys.values())), None)
+        return None if found is None else Conversion(_referred(found, source), False, elapsed(), moved_from)
+
+    def elapsed() -> float:
+        return time.monotonic() - started
+
+    if (done := kept()) is not None:
+        return done
     for program in ("mksquashfs", "unsquashfs"):
         if process.find(program) is None:
             raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
+    key = keys[source.order]
     with held(paths.made(target) / f".{key}.lock", progress.step):
-        if not cold() and (found := store.by_key(key, target)) is not None:
-            return Conversion(_referred(found, name), made=False, seconds=time.monotonic() - started)
-        stored = _make(name, source, client, target, key, packing, way, progress)
-    return Conversion(stored, made=True, seconds=time.monotonic() - started)
+        if (done := kept()) is not None:
+            return done
+        stored = _make(source, target, key, packing, progress)
+    return Conversion(_referred(stored, source), True, elapsed(), moved_from)
+
+
+def _key(digest: str, order: str, packing: pack.Packing) -> str:
+    return key_of(digest, CONVERTER, *packing.options(), *_DIRECTORIES, *([] if order == "walk" else [order]))
 
 
 def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
@@ -102,17 +168,16 @@ def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
     )
 
 
-def created_at(attrs: Mapping[str, Any]) -> int:
+def created_at(created: str) -> int:
     """When the image was made, seconds since the epoch: the squashfs carries this time and no later one. 0: unknown."""
-    text = str(attrs.get("Created") or "")[:19]
     try:
-        made = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        made = datetime.strptime(created[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
         return max(0, int(made.timestamp()))  # year 1 is how Go writes an unknown time
     except ValueError:
         return 0
 
 
-def _source(image: str, client: docker.DockerClient) -> Image:
+def _found(image: str, client: docker.DockerClient) -> Image:
     import docker
 
     try:
@@ -125,37 +190,30 @@ def _source(image: str, client: docker.DockerClient) -> Image:
         ) from error
 
 
-def _referred(found: store.StoredImage, name: str) -> store.StoredImage:
-    if found.reference != name:
-        store.refer(name, found)
+def _referred(found: store.StoredImage, source: Source) -> store.StoredImage:
+    """Every name of the source stands for the image from now on."""
+    with suppress(PermissionError):  # a store of somebody else's serves as it is
+        for name in (*source.names, source.name):
+            store.confirm(name, found)
     return found
 
 
-def _make(
-    name: str,
-    source: Image,
-    client: docker.DockerClient,
-    target: Path,
-    key: str,
-    packing: pack.Packing,
-    way: Way,
-    progress: Progress,
-) -> store.StoredImage:
-    config = config_of(source.attrs)
-    added = rootfs.additions(config, _DIRECTORIES, created_at(source.attrs))
+def _make(source: Source, target: Path, key: str, packing: pack.Packing, progress: Progress) -> store.StoredImage:
+    config = source.config
+    added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
     partial = target / f".{key}.partial"  # the lock is held: an older one is a killed conversion's
     try:
         partial.unlink(missing_ok=True)
-        with _container(client, str(source.id)) as container:
-            passed = _packed(name, container, client, added, partial, packing, way, progress)
+        passed = source.packed(added, partial, packing, progress, (_ABOUT,))
         progress.step("verifying")
         _verify(partial, passed)
         digest = _fsynced_sha256(partial)
         about = passed.captured.get(_ABOUT)
         stored = store.StoredImage(
-            path=target / store.file_name(name, str(source.id), key),
-            reference=name,
-            digest=str(source.id),
+            path=target / store.file_name(source.name, source.digest, key),
+            reference=source.name,
+            digest=source.digest,
+            origin=source.origin,
             size_bytes=partial.stat().st_size,
             sha256=digest,
             entries=passed.entries(),
@@ -165,7 +223,7 @@ def _make(
             command=config.command,
             labels=config.labels,
             about=msgspec.json.decode(about, type=dict[str, Any]) if about else {},
-            architecture=str(source.attrs.get("Architecture") or ""),
+            architecture=source.architecture,
             key=key,
             converter=CONVERTER,
             options=packing.options(),
@@ -194,29 +252,54 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
 
 
-def _packed(
-    name: str,
-    container: Container,
-    client: docker.DockerClient,
-    added: rootfs.Additions,
-    out: Path,
-    packing: pack.Packing,
-    way: Way,
-    progress: Progress,
-) -> rootfs.Passed:
-    if way != "stream":
-        try:
-            found = layers.directories(container.attrs, local=client.api.base_url.startswith("http+docker:"))
-            progress.step(f"squashing {name}: the engine's {len(found)} layers, mounted")
-            return layers.packed_layers(found, added, out, packing, progress, capture=(_ABOUT,))
-        except layers.Unavailable as reason:
-            if way == "layers":
-                raise RefusedError(f"the layers cannot be packed here: {reason}", where="--way layers") from reason
-            progress.line(f"not from the layers: {reason}")
-    progress.step(f"squashing {name}: the engine's export, as a stream")
-    size = client.images.get(str(container.attrs["Image"])).attrs.get("Size")
-    chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
-    return pack.packed_stream(chunks, added, out, packing, progress, size=size, capture=(_ABOUT,))
+@dataclass(frozen=True)
+class _EngineImage:
+    """An image of an engine, packed from its layers as they lie there, or from the engine's export."""
+
+    name: str
+    image: Image
+    client: docker.DockerClient
+    way: Way
+    origin: str = ""
+    names: tuple[str, ...] = ()
+    order: str = "walk"
+
+    @property
+    def digest(self) -> str:
+        return str(self.image.id)
+
+    @property
+    def created(self) -> str:
+        return str(self.image.attrs.get("Created") or "")
+
+    @property
+    def architecture(self) -> str:
+        return str(self.image.attrs.get("Architecture") or "")
+
+    @property
+    def config(self) -> rootfs.Config:
+        return config_of(self.image.attrs)
+
+    def packed(
+        self, added: rootfs.Additions, out: Path, packing: pack.Packing, progress: Progress, capture: tuple[str, ...]
+    ) -> rootfs.Passed:
+        with _container(self.client, self.digest) as container:
+            if self.way != "stream":
+                try:
+                    local = self.client.api.base_url.startswith("http+docker:")
+                    found = layers.directories(container.attrs, local=local)
+                    progress.step(f"squashing {self.name}: the engine's {len(found)} layers, mounted")
+                    return layers.packed_layers(found, added, out, packing, progress, capture=capture)
+                except layers.Unavailable as reason:
+                    if self.way == "layers":
+                        raise RefusedError(
+                            f"the layers cannot be packed here: {reason}", where="--way layers"
+                        ) from reason
+                    progress.line(f"not from the layers: {reason}")
+            progress.step(f"squashing {self.name}: the engine's export, as a stream")
+            size = self.image.attrs.get("Size")
+            chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
+            return pack.packed_stream(chunks, added, out, packing, progress, size=size, capture=capture)
 
 
 def _verify(path: Path, passed: rootfs.Passed) -> None:

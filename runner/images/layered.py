@@ -50,6 +50,7 @@ class LayeredImage:
     names: tuple[str, ...]
     configuration: Configuration
     fetch: Callable[[Progress], tuple[Opened, ...]]
+    order: str = "layers"
 
     @property
     def architecture(self) -> str:
@@ -189,5 +190,10 @@ def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
     return content
 
 
+def opener(path: Path) -> Opened:
+    """Opens a file that is a layer."""
+    return lambda: path.open("rb")
+
+
 def _files(fetched: dict[str, Path], manifest: Manifest) -> tuple[Opened, ...]:
-    return tuple(partial(fetched[layer.digest].open, "rb") for layer in manifest.layers)
+    return tuple(opener(fetched[layer.digest]) for layer in manifest.layers)

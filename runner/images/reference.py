@@ -53,6 +53,7 @@ def parse(text: str) -> Reference:
     for scheme in _SCHEMES:
         bare = bare.removeprefix(scheme)
     registry, separator, rest = bare.partition("#")
+    registry = registry.rpartition("@")[2]  # Enroot's USER@REGISTRY#IMAGE: who that is, the files of logins say
     if not separator:
         first, slash, behind = bare.partition("/")
         is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")

@@ -92,7 +92,7 @@ class Connection:
             try:
                 response = self._request(method, url, shown, headers=asked, stream=True)
             except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
-                if isinstance(error, requests.exceptions.SSLError) or attempt == ATTEMPTS:
+                if isinstance(error, requests.exceptions.SSLError) or attempt >= _attempts(error):
                     raise self._no_answer(error) from error
                 self.pause(pause)
                 continue
@@ -229,13 +229,7 @@ class Connection:
         )
 
     def _needs_login(self, used: Login | None = None, code: int = HTTPStatus.UNAUTHORIZED) -> RefusedError:
-        mend = f"docker login {self.host} (or podman login {self.host}, or a line in Enroot's .credentials)"
-        what = (
-            f"{self.host} wants a login for {self.repository} ({code}), and none is kept here"
-            if used is None
-            else f"{self.host} does not let the login in {used.source} have {self.repository} ({code})"
-        )
-        return RefusedError(what, where=self.where(), mend=_NGC_MEND if self.host == "nvcr.io" else mend)
+        return login_needed(self.host, self.repository, used, code)
 
     def _no_answer(self, error: Exception) -> InfrastructureError:
         return InfrastructureError(
@@ -243,6 +237,23 @@ class Connection:
             where=self.where(),
             mend="check name, network and HTTPS_PROXY; without TLS only a registry on this machine itself is asked",
         )
+
+
+def _attempts(error: BaseException) -> int:
+    """How often to try: a machine that is not there seldom appears within seconds."""
+    not_there = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    return 2 if isinstance(_innermost(error), not_there) else ATTEMPTS
+
+
+def login_needed(host: str, repository: str, used: Login | None, code: int) -> RefusedError:
+    """The refusal of what a registry shows only to those who log in; ``used``: the login that was not enough."""
+    what = (
+        f"{host} wants a login for {repository} ({code}), and none is kept here"
+        if used is None
+        else f"{host} does not let the login in {used.source} have {repository} ({code})"
+    )
+    mend = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
+    return RefusedError(what, where=f"{host}/{repository}", mend=_NGC_MEND if host == "nvcr.io" else mend)
 
 
 def is_loopback(netloc: str) -> bool:
@@ -265,10 +276,13 @@ def retry_after(text: str) -> float | None:
 
 def reason(error: BaseException) -> str:
     """The innermost reason: the outer ones repeat it, with addresses of objects."""
+    inner = _innermost(error)
+    return re.sub(r"^.*?\(?<[^>]*>\)?: ", "", str(inner.args[0] if inner.args else inner))
+
+
+def _innermost(error: BaseException) -> BaseException:
     inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
-    if isinstance(inner, BaseException):
-        return reason(inner)
-    return re.sub(r"^.*?\(?<[^>]*>\)?: ", "", str(inner or error))
+    return _innermost(inner) if isinstance(inner, BaseException) else error
 
 
 class _Session(requests.Session):

@@ -2,7 +2,8 @@
 
     DIR/NAME-DIGEST-KEY.sqsh        the image; never changed once it has this name
     DIR/NAME-DIGEST-KEY.sqsh.json   its sidecar: what it is and where it comes from
-    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
+    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each;
+                                    its time is when the name's source last said so
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
 or ``images`` in the cache directory; on a cluster it must lie on a file system that all nodes see.
@@ -37,6 +38,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: the file. size_bytes: its size. sha256: of the file, hex.
         reference: what it was converted from. digest: that image's id, ``sha256:...``; empty for a foreign file.
+        origin: digest of the manifest by which registries know it; empty where it did not come from one.
         entries: files, directories and links in it.
         environment: variables that the image sets. workdir, entrypoint, command: as in its configuration.
         labels: of the image. about: its ``/opt/runner/image.json``; empty where it has none.
@@ -49,6 +51,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     reference: str
     digest: str = ""
+    origin: str = ""
     size_bytes: int = 0
     sha256: str = ""
     entries: int = 0
@@ -82,9 +85,22 @@ def lookup(text: str, store: Path | None = None) -> StoredImage | None:
     """
     if references.is_path(text):
         return _by_path(Path(text).expanduser().absolute(), text)
-    if re.fullmatch(r"sha256:[0-9a-f]{64}", text):
-        return _by_name(text, store or directory())
-    return _by_name(str(references.parse(text)), store or directory())
+    return _by_name(_name(text), store or directory())
+
+
+def confirm(name: str, image: StoredImage) -> None:
+    """Let ``name`` stand for this image from now on, as its source has just said."""
+    refer(name, image)
+    os.utime(_ref(name, image.path.parent))
+
+
+def confirmed_at(text: str, store: Path | None = None) -> float | None:
+    """When a reference was last found to stand for its image, seconds since the epoch; None for a file or nothing."""
+    if references.is_path(text):
+        return None
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _ref(_name(text), store or directory()).stat().st_mtime
+    return None
 
 
 def by_key(key: str, store: Path) -> StoredImage | None:
@@ -112,6 +128,14 @@ def file_name(reference: str, digest: str, key: str) -> str:
     """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at."""
     slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])
     return f"{slug}-{digest.removeprefix('sha256:')[:12]}-{key[:8]}.sqsh"
+
+
+def _name(text: str) -> str:
+    """The name under which a reference is kept: a digest says all, whatever stands before it."""
+    if re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        return text
+    reference = references.parse(text)
+    return reference.digest or str(reference)
 
 
 def _ref(name: str, store: Path) -> Path:

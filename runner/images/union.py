@@ -75,6 +75,9 @@ class Root:
             InfrastructureError: a hard link to nothing, or links that run in a circle.
         """
         for member in members:
+            if member.kind == tarfile.DIRTYPE and member.path:
+                self._unveil(member.path)
+        for member in members:
             parent, _, name = member.path.rpartition("/")
             if name.startswith(_WHITEOUT):
                 self._white_out(parent, name)
@@ -104,6 +107,13 @@ class Root:
             yield below, found
             if isinstance(found, _Directory):
                 yield from self._walk(below, found)
+
+    def _unveil(self, path: str) -> None:
+        """A layer's directory in the place of a link or file below: its whiteouts are not about where that led."""
+        *parents, name = path.split("/")
+        parent = self._directory(parents)
+        if parent is not None and isinstance(parent.entries.get(name), _File):
+            parent.entries[name] = _Directory()
 
     def _white_out(self, parent: str, name: str) -> None:
         directory = self._directory(_parts(parent))

@@ -19,7 +19,8 @@ class PlannedImage(msgspec.Struct, frozen=True):
 
     Attributes:
         reference: what the user or recipe called it.
-        digest: content digest (``sha256:...``); empty where the image was given as a file.
+        digest: content digest (``sha256:...``): of the registry's manifest, or the engine's id of an image that came
+            from no registry; empty where the image was given as a file.
         path: the image's file on the cluster's file system; empty where the runtime takes a reference.
         mpi: the MPI that Horovod in the image was built with; empty where unknown.
     """
@@ -28,6 +29,13 @@ class PlannedImage(msgspec.Struct, frozen=True):
     digest: str
     path: str
     mpi: Literal["openmpi", "mpich", "none", ""] = ""
+
+    @property
+    def pinned(self) -> str:
+        """``REFERENCE@DIGEST``: these bytes and no others; else the path of a file, or the name as the runtime gets it."""
+        if not self.digest:
+            return self.path or self.reference
+        return f"{self.reference}@{self.digest}" if "sha256:" not in self.reference else self.reference
 
 
 class Held(msgspec.Struct, frozen=True):

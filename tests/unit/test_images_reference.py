@@ -16,6 +16,7 @@ DIGEST = "sha256:" + "a1" * 32
         ("ubuntu", "ubuntu:latest"),
         ("nvcr.io/nvidia/pytorch:25.02-py3", "nvcr.io/nvidia/pytorch:25.02-py3"),
         ("docker://nvcr.io#nvidia/pytorch:25.02-py3", "nvcr.io/nvidia/pytorch:25.02-py3"),
+        ("docker://$oauthtoken@nvcr.io#nvidia/pytorch:25.02-py3", "nvcr.io/nvidia/pytorch:25.02-py3"),
         ("localhost:5000/a/b:1", "localhost:5000/a/b:1"),
         ("dockerd://gpu-runner/x:standin", "gpu-runner/x:standin"),
         ("docker.io/library/debian:12", "debian:12"),

@@ -110,6 +110,12 @@ def test_a_directory_entry_takes_the_place_of_a_link() -> None:
     }  # fmt: skip
 
 
+def test_whiteouts_in_a_directory_that_replaced_a_link_spare_what_the_link_led_to() -> None:
+    low = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
+    high = [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]
+    assert merge_entries(low, high) == {"d": "/", "d/x": "1", "d/y": "2", "l": "/"}
+
+
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
@@ -261,7 +267,7 @@ def no_links_as_parents(stack: Sequence[Sequence[Entry]]) -> bool:
     return not any(path.startswith(f"{link}/") for link in links for entries in stack for path, _, _ in entries)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(layer(), min_size=1, max_size=4))
 def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -> None:
     if not no_links_as_parents(stack):

@@ -1,0 +1,415 @@
+"""Images from a real registry, with no engine: the same root as the engine's, whatever the registry does."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+
+from runner.errors import Exit, InfrastructureError, RefusedError
+from runner.images import blobs, engine, store
+from runner.images.convert import Conversion, convert
+from runner.images.progress import Silent
+from runner.images.sources import How, convert_named
+from tests.integration import registry as registries
+from tests.integration.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+SECRET = "not-to-be" + "-seen"
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """``127.0.0.1:PORT`` of a registry of this test run's own."""
+    with registries.running(tmp_path_factory.mktemp("registry")) as host:
+        yield host
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, a cache and a store of this test's own, with no login and nothing fetched."""
+    for name, place in (("HOME", "home"), ("RUNNER_CACHE", "cache"), ("XDG_RUNTIME_DIR", "run")):
+        monkeypatch.setenv(name, str(tmp_path / place))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "ENROOT_CONFIG_PATH", "XDG_CONFIG_HOME", "DOCKER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def repository(registry: str, request: pytest.FixtureRequest) -> Repository:
+    """A repository of this test's own."""
+    return Repository(registry, f"tests/{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}")
+
+
+def layer(*names: str, size: int = 3000) -> bytes:
+    """A layer of these files, each with its own name and bytes that do not compress."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            content = b"".join(hashlib.sha256(f"{name}{block}".encode()).digest() for block in range(size // 32))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def take(text: str, **how: object) -> Conversion:
+    return convert_named(text, How(**how), Silent())  # type: ignore[arg-type]
+
+
+def paths_in(done: Conversion) -> set[str]:
+    words = ["unsquashfs", "-l", str(done.image.path)]
+    listing = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return {line.removeprefix("squashfs-root/") for line in listing.splitlines()}
+
+
+def through(proxy: str, repository: Repository, tag: str = "1") -> str:
+    return f"docker://{proxy}#{repository.name}:{tag}"
+
+
+# The same root as the engine's.
+
+TOOLS = ("bash", "chmod", "cp", "ln", "mkdir", "mv", "rm", "touch")
+TRICKY = r"""
+FROM {base}
+RUN mkdir -p /a/b/c /gone/deep /again/old /swap "/odd name/ü" && echo one > /a/one && echo two > /a/b/two \
+ && echo deep > /gone/deep/file && echo old > /again/old/file && echo x > /swap/in && ln -s a /link \
+ && echo linked > /hard1 && ln /hard1 /hard2 && ln /hard1 /a/hard3 && echo kept > "/odd name/ü/file" \
+ && chmod 4755 /a/one
+RUN rm /a/one && rm -r /gone && rm -r /again && mkdir /again && echo new > /again/new \
+ && rm -r /swap && echo file > /swap
+RUN echo through > /link/through && rm /hard1 && chmod 700 /a/b && mv /a/b/two /a/b/moved && echo changed > /a/hard3
+RUN rm -r /swap /link && mkdir /swap /link && echo back > /swap/back && touch /a/b/.hidden && ln -s /swap/back /loop
+ENV TRICKY="a b" SECOND=2
+LABEL z=1 a=2
+WORKDIR /made/by/workdir
+VOLUME /made/volume
+ENTRYPOINT ["/bin/bash", "-c"]
+CMD ["echo it's"]
+"""
+
+
+@pytest.fixture(scope="module")
+def tricky(engine_client: docker.DockerClient, registry: str) -> Iterator[str]:
+    """An image whose layers delete and replace, built by the engine and pushed by it to the registry."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        needed = {path for tool in TOOLS for path in with_libraries(shutil.which(tool) or tool)}
+        places = {f"/bin/{Path(path).name}" if Path(path).name in TOOLS else path: path for path in needed}
+        for directory in sorted({str(parent) for place in places for parent in Path(place).parents}):
+            entry = tarfile.TarInfo(directory)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for place, path in sorted(places.items()):
+            tar.add(os.path.realpath(path), place)
+        link = tarfile.TarInfo("bin/sh")
+        link.type, link.linkname = tarfile.SYMTYPE, "bash"
+        tar.addfile(link)
+    base, name = "gpu-runner/test-tools:1", f"{registry}/tests/tricky"
+    engine_client.api.import_image_from_data(out.getvalue(), repository=base.removesuffix(":1"), tag="1")
+    engine_client.images.build(
+        fileobj=io.BytesIO(TRICKY.format(base=base).encode()), tag=f"{name}:1", network_mode="host", rm=True
+    )
+    said = engine_client.images.push(name, "1", stream=True, decode=True)
+    assert not [line for line in said if "error" in line]
+    yield f"{name}:1"
+    for one in (f"{name}:1", base):
+        engine_client.images.remove(one, force=True)
+
+
+def with_libraries(program: str) -> list[str]:
+    said = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [program, *(word for word in said.split() if word.startswith("/"))]
+
+
+def tree(done: Conversion, place: Path) -> dict[str, tuple[object, ...]]:
+    """Everything that a squashfs holds: kind, mode, time, content; names that share an inode, by the first of them."""
+    subprocess.run(["unsquashfs", "-q", "-n", "-d", place, done.image.path], check=True)
+    found: dict[str, tuple[object, ...]] = {}
+    first: dict[int, str] = {}
+    for path in (place, *sorted(place.rglob("*"))):
+        about = path.lstat()
+        name = path.relative_to(place).as_posix()
+        content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[name] = (oct(about.st_mode), about.st_mtime, content, first.setdefault(about.st_ino, name))
+    return found
+
+
+def test_it_is_what_the_engine_makes_of_the_image_file_by_file(
+    own: Path, tricky: str, engine_client: docker.DockerClient
+) -> None:
+    by_engine = convert(tricky, engine_client, Silent(), store_dir=own / "one")
+    by_registry = take(tricky, origin="registry", store=own / "two")
+    ours, theirs = tree(by_registry, own / "ours"), tree(by_engine, own / "theirs")
+    different = {name: (ours.get(name), theirs.get(name)) for name in ours.keys() | theirs}
+    assert {name: both for name, both in different.items() if both[0] != both[1]} == {}
+    assert ours["again/new"][2] == b"new\n"
+    assert not {"a/one", "gone", "again/old", "hard1"} & ours.keys()
+    assert (by_registry.image.digest, by_registry.image.entries) == (by_engine.image.digest, by_engine.image.entries)
+    for name in ("environment", "workdir", "entrypoint", "command", "labels", "architecture"):
+        assert getattr(by_registry.image, name) == getattr(by_engine.image, name), name
+    for file in ("rc", "environment", "fstab"):
+        assert ours[f"etc/{file}"] == theirs[f"etc/{file}"]
+    # The same image in the same store is one file, whichever way it came.
+    assert not convert(tricky, engine_client, Silent(), store_dir=own / "two").made
+
+
+def test_what_docker_save_writes_is_the_same_image(own: Path, tricky: str, engine_client: docker.DockerClient) -> None:
+    archive = own / "saved with: a colon.tar"
+    with archive.open("wb") as out:
+        out.writelines(engine_client.images.get(tricky).save(named=True))
+    by_registry = take(tricky, origin="registry", store=own / "one")
+    by_archive = take(f"docker-archive:{archive}", store=own / "two")
+    named = take(f"docker-archive:{archive}:{tricky}", store=own / "two")
+    assert by_archive.image.sha256 == by_registry.image.sha256
+    assert (named.made, named.image.reference) == (False, tricky)
+    with pytest.raises(RefusedError, match="no image 'other:1' is in it"):
+        take(f"docker-archive:{archive}:other:1")
+    packed = own / "packed.tar.gz"
+    packed.write_bytes(gzip.compress(archive.read_bytes(), 1))
+    with pytest.raises(RefusedError, match="no plain tar archive"):
+        take(f"docker-archive:{packed}")
+
+
+# Manifests, platforms, compressions.
+
+
+@pytest.mark.parametrize("kind", [OCI_INDEX, DOCKER_LIST])
+def test_an_index_gives_the_image_of_the_platform(own: Path, repository: Repository, kind: str) -> None:
+    images = [repository.image([layer(name)], architecture=name) for name in ("arm64", "amd64")]
+    attestation = {**images[0].descriptor(), "platform": {"os": "unknown", "architecture": "unknown"}}
+    described = [one.descriptor(name) for one, name in zip(images, ("arm64", "amd64"), strict=True)]
+    index = repository.manifest({"manifests": [attestation, *described]}, kind, "1")
+    name = f"docker://{repository.reference('1')}"
+    for architecture, image in zip(("arm64", "amd64"), images, strict=True):
+        done = take(name, platform=f"linux/{architecture}")
+        assert architecture in paths_in(done)
+        assert (done.image.architecture, done.image.origin) == (architecture, digest(image.raw))
+        for known in (digest(index.raw), digest(image.raw), done.image.digest):
+            assert store.lookup(f"{repository.reference('1')}@{known}") == done.image
+    with pytest.raises(RefusedError, match="not made for linux/s390x, only for linux/amd64, linux/arm64") as caught:
+        take(name, platform="linux/s390x")
+    assert "--platform linux/amd64" in caught.value.mend
+
+
+def test_an_image_for_another_machine_is_refused(own: Path, repository: Repository) -> None:
+    repository.image([layer("x")], "1", architecture="riscv64")
+    with pytest.raises(RefusedError, match="only for linux/riscv64"):
+        take(f"docker://{repository.reference('1')}")
+
+
+def test_layers_are_unpacked_however_they_are_packed(own: Path, repository: Repository) -> None:
+    layers = [layer(name) for name in ("plain", "gzipped", "zstd")]
+    packed = [layers[0], gzip.compress(layers[1]), zstandard.compress(layers[2])]
+    repository.image(layers, "1", packed=packed, media_type=DOCKER_MANIFEST)
+    assert {"plain", "gzipped", "zstd"} <= paths_in(take(f"docker://{repository.reference('1')}"))
+
+
+def test_oci_layouts_as_directories_and_archives(own: Path, repository: Repository) -> None:
+    image = repository.image([layer("x"), layer("y")], "1")
+    by_registry = take(f"docker://{repository.reference('1')}", store=own / "registry")
+    layout = own / "layout"
+    (layout / "blobs/sha256").mkdir(parents=True)
+    for blob in blobs.directory().iterdir():
+        if not blob.name.startswith("."):
+            shutil.copy(blob, layout / "blobs/sha256")
+    tagged = {**image.descriptor(), "annotations": {"org.opencontainers.image.ref.name": "v1"}}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [tagged]}))
+    with tarfile.open(own / "layout.tar", "w") as archive:
+        archive.add(layout, ".")
+    for text in (f"oci:{layout}", f"oci:{layout}:v1", f"oci-archive:{own / 'layout.tar'}:v1"):
+        done = take(text, store=own / hashlib.sha256(text.encode()).hexdigest()[:8])
+        assert (done.image.reference, done.image.sha256) == ("layout:v1", by_registry.image.sha256)
+    with pytest.raises(RefusedError, match="no image 'v2' is in it") as caught:
+        take(f"oci:{layout}:v2")
+    assert f"oci:{layout}:v1" in caught.value.mend
+    (layout / "blobs/sha256" / digest(gzip.compress(layer("x"), mtime=0))[7:]).write_bytes(gzip.compress(layer("z")))
+    with pytest.raises(InfrastructureError, match="is not the one that the image's configuration names"):
+        take(f"oci:{layout}", store=own / "broken")
+    assert not list((own / "broken").glob("*.sqsh"))
+
+
+# What goes wrong on the way.
+
+
+def test_pauses_failures_and_cut_connections_are_lived_through(own: Path, repository: Repository) -> None:
+    repository.image([layer("a", "b", size=400_000), layer("c", size=100_000)], "1")
+    moods = Moods(busy=1, failing=1, cuts=4)
+    with proxied(repository.host, moods) as proxy:
+        done = take(through(proxy, repository))
+    assert {"a", "b", "c"} <= paths_in(done)
+    assert (moods.busy, moods.failing, moods.cuts) == (0, 0, 0)
+    ranges = [headers["Range"] for _, path, headers in moods.asked if "Range" in headers and "/blobs/" in path]
+    assert len(ranges) >= 3
+    assert not any(text == "bytes=0-" for text in ranges)
+
+
+def test_a_registry_without_ranges_serves_as_well(own: Path, repository: Repository) -> None:
+    repository.image([layer("a", size=400_000)], "1")
+    with proxied(repository.host, Moods(cuts=1, whole_only=True)) as proxy:
+        assert "a" in paths_in(take(through(proxy, repository)))
+
+
+@pytest.mark.parametrize("sound", [True, False], ids=["its beginning", "something else"])
+def test_what_an_earlier_run_has_left_is_gone_on_from(own: Path, repository: Repository, sound: bool) -> None:
+    stored = gzip.compress(layer("a", size=400_000), mtime=0)
+    repository.image([layer("a", size=400_000)], "1")
+    blobs.directory().mkdir(parents=True)
+    begun = stored[:100_000] if sound else b"?" * 100_000
+    (blobs.directory() / f".{digest(stored)[7:]}.partial").write_bytes(begun)
+    moods = Moods()
+    with proxied(repository.host, moods) as proxy:
+        assert "a" in paths_in(take(through(proxy, repository)))
+    asked = [headers.get("Range") for _, path, headers in moods.asked if path.endswith(digest(stored))]
+    assert asked == (["bytes=100000-"] if sound else ["bytes=100000-", None])
+
+
+def test_other_bytes_than_the_digest_says_are_not_taken(own: Path, repository: Repository) -> None:
+    image = repository.image([layer("a")], "1")
+    blob = digest(gzip.compress(layer("a"), mtime=0))
+    moods = Moods(wrong=(blob,))
+    with proxied(repository.host, moods) as proxy:
+        with pytest.raises(InfrastructureError, match=f"{blob} arrived with other bytes, twice"):
+            take(through(proxy, repository))
+        assert not [path for path in blobs.directory().iterdir() if path.name in blob or ".partial" in path.name]
+        shutil.rmtree(blobs.directory())
+        moods.wrong = (digest(image.raw),)
+        with pytest.raises(InfrastructureError, match="a manifest that is not the one of"):
+            take(through(proxy, repository))
+    assert not blobs.directory().exists()
+    assert not list((own / "store").glob("**/*.sqsh"))
+
+
+def test_a_tag_that_is_not_there_names_the_nearest(own: Path, repository: Repository) -> None:
+    repository.image([layer("a")], "25.02-py3")
+    with pytest.raises(RefusedError, match="has no such image") as caught:
+        take(f"docker://{repository.reference('25.20-py3')}")
+    assert "did you mean '25.02-py3'?" in caught.value.mend
+    with pytest.raises(RefusedError, match="has no such image"):
+        take(f"docker://{repository.host}/nobody/has:this")
+
+
+def test_a_registry_that_is_not_there_says_so(own: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"127.0.0.1:1 cannot be reached: .*refused") as caught:
+        take("docker://127.0.0.1:1/x/y:1")
+    assert caught.value.code == Exit.INFRASTRUCTURE
+
+
+# Logins.
+
+
+def docker_config(own: Path, host: str, login: str) -> None:
+    (own / "home/.docker").mkdir(parents=True)
+    auths = {host: {"auth": base64.b64encode(login.encode()).decode()}}
+    (own / "home/.docker/config.json").write_text(json.dumps({"auths": auths}))
+
+
+def enroot_credentials(own: Path, host: str, login: str) -> None:
+    (own / "home/.config/enroot").mkdir(parents=True)
+    user, password = login.split(":")
+    line = f"machine {host.rpartition(':')[0]} login {user} password {password}\n"
+    (own / "home/.config/enroot/.credentials").write_text(line)
+
+
+@pytest.mark.parametrize("challenge", ["basic", "bearer"])
+@pytest.mark.parametrize("write", [docker_config, enroot_credentials])
+def test_a_login_is_used_and_never_shown(
+    own: Path, repository: Repository, challenge: str, write: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository.image([layer("a"), layer("b")], "1")
+    login = f"$oauthtoken:{SECRET}"
+    moods = Moods(basic=login) if challenge == "basic" else Moods(bearer=login)
+    with proxied(repository.host, moods) as proxy:
+        with pytest.raises(RefusedError, match=r"wants a login .* none is kept here") as caught:
+            take(through(proxy, repository))
+        assert f"docker login {proxy}" in caught.value.mend
+        assert callable(write)
+        write(own, proxy, login)
+        words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+    kept = [path for path in own.rglob("*") if path.is_file() and "home" not in path.parts]
+    assert SECRET not in done.stdout + done.stderr + "".join(map(str, capfd.readouterr()))
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+    assert not [path for _, path, _ in moods.asked if SECRET in path]
+
+
+def test_a_wrong_login_names_the_file_that_it_is_from(own: Path, repository: Repository) -> None:
+    with proxied(repository.host, Moods(basic="me:right")) as proxy:
+        docker_config(own, proxy, "me:wrong")
+        with pytest.raises(RefusedError, match=r"does not let the login in .*config.json have"):
+            take(through(proxy, repository))
+
+
+def test_a_token_without_a_login_and_none_for_those_redirected_to(own: Path, repository: Repository) -> None:
+    repository.image([layer("a")], "1")
+    other = Moods()
+    with proxied(repository.host, other) as elsewhere:
+        moods = Moods(bearer="anybody", elsewhere=elsewhere.replace("127.0.0.1", "localhost"))
+        with proxied(repository.host, moods) as proxy:
+            assert "a" in paths_in(take(through(proxy, repository)))
+    assert [path for _, path, headers in moods.asked if "Authorization" in headers]
+    assert other.asked
+    assert not [path for _, path, headers in other.asked if "Authorization" in headers]
+
+
+# By digest.
+
+
+def test_a_tag_that_moved_is_noticed_and_a_digest_needs_nobody(own: Path, repository: Repository) -> None:
+    old = repository.image([layer("old")], "1")
+    moods = Moods()
+    with proxied(repository.host, moods) as proxy:
+        name = through(proxy, repository)
+        first = take(name)
+        moods.asked.clear()
+        again = take(name)
+        assert (again.made, again.moved_from) == (False, "")
+        assert [method for method, _, _ in moods.asked] == ["HEAD"], "one small request"
+        new = repository.image([layer("new")], "1")
+        moved = take(name)
+    assert (moved.made, moved.moved_from, moved.image.origin) == (True, digest(old.raw), digest(new.raw))
+    for image, wanted in ((old, first), (new, moved)):
+        pinned = f"{name}@{digest(image.raw)}"
+        assert store.lookup(pinned) == wanted.image
+        assert take(pinned).image == wanted.image  # the proxy is gone
+    assert (store.lookup(name) or first.image) == moved.image
+
+
+def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
+    own: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.image([layer("a")], "1")
+    monkeypatch.setattr(engine, "_default_urls", lambda _: ())
+    said: list[str] = []
+
+    class Telling(Silent):
+        def line(self, text: str) -> None:
+            said.append(text)
+
+    done = convert_named(repository.reference("1"), How(), Telling())
+    assert "a" in paths_in(done)
+    assert said == [f"no container engine answers: taking {repository.reference('1')} from its registry"]
+
+
+def test_packing_the_same_layers_twice_gives_the_same_bytes(own: Path, repository: Repository) -> None:
+    repository.image([layer("a", "b"), layer("c")], "1")
+    made: Sequence[Conversion] = [take(f"docker://{repository.reference('1')}", store=own / name) for name in "ab"]
+    assert made[0].image.sha256 == made[1].image.sha256
