@@ -19,6 +19,7 @@ from runner import process
 from runner.errors import InfrastructureError
 from runner.images import rootfs
 from runner.images.progress import Progress
+from runner.images.tarstream import ChunkReader
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def packed_stream(
     done = 0
     with running(packing.words(None, out, added.mtime), out, added.mtime, stdin=process.PIPE) as child:
         assert child.stdin is not None
-        stream = io.BufferedReader(rootfs.ChunkReader(source), 1 << 20)
+        stream = io.BufferedReader(ChunkReader(source), 1 << 20)
         with suppress(BrokenPipeError), child.stdin as pipe:
             for block in rootfs.filtered(stream, added, passed, capture=capture):
                 pipe.write(block)

@@ -1,8 +1,7 @@
 """An exported root file system on its way into a squashfs: what is dropped, what is put in.
 
-The stream is passed on block by block: owners, modes, links, devices, long names, extended attributes and file
-capabilities stay bit for bit what the engine sent. Formats: POSIX ustar with pax (``x``, ``g``) and GNU (``L``,
-``K``) prefixes; what Enroot's import puts into a root is described in facts/pyxis-and-enroot (docker.sh of 4.1).
+The stream is passed on block by block, bit for bit what the engine sent; what Enroot's import puts into a root is
+described in facts/pyxis-and-enroot (docker.sh of 4.1).
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from runner.errors import InfrastructureError, RefusedError
+from runner.errors import RefusedError
+from runner.images.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed
 
-_BLOCK = 512
-_CHUNK = 1 << 20
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
 MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
@@ -112,7 +110,7 @@ def injected_files(config: Config) -> tuple[Injected, ...]:
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
     """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
     files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
-    paths = (_normal(path) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
+    paths = (normal(path) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
     wanted = {path for path in paths if path}
     wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
     timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
@@ -201,47 +199,48 @@ def filtered(
     waiting = deque(added.files)
     replaced = frozenset(file.name for file in added.files)
     not_directories: set[str] = set()
-    yield _entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
-    while (member := _next_member(source)) is not None:
-        while waiting and order(waiting[0].name) < order(member.name):
+    yield entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
+    stream = TarStream(source, "the engine's export")
+    for member in stream:
+        while waiting and order(waiting[0].name) < order(member.path):
             yield from _put_in(waiting.popleft(), passed, added.mtime)
         _check_free(member, replaced)
         if member.kind != tarfile.DIRTYPE:
-            not_directories.add(member.name)
-        keep = bool(member.name) and not _is_artefact(member.name) and member.name not in replaced
+            not_directories.add(member.path)
+        keep = bool(member.path) and not _is_artefact(member.path) and member.path not in replaced
         if keep:
-            passed.names.add(member.name)
-            yield member.retimed(added.mtime) if member.name in added.timed else member.head
-        kept = io.BytesIO() if member.name in capture else None
-        for block in _data(source, member.size):
+            passed.names.add(member.path)
+            yield retimed(member, added.mtime) if member.path in added.timed else member.head
+        kept = io.BytesIO() if member.path in capture else None
+        for block in stream.data(member):
             if kept is not None:
                 kept.write(block)
             if keep:
                 yield block
         if kept is not None:
-            passed.captured[member.name] = kept.getvalue()[: member.size]
+            passed.captured[member.path] = kept.getvalue()[: member.size]
     for file in waiting:
         yield from _put_in(file, passed, added.mtime)
     yield from _lacking(added, passed, not_directories)
-    yield b"\0" * (2 * _BLOCK)
+    yield END
 
 
-def _check_free(member: _Member, replaced: frozenset[str]) -> None:
+def _check_free(member: Member, replaced: frozenset[str]) -> None:
     """Refuse a directory in a file's place, anything else in a directory's, and a hard link to what is replaced."""
     if member.kind == tarfile.DIRTYPE:
-        wrong = member.name if member.name in replaced else ""
-    elif member.kind == tarfile.LNKTYPE and member.name not in replaced and _normal(member.target) in replaced:
-        wrong = _normal(member.target)
+        wrong = member.path if member.path in replaced else ""
+    elif member.kind == tarfile.LNKTYPE and member.path not in replaced and normal(member.link) in replaced:
+        wrong = normal(member.link)
     else:
-        wrong = member.name if any(member.name in parents(name) for name in replaced) else ""
+        wrong = member.path if any(member.path in parents(name) for name in replaced) else ""
     if wrong:
         raise obstructed(wrong)
 
 
 def _put_in(file: Injected, passed: Passed, mtime: int) -> Iterator[bytes]:
     passed.names.add(file.name)
-    yield _entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
-    yield file.content + b"\0" * (-len(file.content) % _BLOCK)
+    yield entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
+    yield file.content + b"\0" * (-len(file.content) % BLOCK)
 
 
 def _lacking(added: Additions, passed: Passed, not_directories: Collection[str]) -> Iterator[bytes]:
@@ -249,11 +248,11 @@ def _lacking(added: Additions, passed: Passed, not_directories: Collection[str])
     for directory in added.directories:
         if directory not in passed.names and not any(parent in not_directories for parent in parents(directory)):
             passed.names.add(directory)
-            yield _entry(directory, tarfile.DIRTYPE, 0o755, added.mtime)
+            yield entry(directory, tarfile.DIRTYPE, 0o755, added.mtime)
     for name, target in added.links:
         if name not in passed.names:
             passed.names.add(name)
-            yield _entry(name, tarfile.SYMTYPE, 0o777, added.mtime, target=target)
+            yield entry(name, tarfile.SYMTYPE, 0o777, added.mtime, link=target)
 
 
 def obstructed(name: str) -> RefusedError:
@@ -265,157 +264,8 @@ def obstructed(name: str) -> RefusedError:
     )
 
 
-class ChunkReader(io.RawIOBase):
-    """An iterator of byte strings as a file, so that it can be read in blocks."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-
 def _is_artefact(name: str) -> bool:
     return name in DROPPED or name.startswith("dev/")
-
-
-@dataclass(frozen=True)
-class _Member:
-    """An entry of a tar.
-
-    Attributes:
-        name: relative, normal; empty for the root. target: of a link, as it is written. kind: as in tarfile.
-        size: bytes of data that follow. head: header block with all its prefixes, as they came.
-    """
-
-    name: str
-    target: str
-    kind: bytes
-    size: int
-    head: bytes
-
-    def retimed(self, mtime: int) -> bytes:
-        """The head of a directory or symbolic link with another time; all else as it came."""
-        if self.kind not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
-            return self.head
-        mode = _number(self.head[-_BLOCK:][100:108]) & 0o7777
-        return _entry(self.name, self.kind, mode, mtime, target=self.target)
-
-
-def _next_member(source: IO[bytes]) -> _Member | None:
-    """The next entry, read up to its data; None at the end."""
-    raw = b""
-    path: str | None = None
-    target: str | None = None
-    size: int | None = None
-    while True:
-        header = _exactly(source, _BLOCK, at_end_ok=not raw)
-        if not header or header.count(0) == _BLOCK:
-            _drain(source)
-            return None
-        _check(header)
-        kind, length = header[156:157], _number(header[124:136])
-        raw += header
-        if kind not in b"xgLK" or kind == b"\0":
-            data = 0 if kind in b"123456" and kind != b"\0" else (size if size is not None else length)
-            name = path if path is not None else _ustar_name(header)
-            link = target if target is not None else _text(header[157:257].split(b"\0", 1)[0])
-            return _Member(_normal(name), link, kind, data, raw)
-        body = _exactly(source, length + -length % _BLOCK)
-        raw += body
-        if kind == b"L":
-            path = _text(body[:length].rstrip(b"\0"))
-        elif kind == b"K":
-            target = _text(body[:length].rstrip(b"\0"))
-        elif kind == b"x":
-            records = dict(_pax(body[:length]))
-            path = _text(records[b"path"]) if b"path" in records else path
-            target = _text(records[b"linkpath"]) if b"linkpath" in records else target
-            size = int(records[b"size"]) if b"size" in records else size
-
-
-def _data(source: IO[bytes], size: int) -> Iterator[bytes]:
-    left = size + -size % _BLOCK
-    while left:
-        block = source.read(min(left, _CHUNK))
-        if not block:
-            raise InfrastructureError("the engine's export ended in the middle of a file", mend="convert again")
-        left -= len(block)
-        yield block
-
-
-def _exactly(source: IO[bytes], count: int, *, at_end_ok: bool = False) -> bytes:
-    parts = []
-    left = count
-    while left:
-        part = source.read(left)
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-    if left and not (at_end_ok and left == count):
-        raise InfrastructureError("the engine's export ended too early", mend="convert again")
-    return b"".join(parts)
-
-
-def _drain(source: IO[bytes]) -> None:
-    while source.read(_CHUNK):
-        pass
-
-
-def _check(header: bytes) -> None:
-    """The checksum that every header carries: the sum of its bytes with the checksum's own field blank."""
-    right = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
-    if header[148:156].strip(b" \0").lstrip(b"0") != b"%o" % right:
-        raise InfrastructureError("the engine's export is not a tar archive", mend="convert again; check the engine")
-
-
-def _number(raw: bytes) -> int:
-    """A tar number: octal digits, or base 256 where the first byte's high bit is set."""
-    if raw[0] & 0x80:
-        return int.from_bytes(bytes([raw[0] & 0x7F]) + raw[1:], "big")
-    return int(raw.split(b"\0", 1)[0].strip() or b"0", 8)
-
-
-def _pax(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Records ``LENGTH KEY=VALUE\\n``; the length rules, so that a value may hold anything."""
-    while body:
-        length = int(body.split(b" ", 1)[0])
-        key, _, value = body[: length - 1].split(b" ", 1)[1].partition(b"=")
-        yield key, value
-        body = body[length:]
-
-
-def _ustar_name(header: bytes) -> str:
-    name = header[:100].split(b"\0", 1)[0]
-    prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
-    return _text(prefix + b"/" + name if prefix else name)
-
-
-def _normal(path: str) -> str:
-    return "/".join(part for part in path.split("/") if part not in ("", "."))
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def _entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, target: str = "") -> bytes:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.mtime, entry.size, entry.linkname = kind, mode, mtime, size, target
-    return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _single_quoted(word: str) -> str:

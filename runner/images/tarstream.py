@@ -91,7 +91,7 @@ class TarStream:
                 if kind == tarfile.GNUTYPE_SPARSE:
                     raw += self._sparse_map(header)
                 return Member(
-                    path=_normal(_text(path if path is not None else _ustar_name(header))),
+                    path=normal(_text(path if path is not None else _ustar_name(header))),
                     kind=kind,
                     link=_text(link if link is not None else header[157:257].split(b"\0", 1)[0]),
                     size=0 if kind[0] in _WITHOUT_DATA else (size if size is not None else length),
@@ -164,11 +164,19 @@ class ChunkReader(io.RawIOBase):
         return count
 
 
-def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0) -> bytes:
+def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, link: str = "") -> bytes:
     """Header blocks of a member of ours, owned by root. mtime: seconds since the epoch. size: bytes."""
     made = tarfile.TarInfo(name)
-    made.type, made.mode, made.mtime, made.size = kind, mode, mtime, size
+    made.type, made.mode, made.mtime, made.size, made.linkname = kind, mode, mtime, size, link
     return _written(made)
+
+
+def retimed(member: Member, mtime: int) -> bytes:
+    """The header blocks of a directory or symbolic link with another time; of anything else as they came."""
+    if member.kind not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
+        return member.head
+    mode = _number(member.head[-BLOCK:][100:108]) & 0o7777
+    return entry(member.path, member.kind, mode, mtime, link=member.link)
 
 
 def renamed(head: bytes, path: str) -> bytes:
@@ -225,7 +233,8 @@ def _ustar_name(header: bytes) -> bytes:
     return prefix + b"/" + name if prefix else name
 
 
-def _normal(path: str) -> str:
+def normal(path: str) -> str:
+    """The path without ``.`` and empty parts."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from runner.errors import InfrastructureError, RefusedError
 from runner.images import rootfs
-from runner.images.rootfs import Additions, ChunkReader, Config, Injected, Passed
+from runner.images.rootfs import Additions, Config, Injected, Passed
+from runner.images.tarstream import ChunkReader
 
 LONG = "d/" * 60 + "n" * 120
 CAPABILITY = "\x01\x00\x00\x02\x00\x20\x00\x00"
