@@ -92,7 +92,7 @@ class LayeredImage:
             members = list(pool.map(union.indexed, layers))
         progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
-        stream = union.merged(layers, members, mtime=added.mtime)
+        stream = union.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
         return pack.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
 
 

@@ -17,6 +17,8 @@ from runner.errors import InfrastructureError
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
 _CHUNK = 1 << 20
+_ATTRIBUTES = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
+_CAPABILITIES = "SCHILY.xattr.security.capability"
 _WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: a size there means nothing
 
 
@@ -179,17 +181,23 @@ def retimed(member: Member, mtime: int) -> bytes:
     return entry(member.path, member.kind, mode, mtime, link=member.link)
 
 
-def renamed(head: bytes, path: str) -> bytes:
-    """A member's header blocks under another name, all else as it was.
+def exported(head: bytes, named: str, path: str) -> bytes:
+    """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities.
+
+    So does an engine's export (moby, archive.go: ReadSecurityXattrToTarHeader). named: the name that the head gives it.
 
     Raises:
-        InfrastructureError: it is an old GNU sparse file, whose map cannot be written again.
+        InfrastructureError: it is an old GNU sparse file, whose map cannot be written again, with another name.
     """
+    if named == path and not any(prefix in head for prefix in _ATTRIBUTES):
+        return head
     made = _read(head)
     if made.type == tarfile.GNUTYPE_SPARSE:
         raise InfrastructureError(f"a sparse file with another name: {path!r}", mend="build the image's layers again")
     made.name = path
-    made.pax_headers = {key: value for key, value in made.pax_headers.items() if key != "path"}
+    gone = tuple(prefix.decode() for prefix in _ATTRIBUTES)
+    kept = {key: value for key, value in made.pax_headers.items() if not key.startswith(gone) or key == _CAPABILITIES}
+    made.pax_headers = {key: value for key, value in kept.items() if key != "path"}
     return _written(made)
 
 

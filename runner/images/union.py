@@ -86,6 +86,10 @@ class Root:
             if member.path and not name.startswith(_WHITEOUT):
                 self._add(number, layer, position, member)
 
+    def make(self, path: str) -> None:
+        """Make a directory where the path leads, as an engine makes a container's working directory."""
+        self._directory(_parts(path), make=True)
+
     def directories(self) -> Iterator[tuple[str, bytes, str]]:
         """(path, head or nothing, the head's own path) of every directory, parents first, sorted by name."""
         for path, found in self._walk("", self._top):
@@ -229,20 +233,25 @@ def indexed(layer: Layer) -> list[Member]:
     return members
 
 
-def merged(layers: Sequence[Layer], members: Iterable[Sequence[Member]], *, mtime: int) -> Iterator[bytes]:
+def merged(
+    layers: Sequence[Layer], members: Iterable[Sequence[Member]], *, mtime: int, made: Iterable[str] = ()
+) -> Iterator[bytes]:
     """One tar archive of the root that the layers make: directories first, then files, layer by layer.
 
     Args:
         members: of each layer, as ``indexed`` gives them. mtime: of what no layer describes, seconds since the epoch.
+        made: directories that are made where their paths lead, links followed, if they are not there.
     """
     root = Root()
     for number, (layer, held) in enumerate(zip(layers, members, strict=True)):
         root.apply(number, layer.name, held)
+    for path in made:
+        root.make(path)
     for path, head, named in root.directories():
         if not head:
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
         else:
-            yield head if named == path else tarstream.renamed(head, path)
+            yield tarstream.exported(head, named, path)
     plan = root.files()
     del root
     for number, layer in enumerate(layers):
@@ -260,7 +269,7 @@ def _surviving(layer: Layer, names: dict[int, list[str]]) -> Iterator[bytes]:
                 stream.skip(member)
                 continue
             first, *others = paths
-            yield member.head if member.path == first else tarstream.renamed(member.head, first)
+            yield tarstream.exported(member.head, member.path, first)
             yield from stream.data(member)
             for other in others:
                 yield tarstream.linked(member.head, other, first)

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from runner.images import blobs, engine, store
 from runner.images.convert import Conversion, convert
 from runner.images.progress import Silent
 from runner.images.sources import How, convert_named
+from tests.integration import odd_image
 from tests.integration import registry as registries
 from tests.integration.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
 
@@ -186,6 +188,32 @@ def test_what_docker_save_writes_is_the_same_image(own: Path, tricky: str, engin
     packed.write_bytes(gzip.compress(archive.read_bytes(), 1))
     with pytest.raises(RefusedError, match="no plain tar archive"):
         take(f"docker-archive:{packed}")
+
+
+def test_whatever_a_root_may_hold_comes_through(own: Path, engine_client: docker.DockerClient) -> None:
+    tag = f"gpu-runner/test-odd-{os.getpid()}:1"
+    odd_image.load(engine_client, tag, attribute="user.note")
+    try:
+        with (own / "odd.tar").open("wb") as out:
+            out.writelines(engine_client.images.get(tag).save(named=True))
+        by_engine = convert(tag, engine_client, Silent(), store_dir=own / "one")
+    finally:
+        engine_client.images.remove(tag, force=True)
+    by_archive = take(f"docker-archive:{own / 'odd.tar'}", store=own / "two")
+    ours, theirs = (everything(done, own / name) for done, name in ((by_archive, "ours"), (by_engine, "theirs")))
+    assert ours == theirs
+    assert by_archive.image.entries == by_engine.image.entries > 50
+
+
+def everything(done: Conversion, place: Path) -> set[bytes]:
+    """All that unsquashfs can say of a squashfs without being root: a line a path, and the files' bytes in its order.
+
+    Left out are times of directories that the upper layer writes into without describing them: Docker takes the time
+    at which it unpacked that layer.
+    """
+    subprocess.run(["unsquashfs", "-q", "-pf", place, done.image.path], check=True)
+    undescribed = re.compile(rb"^((?:gone|links|opaque) D )[0-9]+", re.MULTILINE)
+    return set(undescribed.sub(rb"\1", place.read_bytes()).splitlines())
 
 
 # Manifests, platforms, compressions.

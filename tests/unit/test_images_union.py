@@ -40,18 +40,18 @@ def tar_of(entries: Sequence[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
     return out.getvalue()
 
 
-def merge(stack: Sequence[bytes]) -> bytes:
+def merge(stack: Sequence[bytes], made: Sequence[str] = ()) -> bytes:
     def opener(raw: bytes) -> union.Opener:
         return lambda: nullcontext(io.BytesIO(raw))
 
     layers = [Layer(f"layer {number}", opener(raw)) for number, raw in enumerate(stack)]
-    return b"".join(union.merged(layers, [union.indexed(layer) for layer in layers], mtime=7))
+    return b"".join(union.merged(layers, [union.indexed(layer) for layer in layers], mtime=7, made=made))
 
 
-def merge_entries(*stack: Sequence[Entry]) -> dict[str, str]:
+def merge_entries(*stack: Sequence[Entry], made: Sequence[str] = ()) -> dict[str, str]:
     """path -> what is there, as tar itself reads the merged stream."""
     found = {}
-    with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack]))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack], made))) as tar:
         for member in tar:
             assert member.name not in found, "each name once"
             if member.isreg():
@@ -110,6 +110,12 @@ def test_a_directory_entry_takes_the_place_of_a_link() -> None:
     }  # fmt: skip
 
 
+def test_a_working_directory_is_made_where_its_path_leads() -> None:
+    low = [("run/", DIR, ""), ("var/run", SOFT, "/run")]
+    assert merge_entries(low, made=["/var/run/app/in"]).keys() == {"run", "run/app", "run/app/in", "var", "var/run"}
+    assert merge_entries(low, made=["", "/run"]).keys() == {"run", "var", "var/run"}
+
+
 def test_whiteouts_in_a_directory_that_replaced_a_link_spare_what_the_link_led_to() -> None:
     low = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
     high = [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]
@@ -141,20 +147,22 @@ def test_a_layer_that_ends_early_is_told(cut: int) -> None:
 def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
     """A long name, a capability, a big owner: also where the data get the name of another link."""
     long = "n" * 200
+    kept = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         made = tarfile.TarInfo(f"{long}/gone")
         made.size, made.mode, made.uid = 3, 0o4711, 3_000_000
-        made.pax_headers = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
+        made.pax_headers = {**kept, "SCHILY.xattr.user.note": "an export leaves it out", "comment": "it stays"}
         tar.addfile(made, io.BytesIO(b"abc"))
         link = tarfile.TarInfo(f"{long}/kept")
         link.type, link.linkname = HARD, f"{long}/gone"
         tar.addfile(link)
     raw = merge([out.getvalue(), tar_of([(f"{long}/.wh.gone", FILE, "")])])
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
-        kept = tar.getmember(f"{long}/kept")
-        assert (kept.mode, kept.uid, kept.size) == (0o4711, 3_000_000, 3)
-        assert kept.pax_headers["SCHILY.xattr.security.capability"] == "\x01\x00\x00\x02"
+        found = tar.getmember(f"{long}/kept")
+        assert (found.mode, found.uid, found.size) == (0o4711, 3_000_000, 3)
+        extended = {key: value for key, value in found.pax_headers.items() if key not in ("path", "uid")}
+        assert extended == {**kept, "comment": "it stays"}
 
 
 def test_old_sparse_files_keep_their_maps(tmp_path: Path) -> None:
