@@ -12,7 +12,7 @@ from runner import box, paths, process
 from runner.errors import RefusedError
 
 # Every name that the verbs make in the cache directory; whatever else lies there stays.
-OURS = frozenset(("box-roots", "boxes", "engine", "images", "locks", "standin", "wheels"))
+OURS = frozenset(("blobs", "box-roots", "boxes", "engine", "images", "locks", "standin", "test-tools", "wheels"))
 
 
 @click.command(name="clean")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,9 @@ def _of_docker(path: Path, host: str) -> Login | None:
     from docker.errors import DockerException
 
     try:
-        found = auth.load_config(str(path)).resolve_authconfig(host)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error says the same
+            found = auth.load_config(str(path)).resolve_authconfig(host)
     except (DockerException, ValueError, OSError) as error:
         raise RefusedError(
             f"the login for {host} cannot be read: {error}",
