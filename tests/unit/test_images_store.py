@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,26 @@ def test_found_by_every_name(tmp_path: Path) -> None:
         assert store.lookup(name, tmp_path) == image
     assert store.by_key("k1", tmp_path) == image
     assert store.lookup("gpu-runner/x:other", tmp_path) is None
+
+
+def test_a_digest_says_all_whatever_stands_before_it(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    for name in (f"gpu-runner/x@{DIGEST}", f"gpu-runner/x:standin@{DIGEST}", f"docker://other.io#mirror/x@{DIGEST}"):
+        assert store.lookup(name, tmp_path) == image
+    assert store.lookup(f"gpu-runner/x:standin@{DIGEST[:-1]}0", tmp_path) is None
+
+
+def test_a_name_knows_when_its_source_last_confirmed_it(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    long_ago = time.time() - 10_000
+    for ref in (tmp_path / "refs").iterdir():
+        os.utime(ref, (long_ago, long_ago))
+    assert store.confirmed_at("gpu-runner/x:standin", tmp_path) == pytest.approx(long_ago)
+    store.confirm("gpu-runner/x:standin", image)
+    assert (store.confirmed_at("docker://gpu-runner/x:standin", tmp_path) or 0) > long_ago + 9_000
+    assert store.confirmed_at(DIGEST, tmp_path) == pytest.approx(long_ago)
+    assert store.confirmed_at("gpu-runner/x:other", tmp_path) is None
+    assert store.confirmed_at(str(image.path), tmp_path) is None
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])

@@ -112,3 +112,16 @@ def test_directives_come_sorted() -> None:
         slurm=SlurmFacts(directives={"qos": "b", "comment": "a"}),
     )  # fmt: skip
     assert plan(RECIPE, site, Request(gpus=1), IMAGE).directives == (("comment", "a"), ("qos", "b"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "digest", "pinned"),
+    [
+        ("nvcr.io/nvidia/pytorch:25.02-py3", "sha256:1", "nvcr.io/nvidia/pytorch:25.02-py3@sha256:1"),
+        ("x@sha256:1", "sha256:1", "x@sha256:1"),
+        ("sha256:1", "sha256:1", "sha256:1"),
+        ("./x.sqsh", "", "/store/x.sqsh"),
+    ],
+)
+def test_an_image_is_named_so_that_it_can_be_found_again(reference: str, digest: str, pinned: str) -> None:
+    assert PlannedImage(reference, digest, "/store/x.sqsh").pinned == pinned
