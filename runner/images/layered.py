@@ -9,9 +9,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import threading
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,8 @@ from runner.images.manifests import Configuration, Descriptor, Manifest, Platfor
 from runner.images.progress import Progress
 from runner.images.reference import Reference
 from runner.images.registry import Registry
+from runner.images.tarstream import Member
+from runner.images.together import together
 from runner.images.union import Layer
 
 _CHUNK = 1 << 20
@@ -83,17 +85,61 @@ class LayeredImage:
         Raises:
             RefusedError, InfrastructureError: nothing usable is at ``out`` then.
         """
-        layers = tuple(
-            Layer(f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened), diff_id)
-            for opened, diff_id in zip(self.fetch(progress), self.configuration.rootfs.diff_ids, strict=True)
-        )
-        progress.step(f"reading {len(layers)} layers")
-        with ThreadPoolExecutor(thread_name_prefix="layer") as pool:
-            members = list(pool.map(union.indexed, layers))
+        fetched = self.fetch(progress)
+        progress.step(f"reading {len(fetched)} layers")
+        members = _headers(self._layers(fetched, seen := _Seen()), seen, progress)
+        layers = self._layers(fetched, _Seen())
         progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
         stream = union.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
         return pack.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
+
+
+    def _layers(self, fetched: tuple[Opened, ...], seen: _Seen) -> tuple[Layer, ...]:
+        return tuple(
+            Layer(
+                f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened, seen), diff_id
+            )
+            for opened, diff_id in zip(fetched, self.configuration.rootfs.diff_ids, strict=True)
+        )
+
+
+class _Seen:
+    """How much of the stored layers was read, by however many threads, and whether they are to stop."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def more(self, count: int) -> None:
+        """That many bytes more. Raises InfrastructureError: this is to stop."""
+        if self.stop.is_set():
+            raise InfrastructureError("stopped, as another layer failed")
+        with self._lock:
+            self.bytes += count
+
+
+class _Watched(io.RawIOBase):
+    """A stored layer, every read of which is seen."""
+
+    def __init__(self, source: IO[bytes], seen: _Seen) -> None:
+        self._source = source
+        self._seen = seen
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        block = self._source.read(len(buffer))
+        self._seen.more(len(block))
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _headers(layers: tuple[Layer, ...], seen: _Seen, progress: Progress) -> list[list[Member]]:
+    works = [partial(union.indexed, layer) for layer in layers]
+    return together(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
 
 
 def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:
@@ -153,8 +199,10 @@ def found(
 
 
 @contextmanager
-def unpacked(opened: Opened) -> Iterator[IO[bytes]]:
+def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
     """A layer as a plain tar archive, whichever way it is compressed: its first bytes tell, not its media type.
+
+    seen: is told of what is read, and stops it.
 
     Raises:
         InfrastructureError: the compressed data are broken.
@@ -162,7 +210,7 @@ def unpacked(opened: Opened) -> Iterator[IO[bytes]]:
     import zstandard
 
     with opened() as stored:
-        buffered = io.BufferedReader(cast("io.RawIOBase", stored), _CHUNK)
+        buffered = io.BufferedReader(_Watched(stored, seen), _CHUNK)
         head = buffered.peek(4)[:4]
         source: IO[bytes] = buffered
         if head.startswith(_GZIP):

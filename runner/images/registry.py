@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from runner.images.manifests import Descriptor
 from runner.images.progress import Progress
 from runner.images.reference import Reference
 from runner.images.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason
+from runner.images.together import together
 from runner.suggest import instead
 
 _PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network
@@ -123,20 +124,14 @@ class Registry:
         progress.step(f"fetching {len(wanted)} layers of {total / 1e6:.0f} MB from {self.host}")
         # The largest first, so that the last to end is a small one.
         order = sorted(wanted.values(), key=lambda one: -one.size)
-        pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="layer")
+        works = [partial(self._obtained, one, moved) for one in order]
         try:
-            running: dict[Future[Path], str] = {pool.submit(self._obtained, one, moved): one.digest for one in order}
-            left = set(running)
-            while left:
-                ended, left = wait(left, timeout=0.5)
-                progress.moved(done, total)
-                for one in ended:
-                    one.result()
-            return {digest: one.result() for one, digest in running.items()}
+            fetched = together(
+                works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop
+            )
         finally:
-            self._http.stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
             self._http.stop.clear()
+        return {one.digest: path for one, path in zip(order, fetched, strict=True)}
 
     def _obtained(self, descriptor: Descriptor, moved: Callable[[int], None]) -> Path:
         return blobs.obtain(

@@ -22,7 +22,7 @@ _CAPABILITIES = "SCHILY.xattr.security.capability"
 _WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: a size there means nothing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # an image has hundreds of thousands
 class Member:
     """One entry.
 

@@ -43,7 +43,7 @@ class Layer:
     diff_id: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _File:
     """Whatever is no directory, by where its data come from; every name of it holds this same object."""
 
@@ -53,7 +53,7 @@ class _File:
     target: str  # of a symbolic link
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Directory:
     """head: header blocks as a layer described it, empty where none did."""
 

@@ -155,6 +155,7 @@ class Moods:
     Attributes:
         busy: how many requests get 429 with Retry-After: 1. failing: how many get 503.
         cuts: how many answers to requests for blobs are cut off in their middle.
+        slow_s: seconds between two pieces of a body, each of 1 MB.
         whole_only: ranges are not served. wrong: path endings whose bytes are falsified.
         basic, bearer: what is asked for. elsewhere: where requests for blobs are sent.
         asked: (method, path, headers) of all requests.
@@ -163,6 +164,7 @@ class Moods:
     busy: int = 0
     failing: int = 0
     cuts: int = 0
+    slow_s: float = 0
     whole_only: bool = False
     wrong: tuple[str, ...] = ()
     basic: str = ""
@@ -248,7 +250,9 @@ def _handler(target: str, moods: Moods) -> type[BaseHTTPRequestHandler]:
             for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+            with suppress(ConnectionError):  # whoever asked is gone
+                for start in range(0, 0 if self.command == "HEAD" else len(body), 1_000_000):
+                    self.wfile.write(body[start : start + 1_000_000])
+                    time.sleep(moods.slow_s)
 
     return Handler

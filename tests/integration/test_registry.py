@@ -10,9 +10,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -307,6 +309,30 @@ def test_what_an_earlier_run_has_left_is_gone_on_from(own: Path, repository: Rep
         assert "a" in paths_in(take(through(proxy, repository)))
     asked = [headers.get("Range") for _, path, headers in moods.asked if path.endswith(digest(stored))]
     assert asked == (["bytes=100000-"] if sound else ["bytes=100000-", None])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_fetch_that_is_interrupted_goes_on_where_it_stopped(
+    own: Path, repository: Repository, number: signal.Signals
+) -> None:
+    repository.image([layer("a", size=40_000_000)], "1")
+    (blob,) = (digest(gzip.compress(raw, mtime=0)) for raw in [layer("a", size=40_000_000)])
+    moods = Moods(slow_s=0.05)
+    with proxied(repository.host, moods) as proxy:
+        words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as child:
+            partial = blobs.directory() / f".{blob[7:]}.partial"
+            deadline = time.monotonic() + 60
+            while not (partial.exists() and partial.stat().st_size > 2_000_000) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            child.send_signal(number)
+            assert child.wait(60) == (Exit.INTERRUPTED if number == signal.SIGINT else -number)
+        assert list((own / "store").glob("**/*.sqsh")) == []
+        left = partial.stat().st_size
+        moods.slow_s = 0
+        moods.asked.clear()
+        assert "a" in paths_in(take(through(proxy, repository)))
+    assert [headers.get("Range") for _, path, headers in moods.asked if path.endswith(blob)] == [f"bytes={left}-"]
 
 
 def test_other_bytes_than_the_digest_says_are_not_taken(own: Path, repository: Repository) -> None:
