@@ -126,8 +126,7 @@ def convert_source(
     started = time.monotonic()
     target = store_dir or store.directory()
     packing = packing or pack.Packing()
-    before = store.lookup(source.name, target)
-    moved_from = before.origin or before.digest if before is not None and before.digest != source.digest else ""
+    moved_from = _moved_from(source, target)
     # Whatever order its data have, it is the same root.
     keys = {order: _key(source.digest, order, packing) for order in (source.order, *_ORDERS)}
 
@@ -149,6 +148,15 @@ def convert_source(
             return done
         stored = _make(source, target, key, packing, progress)
     return Conversion(_referred(stored, source), True, elapsed(), moved_from)
+
+
+def _moved_from(source: Source, target: Path) -> str:
+    """Digest of another image that the source's name stands for in the store; empty where there is none."""
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: of that image nothing is known
+        before = store.lookup(source.name, target)
+        if before is not None and before.digest != source.digest:
+            return before.origin or before.digest
+    return ""
 
 
 def _key(digest: str, order: str, packing: pack.Packing) -> str:
