@@ -32,7 +32,7 @@ class PlannedImage(msgspec.Struct, frozen=True):
 
     @property
     def pinned(self) -> str:
-        """``REFERENCE@DIGEST``: these bytes and no others; else the path of a file, or the name as the runtime gets it."""
+        """``REFERENCE@DIGEST``: these bytes and no others; else a file's path, or a name."""
         if not self.digest:
             return self.path or self.reference
         return f"{self.reference}@{self.digest}" if "sha256:" not in self.reference else self.reference
