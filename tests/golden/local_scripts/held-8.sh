@@ -48,7 +48,8 @@ trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
 
 srun --mpi=none --nodes=2 --ntasks=8 --exact --nodelist=dgx01,dgx02 --ntasks-per-node=4 \
   --gpus-per-node=4 --time=00:20:00 --cpus-per-task=32 --kill-on-bad-exit=1 --wait=60 \
-  --output=logs/rank-%t.out --error=logs/rank-%t.err ch-run --join-ct=4 --join-tag="${runner_job}" \
+  --output=logs/rank-%t.out --error=logs/rank-%t.err /bin/bash -c \
+  'trap "" HUP INT TERM USR1 USR2; exec "$@"' bash ch-run --join-ct=4 --join-tag="${runner_job}" \
   --set-env --cd /results/recipe --bind "${runner_run}":/results \
   /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
   'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \

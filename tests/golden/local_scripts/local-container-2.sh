@@ -48,8 +48,9 @@ runner_ranks=()
 for (( runner_i = 0; runner_i < 2; runner_i++ )); do
   (
     export RANK="$runner_i" LOCAL_RANK="$runner_i" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
-    exec ch-run --join-ct=2 --join-tag="${runner_job}" --set-env --cd /results/recipe --bind \
-  "${runner_run}":/results /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
+    exec /bin/bash -c 'trap "" HUP INT TERM USR1 USR2; exec "$@"' bash ch-run --join-ct=2 \
+  --join-tag="${runner_job}" --set-env --cd /results/recipe --bind "${runner_run}":/results \
+  /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
   'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \
   bash python3 -u /results/lib/launch.py --run /results --world 2 --local-sizes 2 --leave-together \
   -- python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps \
