@@ -82,6 +82,11 @@ bench-convert: venv ## how fast an image becomes a squashfs, beside Enroot's way
 	@$(RUNNER) quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.convert
 
+.PHONY: bench-start
+bench-start: venv ## from an image to a first line on 2, 8 and 16 nodes of the box, each way of starting
+	@$(RUNNER) quickstart --only-prepare
+	@$(BIN)/python -m benchmarks.start
+
 .PHONY: clean
 clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment
 	@$(RUNNER) clean

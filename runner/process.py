@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from runner.errors import InfrastructureError, RunnerError, UnknownStateError
 
@@ -155,6 +155,18 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it."""
     return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by a program, given by its path.
+
+    Raises:
+        CommandNotFoundError: it cannot be run.
+    """
+    try:
+        os.execv(argv[0], list(argv))
+    except OSError as error:
+        raise CommandNotFoundError(f"{argv[0]} cannot be run: {error.strerror}", where=argv[0]) from error
 
 
 Child = subprocess.Popen[bytes]

@@ -25,6 +25,8 @@ from runner.suggest import instead
 VERBS: dict[str, tuple[str, str]] = {
     "build": ("build", "Build an image: NGC framework plus a Horovod that works."),
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
+    "images": ("images", "List, show, verify and prune the stored images."),
+    "importer": ("importer", "Serve the store to Pyxis as its importer."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("run", "Run a step in the allocation that is held."),
     "status": ("status", "Say where a run stands."),

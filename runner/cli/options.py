@@ -69,3 +69,27 @@ def duration_s(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     if seconds == 0:
         raise click.BadParameter("a time limit of zero")
     return seconds
+
+
+_AGES_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def age_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """``30d``, ``12h``, ``2w``, ``90m`` into seconds."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", value, re.ASCII)
+    if not found:
+        raise click.BadParameter(f"{value!r} is no age such as 30d, 12h or 2w")
+    return int(found[1]) * _AGES_S[found[2]]
+
+
+def size_bytes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """``500G``, ``1.5T``, ``800M`` into bytes; powers of 1000."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?", value, re.ASCII)
+    if not found:
+        raise click.BadParameter(f"{value!r} is no size such as 500G or 1.5T")
+    return int(float(found[1]) * _SIZES[found[2]])

@@ -24,7 +24,7 @@ from runner.planning.personal import absent, account, filled
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import library, read_recipe
 from runner.recipes.program import recipe_of
-from runner.runtimes import Runtime, runtime
+from runner.runtimes import Runtime, runtime, staging
 from runner.runtimes.alone import ALONE, choose
 from runner.schedulers import connect, render
 from runner.sites.loader import read_site
@@ -80,7 +80,7 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         environment_mend=provides,
     )
     findings = check(planned, site, observed, asked.force)
-    return Prepared(site, planned, findings, render(planned, chosen.step(planned)), directory)
+    return Prepared(site, planned, findings, render(planned, staging.step(planned, chosen)), directory)
 
 
 def start(prepared: Prepared, runs: Path) -> tuple[RunDirectory, str]:
@@ -228,7 +228,7 @@ def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
         return _registry_image(reference)
     if form == "sif":
         return _sif(reference)
-    from runner.images import store
+    from runner.images import integrity, store
 
     found = store.lookup(reference)
     if found is None:
@@ -238,7 +238,22 @@ def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
             f"no squashfs of {reference} is in the store ({store.directory()})",
             f"python -m runner convert {reference}",
         )
-    return PlannedImage(reference=reference, digest=found.origin or found.digest, path=str(found.path)), "", ""
+    planned = PlannedImage(
+        reference=reference,
+        digest=found.origin or found.digest,
+        path=str(found.path),
+        size_bytes=found.size_bytes,
+        sha256=found.sha256,
+    )
+    why = integrity.problem(found)
+    if not why:
+        return planned, "", ""
+    again = f"; `python -m runner convert {found.reference}` makes it anew" if found.sha256 else ""
+    return (
+        planned,
+        f"the image {found.path} is not whole: {why}",
+        f"`python -m runner images verify {found.path}` checks all of it{again}",
+    )
 
 
 def _not_converted(reference: str, suffix: str) -> str:

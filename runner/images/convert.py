@@ -7,10 +7,8 @@ superblock, and its listing against the source's.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,10 +20,10 @@ import msgspec
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.images import layers, pack, rootfs, store
+from runner.images import integrity, layers, owners, pack, rootfs, squashfs, store
 from runner.images import reference as references
+from runner.images.claims import abandoned, claimed
 from runner.images.keys import cold, key_of
-from runner.images.locks import held
 from runner.images.progress import Progress
 from runner.model.plan import RESULTS
 
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
 CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with every change of what is written
 Way = Literal["auto", "layers", "stream"]
 _ORDERS = ("walk", "layers")
+_OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
 _ABOUT = "opt/runner/image.json"
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
-_VERIFY_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -131,19 +129,22 @@ def convert_source(
     keys = {order: _key(source.digest, order, packing) for order in (source.order, *_ORDERS)}
 
     def kept() -> Conversion | None:
-        found = None if cold() else next(filter(None, (store.by_key(key, target) for key in keys.values())), None)
+        found = next(filter(None, (_sound(key, target) for key in keys.values())), None)
         return None if found is None else Conversion(_referred(found, source), False, elapsed(), moved_from)
 
     def elapsed() -> float:
         return time.monotonic() - started
 
-    if (done := kept()) is not None:
+    key = keys[source.order]
+    claim = store.claim_path(key, target)
+    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(claim)):
         return done
     for program in ("mksquashfs", "unsquashfs"):
         if process.find(program) is None:
             raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
-    key = keys[source.order]
-    with held(paths.made(target) / f".{key}.lock", progress.step):
+    paths.made(target)
+    with claimed(claim, progress.step):
+        store.sweep(key, target)
         if (done := kept()) is not None:
             return done
         stored = _make(source, target, key, packing, progress)
@@ -198,9 +199,19 @@ def _found(image: str, client: docker.DockerClient) -> Image:
         ) from error
 
 
+def _sound(key: str, target: Path) -> store.StoredImage | None:
+    """The stored image of this key; None where there is none, or none that could be used."""
+    if cold():
+        return None
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
+        found = store.by_key(key, target)
+        return found if found is not None and not integrity.problem(found) else None
+    return None
+
+
 def _referred(found: store.StoredImage, source: Source) -> store.StoredImage:
     """Every name of the source stands for the image from now on."""
-    with suppress(PermissionError):  # a store of somebody else's serves as it is
+    with suppress(InfrastructureError):  # a store of somebody else's serves as it is
         for name in (*source.names, source.name):
             store.confirm(name, found)
     return found
@@ -209,21 +220,20 @@ def _referred(found: store.StoredImage, source: Source) -> store.StoredImage:
 def _make(source: Source, target: Path, key: str, packing: pack.Packing, progress: Progress) -> store.StoredImage:
     config = source.config
     added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
-    partial = target / f".{key}.partial"  # the lock is held: an older one is a killed conversion's
+    partial = store.partial_path(key, target)
     try:
-        partial.unlink(missing_ok=True)
         passed = source.packed(added, partial, packing, progress, (_ABOUT,))
         progress.step("verifying")
-        _verify(partial, passed)
-        digest = _fsynced_sha256(partial)
+        squashfs.check_listing(partial, passed.names)
+        sha256 = integrity.sha256(partial)
         about = passed.captured.get(_ABOUT)
         stored = store.StoredImage(
-            path=target / store.file_name(source.name, source.digest, key),
+            path=target / store.file_name(source.name, source.digest, sha256),
             reference=source.name,
             digest=source.digest,
             origin=source.origin,
             size_bytes=partial.stat().st_size,
-            sha256=digest,
+            sha256=sha256,
             entries=passed.entries(),
             environment=config.environment,
             workdir=config.workdir or "/",
@@ -238,6 +248,7 @@ def _make(source: Source, target: Path, key: str, packing: pack.Packing, progres
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             omitted=rootfs.omitted(config.environment),
         )
+        progress.step("publishing")
         return store.publish(partial, stored)
     finally:
         partial.unlink(missing_ok=True)
@@ -250,14 +261,27 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
     import requests
 
     try:
-        container = client.containers.create(image_id, ["true"], network_mode="none", use_config_proxy=False)
+        container = client.containers.create(
+            image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: owners.mark()}
+        )
         try:
             yield container
         finally:
-            with suppress(docker.errors.APIError):
+            with suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
+                _remove_orphans(client)  # at the end: an engine may make a container after its client has died
     except (docker.errors.APIError, requests.exceptions.RequestException) as error:
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
+
+
+def _remove_orphans(client: docker.DockerClient) -> None:
+    """Remove the containers of conversions that were killed, where this machine can tell that they were."""
+    import docker
+
+    for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
+        if owners.state(container.labels.get(_OWNER, "")) == "dead":
+            with suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)
 
 
 @dataclass(frozen=True)
@@ -308,34 +332,3 @@ class _EngineImage:
             size = self.image.attrs.get("Size")
             chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
             return pack.packed_stream(chunks, added, out, packing, progress, size=size, capture=capture)
-
-
-def _verify(path: Path, passed: rootfs.Passed) -> None:
-    """Superblock and size by unsquashfs, and the listing that went in (names with newlines span lines).
-
-    Raises:
-        InfrastructureError: the file is not what was packed.
-    """
-    process.run(["unsquashfs", "-s", path], timeout_s=_VERIFY_S)
-    listing = process.run(["unsquashfs", "-l", path], timeout_s=_VERIFY_S).out
-    wanted = b"".join(b"squashfs-root/" + os.fsencode(name) + b"\n" for name in passed.every())
-    # As process decodes what a program says.
-    missing = Counter(wanted.decode("utf-8", "replace").splitlines())
-    missing.subtract(listing.splitlines())
-    wrong = {line: count for line, count in missing.items() if count and line not in ("", "squashfs-root")}
-    if wrong:
-        raise InfrastructureError(
-            f"the squashfs does not hold what the image holds ({len(wrong)} entries differ, such as "
-            f"{min(wrong)!r}): not published",
-            where=str(path),
-            mend="convert again; if it stays so, check the disk",
-        )
-
-
-def _fsynced_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as squashfs:
-        os.fsync(squashfs.fileno())
-        while block := squashfs.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,9 +1,10 @@
 """The image store: squashfs files that every node can use, found in milliseconds with no engine.
 
-    DIR/NAME-DIGEST-KEY.sqsh        the image; never changed once it has this name
-    DIR/NAME-DIGEST-KEY.sqsh.json   its sidecar: what it is and where it comes from
+    DIR/NAME-DIGEST-SUM.sqsh        the image; a name stands for these bytes for ever (SUM: of its SHA-256)
+    DIR/NAME-DIGEST-SUM.sqsh.json   its sidecar: what it is and where it comes from
     DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each;
                                     its time is when the name's source last said so
+    DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; files that are being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
 or ``images`` in the cache directory; on a cluster it must lie on a file system that all nodes see.
@@ -17,8 +18,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ import msgspec
 
 from runner import paths
 from runner.errors import InfrastructureError, UsageError
+from runner.images import owners
 from runner.images import reference as references
 from runner.images.keys import key_of
 
@@ -46,6 +51,8 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         key: hash of digest, converter and options. converter: name and version. options: of mksquashfs.
         created: when it was converted, ISO 8601, UTC.
         omitted: variables that /etc/environment cannot hold (a newline in the value).
+        mtime_ns: the file's modification time when it was last known to be whole; 0 where unknown.
+        broken: what a full check has found; empty where none has found anything.
     """
 
     path: Path
@@ -67,6 +74,16 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     created: str = ""
     omitted: tuple[str, ...] = ()
+    mtime_ns: int = 0
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class BrokenSidecar:
+    """A squashfs in the store of which nothing is known, and why."""
+
+    path: Path
+    why: str
 
 
 def directory() -> Path:
@@ -91,7 +108,8 @@ def lookup(text: str, store: Path | None = None) -> StoredImage | None:
 def confirm(name: str, image: StoredImage) -> None:
     """Let ``name`` stand for this image from now on, as its source has just said."""
     refer(name, image)
-    os.utime(_ref(name, image.path.parent))
+    with _writing(image.path):
+        os.utime(_ref(name, image.path.parent))
 
 
 def confirmed_at(text: str, store: Path | None = None) -> float | None:
@@ -108,26 +126,112 @@ def by_key(key: str, store: Path) -> StoredImage | None:
     return _by_name(key, store)
 
 
+def claim_path(key: str, store: Path) -> Path:
+    """The lock of this key's conversion, for ``claims.claimed``."""
+    return store / f".{key}.claim"
+
+
+def partial_path(key: str, store: Path) -> Path:
+    """A name of this process alone for the file in the making; ``publish`` gives it its own."""
+    return store / f".{key}.partial~{owners.unique()}"
+
+
+def sweep(key: str | None, store: Path) -> None:
+    """Remove what killed conversions left: all of this key, whose lock is held; of others what the dead wrote."""
+    for path in (*store.glob(".*"), *(store / "refs").glob(".*")):
+        of_key = key is not None and path.name.startswith(f".{key}.") and path != claim_path(key, store)
+        if of_key or ("~" in path.name and owners.state(path.name.rpartition("~")[2]) == "dead"):
+            path.unlink(missing_ok=True)
+
+
 def publish(made: Path, image: StoredImage) -> StoredImage:
-    """Give a verified squashfs its name, with sidecar and references; ``made`` lies in the same directory."""
+    """Give a verified squashfs its name, with sidecar and references; ``made`` lies in the same directory.
+
+    At every moment a reader finds the old state or the new, also after a power cut.
+
+    Raises:
+        InfrastructureError: the disk is full, or may not be written to.
+    """
+    with _writing(made), made.open("rb") as squashfs:
+        os.fsync(squashfs.fileno())
+        found = os.fstat(squashfs.fileno())
+    image = msgspec.structs.replace(image, mtime_ns=found.st_mtime_ns)
     # The sidecar first: one without its image is passed over, an image without its sidecar would be a stranger.
-    sidecar = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
-    _write(image.path.with_name(image.path.name + _SIDECAR), sidecar, mode=stat.S_IMODE(made.stat().st_mode))
-    made.rename(image.path)
-    for name in (image.key, image.digest, image.reference):
+    record(image, mode=stat.S_IMODE(found.st_mode))
+    with _writing(image.path):
+        made.rename(image.path)
+        _fsync_directory(image.path.parent)
+    # The key last: by it a conversion finds its work done, all of it.
+    for name in (image.reference, image.digest, image.key):
         refer(name, image)
     return image
 
 
+def record(image: StoredImage, *, mode: int | None = None) -> None:
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's."""
+    content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
+    _write(_sidecar(image.path), content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)
+
+
 def refer(name: str, image: StoredImage) -> None:
     """Let ``name`` (a reference, digest or key) stand for this image from now on."""
-    _write(_ref(name, image.path.parent), image.path.name.encode() + b"\n")
+    content = image.path.name.encode() + b"\n"
+    path = _ref(name, image.path.parent)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if path.read_bytes() == content:
+            return
+    _write(path, content)
 
 
-def file_name(reference: str, digest: str, key: str) -> str:
-    """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at."""
-    slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])
-    return f"{slug}-{digest.removeprefix('sha256:')[:12]}-{key[:8]}.sqsh"
+def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
+    """All images of the store by name, from their sidecars."""
+    found: list[StoredImage | BrokenSidecar] = []
+    for path in sorted(store.glob("*.sqsh")):
+        try:
+            known = _read(path)
+        except InfrastructureError as error:
+            found.append(BrokenSidecar(path, error.what))
+            continue
+        found.append(known or BrokenSidecar(path, "it has no sidecar"))
+    return tuple(found)
+
+
+def age_s(image: StoredImage) -> float:
+    """Seconds since it was made, by this machine's clock; less than 0 where one of the clocks is wrong."""
+    try:
+        return time.time() - datetime.fromisoformat(image.created).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def names_of(store: Path) -> dict[Path, str]:
+    """Every reference file -> the name of the image file that it stands for."""
+    refs = (store / "refs").glob("[!.]*")
+    return {path: path.read_text("utf-8").strip() for path in refs}
+
+
+def remove(path: Path) -> None:
+    """Remove an image: what names it first, the file itself last, so that no reader finds half of it."""
+    with _writing(path):
+        for ref, name in names_of(path.parent).items():
+            if name == path.name:
+                ref.unlink(missing_ok=True)
+        _sidecar(path).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def file_name(reference: str, digest: str, sha256: str) -> str:
+    """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at.
+
+    The file's own checksum is in its name: whoever else converts the same image to other bytes (another version of
+    the tool) makes another file, and a sidecar never stands beside bytes that are not its own.
+    """
+    slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])[-120:]
+    return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}.sqsh"
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_name(path.name + _SIDECAR)
 
 
 def _name(text: str) -> str:
@@ -159,7 +263,7 @@ def _by_path(path: Path, text: str) -> StoredImage | None:
 
 def _read(path: Path) -> StoredImage | None:
     """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved."""
-    sidecar = path.with_name(path.name + _SIDECAR)
+    sidecar = _sidecar(path)
     try:
         raw = sidecar.read_bytes()
     except FileNotFoundError:
@@ -179,12 +283,39 @@ def _read(path: Path) -> StoredImage | None:
 
 def _write(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Replace a small file at once: readers see the old content or the new. ``mode``: None leaves it to the umask."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as target:
-        if mode is not None:
-            os.fchmod(target.fileno(), mode)
-        target.write(content)
-        target.flush()
-        os.fsync(target.fileno())
-    temporary.rename(path)
+    temporary = path.with_name(f".{key_of(path.name)[:12]}~{owners.unique()}")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as target:
+                if mode is not None:
+                    os.fchmod(target.fileno(), mode)
+                target.write(content)
+                target.flush()
+                os.fsync(target.fileno())
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _fsync_directory(path.parent)
+
+
+def _fsync_directory(path: Path) -> None:
+    """Names are on disk, too. Some network file systems cannot do it, and need not."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot write to the image store: {error.strerror}",
+            where=str(path),
+            mend="free space, or name a store that you may write to (--store DIR or RUNNER_STORE)",
+        ) from error

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _TELLING = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
 # What Pyxis, Enroot and ch-run say when a container does not start, and what they say besides.
-_RUNTIME = re.compile(r"pyxis: |enroot|ch-run\[\d+\]: error|container", re.IGNORECASE)
+_RUNTIME = re.compile(r"pyxis: |enroot|ch-run\[\d+\]: error|container|cannot stage the image", re.IGNORECASE)
 _RUNTIME_NOISE = re.compile(
     r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)|starting container"
 )

@@ -129,6 +129,12 @@ def find(run: str | None) -> RunDirectory:
     raise UsageError(f"no run {run!r}", where=str(_index()), mend="give a run's id, or its directory")
 
 
+def known() -> tuple[RunDirectory, ...]:
+    """Every run of this user whose directory is still there, the newest first."""
+    links = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns, reverse=True)
+    return tuple(RunDirectory(link.resolve()) for link in links if link.is_dir())
+
+
 def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
     """The launcher and the recipe as they are now into the run directory, so that what ran can be read later.
 

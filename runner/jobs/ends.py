@@ -183,7 +183,7 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
     if marker is None and state.phase == "unknown":
         return bad(evidence, "unknown", ["the scheduler does not know the job, and its script left no end marker"])
     if state.exit_code in _SCRIPT:
-        return bad(evidence, "infrastructure", [_SCRIPT[state.exit_code]])
+        return bad(evidence, "infrastructure", [_SCRIPT[state.exit_code], *filter(None, [evidence.container_words])])
     code = marker.exit if marker else state.exit_code
     if code:
         return _with_code(evidence, code)

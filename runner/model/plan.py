@@ -23,12 +23,15 @@ class PlannedImage(msgspec.Struct, frozen=True):
             from no registry; empty where the image was given as a file.
         path: the image's file on the cluster's file system; empty where the runtime takes a reference.
         mpi: the MPI that Horovod in the image was built with; empty where unknown.
+        size_bytes: of that file; 0 where unknown. sha256: of that file, hex; empty where unknown.
     """
 
     reference: str
     digest: str
     path: str
     mpi: Literal["openmpi", "mpich", "none", ""] = ""
+    size_bytes: int = 0
+    sha256: str = ""
 
     @property
     def pinned(self) -> str:
@@ -75,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True):
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
         held: the part of an allocation that the job is a step of; None where it asks for one of its own.
+        stage: directory of each node's own to which the image is copied first; empty for no copy.
     """
 
     job_name: str
@@ -110,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
     library_path: str = ""
     workdir: str = f"{RESULTS}/recipe"
     held: Held | None = None
+    stage: str = ""
 
     @property
     def started_by(self) -> SchedulerName:

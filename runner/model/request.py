@@ -26,6 +26,7 @@ class Request(msgspec.Struct, frozen=True):
         walltime_s: time limit, seconds.
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
         wireup: how ranks find each other.
+        stage: copy the image to each node's own disk first.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
         directory: host directory that a program of the user's own starts in; None for a recipe, which has its own.
@@ -50,3 +51,4 @@ class Request(msgspec.Struct, frozen=True):
     options: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
     directory: str | None = None
+    stage: bool = False

@@ -165,6 +165,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node: required, but where the scheduler is ``local`` and the machine itself is asked.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
+        local_scratch: directory of each node's own for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site.
         env: environment of every job there (fabric, caches); user and recipe override it.
         options: recipe name -> program options that make the recipe fit this site.
@@ -194,6 +195,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Literal["cuda", "cpu"] = "cuda"
     walltime_s: int = 1200
     max_walltime_s: int | None = None
+    local_scratch: str = "/tmp"
     image_tags: dict[str, str] = {}
     env: dict[str, str] = {}
     options: dict[str, dict[str, Option]] = {}

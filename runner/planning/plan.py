@@ -83,6 +83,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         device=site.device,
         demonstration=site.demonstration,
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
+        stage=site.local_scratch if request.stage else "",
     )
 
 

@@ -18,7 +18,7 @@ from runner.model.request import Mount, Request
 from runner.planning.personal import Personal, account, filled
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe
-from runner.runtimes import runtime
+from runner.runtimes import runtime, staging
 from runner.schedulers import render
 from runner.sites.loader import names, read_site
 
@@ -27,6 +27,8 @@ FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
     digest="sha256:1f0ce1d2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6",
     path="/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh",
+    size_bytes=7_100_000_000,
+    sha256="0badc0ffee" * 6 + "0bad",
 )
 IMAGES: dict[ImageForm, PlannedImage] = {
     "squashfs": FILE,
@@ -97,6 +99,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-enroot-16": ("slurm", "enroot", PLAIN),
     "slurm-enroot-hostile": ("slurm", "enroot", ENROOT),
     "slurm-asked": ("slurm", "apptainer", ASKED),
+    "box-staged-16": ("box", "charliecloud", Request(gpus=16, stage=True)),
+    "technion-staged-2": ("technion", "pyxis", Request(gpus=2, stage=True)),
 }
 
 
@@ -106,7 +110,7 @@ def script(name: str) -> str:
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
     planned = plan(TRAIN, filled(shipped, ELVIS), asked, IMAGES[runtime(via).IMAGE])
-    return render(planned, runtime(via).step(planned))
+    return render(planned, staging.step(planned, runtime(via)))
 
 
 def golden(name: str) -> Path:
@@ -148,7 +152,7 @@ def test_bash_and_shellcheck_take_it(name: str) -> None:
 def test_the_script_is_a_function_of_the_plan_alone(tmp_path: Path) -> None:
     """From another directory, user, clock, locale and login environment it is the same, to the byte."""
     image = tmp_path / "x.sqsh"
-    image.write_bytes(b"hsqs" + bytes(92))
+    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))  # a superblock of version 4
     request = ["submit", "--gpus", "16", "--site", "technion", "--dry-run", "--image"]
     words = [sys.executable, "-m", "runner", *request, str(image)]
     root = str(Path(__file__).parents[2])

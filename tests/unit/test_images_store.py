@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InfrastructureError
-from runner.images import store
+from runner.images import owners, store
 from runner.images.store import StoredImage
 
 DIGEST = "sha256:" + "0123456789ab" + "c" * 52
@@ -31,6 +31,7 @@ def put(directory: Path, reference: str = "gpu-runner/x:standin", digest: str = 
 def test_found_by_every_name(tmp_path: Path) -> None:
     image = put(tmp_path)
     assert image.path.name == "gpu-runner+x+standin-0123456789ab-k1.sqsh"
+    assert [path.name for path in tmp_path.glob(".*")] == []
     for name in ("gpu-runner/x:standin", "docker://gpu-runner/x:standin", DIGEST, str(image.path)):
         assert store.lookup(name, tmp_path) == image
     assert store.by_key("k1", tmp_path) == image
@@ -72,6 +73,49 @@ def test_the_newest_conversion_of_a_name_is_meant(tmp_path: Path) -> None:
     new = put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
     assert store.lookup("gpu-runner/x:standin", tmp_path) == new
     assert store.lookup(DIGEST, tmp_path) == old
+
+
+def test_a_name_that_moves_back_means_the_first_again(tmp_path: Path) -> None:
+    old = put(tmp_path)
+    put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
+    store.refer("gpu-runner/x:standin", old)
+    assert store.lookup("gpu-runner/x:standin", tmp_path) == old
+
+
+def test_the_same_image_in_other_bytes_is_another_file(tmp_path: Path) -> None:
+    """Two hosts with other tools that convert at once: each sidecar stays beside its own bytes."""
+    names = {store.file_name("x:1", DIGEST, sha256) for sha256 in ("a" * 64, "b" * 64)}
+    assert len(names) == 2
+    assert len(store.file_name("x/" * 300, DIGEST, "a" * 64)) < 200
+
+
+def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    alive = owners.mark()
+    dead = alive.rpartition(".")[0] + ".1"
+    kept = [f".k2.partial~{alive}.0", f"refs/.abc~{alive}.0", ".k1.claim", ".strange", ".k2.claim"]
+    swept = [f".k1.partial~{alive}.0", f".k2.partial~{dead}.0", f"refs/.abc~{dead}.0", ".k1.lock"]
+    for name in (*kept, *swept):
+        (tmp_path / name).touch()
+    store.sweep("k1", tmp_path)
+    assert {path.name for path in tmp_path.rglob(".*")} == {Path(name).name for name in kept}
+    assert store.lookup(DIGEST, tmp_path) == image
+
+
+def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
+    image, other = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
+    store.remove(image.path)
+    assert store.everything(tmp_path) == (other,)
+    assert set(store.names_of(tmp_path).values()) == {other.path.name}
+
+
+def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    (tmp_path / "refs").rename(tmp_path / "away")
+    (tmp_path / "refs").touch()
+    with pytest.raises(InfrastructureError, match="cannot write to the image store") as caught:
+        store.refer("x:2", image)
+    assert "--store DIR" in caught.value.mend
 
 
 def test_a_store_may_be_moved(tmp_path: Path) -> None:

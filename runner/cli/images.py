@@ -1,0 +1,244 @@
+"""``images``: what is in the store, whether it is whole, and what of it may go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli.options import age_s, size_bytes
+from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from runner.images.prune import Candidate
+    from runner.images.store import BrokenSidecar, StoredImage
+    from runner.jobs.uses import Use
+
+STORE = click.option(
+    "--store",
+    "store_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Which store. [default: $RUNNER_STORE, else the cache directory's]",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+
+
+@click.group()
+def command() -> None:
+    """List, show, verify and prune the stored images."""
+
+
+@command.command("list")
+@STORE
+@JSON
+def list_images(store_dir: Path | None, as_json: bool) -> int:
+    """List the images of the store, and the runs of yours that used them."""
+    from runner.images import integrity, store
+    from runner.jobs.uses import uses
+
+    target, known = _directory(store_dir), uses()
+    rows = []
+    for found in store.everything(target):
+        if isinstance(found, store.BrokenSidecar):
+            rows.append({"path": str(found.path), "problem": found.why, "size_bytes": _size(found.path)})
+            continue
+        rows.append(
+            {
+                "reference": found.reference,
+                "path": str(found.path),
+                "digest": found.digest,
+                "size_bytes": found.size_bytes,
+                "format": _format(found.path),
+                "age_s": round(store.age_s(found)),
+                "problem": integrity.problem(found),
+                "runs": [use.run for use in known if use.of(found.path)],
+            }
+        )
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return Exit.GOOD
+    for row in rows:
+        click.echo(_line(row))
+    if not rows:
+        click.echo(f"no images in {target}; `python -m runner convert IMAGE` makes one")
+    return Exit.GOOD
+
+
+@command.command("show")
+@click.argument("image")
+@STORE
+@JSON
+def show(image: str, store_dir: Path | None, as_json: bool) -> int:
+    """Show all that is known of IMAGE (a reference, a digest or a file), and whether it looks whole."""
+    import msgspec
+
+    from runner.images import integrity
+
+    found = _found(image, store_dir)
+    facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return Exit.GOOD
+    for name, value in facts.items():
+        if value in ("", (), [], {}, 0):
+            continue
+        if isinstance(value, dict):
+            click.echo(f"{name}:")
+            for key, entry in value.items():
+                click.echo(f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}")
+        else:
+            click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+    return Exit.GOOD
+
+
+@command.command("verify")
+@click.argument("image", required=False)
+@STORE
+@JSON
+def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
+    """Check every byte of IMAGE, or of all images. What is broken is remembered: submit refuses it, convert makes it
+    anew.
+    """
+    from runner.images import store
+
+    candidates = (_found(image, store_dir),) if image else store.everything(_directory(store_dir))
+    rows = []
+    for found in candidates:
+        why, name = _checked(found)
+        rows.append({"reference": name, "path": str(found.path), "broken": why})
+        if not as_json:
+            click.echo(f"BROKEN {found.path}: {why}" if why else f"good   {found.path}")
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    broken = [row for row in rows if row["broken"]]
+    if broken and not as_json:
+        click.echo(f"{len(broken)} of {len(rows)} broken; `python -m runner convert IMAGE` makes one anew", err=True)
+    return Exit.INFRASTRUCTURE if broken else Exit.GOOD
+
+
+@command.command("prune")
+@click.option("--older-than", "older_than_s", callback=age_s, metavar="30d", help="Only images made longer ago.")
+@click.option("--unused", is_flag=True, help="Only images that none of your runs has used.")
+@click.option(
+    "--max-size", "max_bytes", callback=size_bytes, metavar="500G", help="The longest idle, until the rest is smaller."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@STORE
+@JSON
+def prune(
+    older_than_s: int | None, unused: bool, max_bytes: int | None, dry_run: bool, store_dir: Path | None, as_json: bool
+) -> int:
+    """Remove images for which all that is asked holds, and what killed conversions left.
+
+    Never one that a queued or running job of yours needs; where nobody knows whether it still does, it stays. Jobs
+    of other users are not known: in a store that is shared, prune when they are told.
+    """
+    from runner.images import store
+    from runner.images.prune import Limits, doomed
+    from runner.jobs.uses import uses
+
+    if older_than_s is None and max_bytes is None and not unused:
+        raise click.UsageError("say which: --older-than AGE, --max-size SIZE or --unused")
+    target, known = _directory(store_dir), uses()
+    images = [found for found in store.everything(target) if isinstance(found, store.StoredImage)]
+    candidates = [_candidate(image, known) for image in images]
+    going = doomed(candidates, Limits(older_than_s, unused, max_bytes))
+    if not dry_run:
+        for candidate in going:
+            store.remove(candidate.path)
+        store.sweep(None, target)
+    kept = [candidate.path for candidate in candidates if candidate.needed]
+    if as_json:
+        facts = {
+            "removed": [str(candidate.path) for candidate in going],
+            "bytes": sum(candidate.size_bytes for candidate in going),
+            "needed": [str(path) for path in kept],
+            "dry_run": dry_run,
+        }
+        click.echo(json.dumps(facts, indent=1))
+        return Exit.GOOD
+    for candidate in going:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {candidate.path} ({candidate.size_bytes / 1e6:.0f} MB)")
+    for path in kept:
+        click.echo(f"kept {path}: a run needs it, or may")
+    if not going:
+        click.echo("nothing to remove")
+    return Exit.GOOD
+
+
+def _directory(store_dir: Path | None) -> Path:
+    from runner.images import store
+
+    return store_dir.absolute() if store_dir else store.directory()
+
+
+def _found(image: str, store_dir: Path | None) -> StoredImage:
+    from runner.errors import RefusedError
+    from runner.images import store
+
+    found = store.lookup(image, _directory(store_dir))
+    if found is None:
+        raise RefusedError(
+            f"no image {image} is in the store",
+            where=str(_directory(store_dir)),
+            mend=f"`python -m runner images list` shows what is there; `python -m runner convert {image}` makes it",
+        )
+    return found
+
+
+def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
+    """What a full check finds, and what the image is called. What cannot be read now is told, not remembered."""
+    from runner.images import integrity, store
+
+    if isinstance(image, store.BrokenSidecar):
+        return image.why, image.path.name
+    try:
+        return integrity.verified(image).broken, image.reference
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}", image.reference
+
+
+def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
+    import time
+
+    from runner.images import store
+    from runner.images.prune import Candidate
+
+    mine = [use for use in known if use.of(image.path)]
+    age = store.age_s(image)
+    idle_s = min([age, *(time.time() - use.began_s for use in mine)])
+    needed = any(use.needed for use in mine)
+    return Candidate(image.path, image.size_bytes, age, idle_s, bool(mine), needed)
+
+
+def _format(path: Path) -> str:
+    from runner.images import squashfs
+
+    try:
+        head = squashfs.superblock(path)
+    except OSError:
+        return "unreadable"
+    return f"squashfs {head.compressor}" if head else "no squashfs"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _line(row: dict[str, Any]) -> str:
+    size = f"{row['size_bytes'] / 1e6:8.0f} MB"
+    if "digest" not in row:
+        return f"{row['path']}\n  {size}  UNKNOWN: {row['problem']}"
+    age = max(0, row["age_s"])
+    old = f"{age // 86400} d" if age >= 86400 else f"{age // 3600} h" if age >= 3600 else f"{age // 60} min"
+    digest = row["digest"].removeprefix("sha256:")[:12] or "-"
+    runs = row["runs"]
+    used = f"{len(runs)} runs, last {runs[0]}" if runs else "no runs"
+    state = f"  NOT WHOLE: {row['problem']}" if row["problem"] else ""
+    return f"{row['reference']}\n  {size}  {row['format']}  {digest}  {old} old  {used}{state}\n  {row['path']}"

@@ -1,0 +1,83 @@
+"""``importer``: Pyxis's importer interface, so that every user's ``--container-image`` comes out of the store.
+
+Pyxis (0.21 and later, importer.c) runs ``IMPORTER get URI`` as the job's user and takes the first line of its
+standard output for the path of a squashfs; what stands on standard error is shown where the exit code is not 0.
+``IMPORTER release`` comes once or twice after, and must always be good.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import click
+
+from runner.errors import Exit
+
+
+class _Sources(NamedTuple):
+    """Where images come from: the store, and the other importer."""
+
+    store: Path
+    otherwise: Path | None
+
+
+@click.group()
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIR",
+    help="The store. Not from the environment: that is the job's.",
+)
+@click.option(
+    "--otherwise",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="PROGRAM",
+    help="The importer for images that the store does not have, such as Pyxis's own simple_importer.sh.",
+)
+@click.pass_context
+def command(context: click.Context, store: Path, otherwise: Path | None) -> None:
+    """Serve the store to Pyxis as its importer; see docs/importer.md."""
+    context.obj = _Sources(store.absolute(), otherwise.absolute() if otherwise else None)
+
+
+@command.command("get")
+@click.argument("image_uri")
+@click.pass_obj
+def get(sources: _Sources, image_uri: str) -> int:
+    """Print the path of the squashfs of IMAGE_URI, an image as Enroot writes it."""
+    from runner.errors import RefusedError, RunnerError
+    from runner.images import integrity, store
+
+    try:
+        found = store.lookup(image_uri, sources.store)
+        why = integrity.problem(found) if found else "it is not there"
+    except RunnerError as error:  # a sidecar that cannot be read, or a reference of a kind that only others know
+        found, why = None, error.what
+    if found is not None and not why:
+        click.echo(found.path)
+        return Exit.GOOD
+    if sources.otherwise is not None:
+        click.echo(f"not from the store {sources.store}: {why}", err=True)
+        _become(sources.otherwise, "get", image_uri)
+    raise RefusedError(
+        f"the store has no {image_uri} that could be used: {why}",
+        where=str(sources.store),
+        mend=f"python -m runner convert --store {sources.store} {image_uri.rpartition('://')[2]}",
+    )
+
+
+@command.command("release")
+@click.pass_obj
+def release(sources: _Sources) -> int:
+    """The images of the store stay: there is nothing to release but what the other importer made."""
+    if sources.otherwise is not None:
+        _become(sources.otherwise, "release")
+    return Exit.GOOD
+
+
+def _become(program: Path, *words: str) -> NoReturn:
+    from runner.process import become
+
+    become((str(program), *words))

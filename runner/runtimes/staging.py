@@ -1,0 +1,81 @@
+"""``--stage``: the image on each node's own disk before the ranks begin, whatever the runtime.
+
+A runtime makes its step for an image at a path that no user can name; here that path becomes the staged file's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from runner.errors import UsageError
+from runner.model.plan import Plan
+from runner.model.step import JOB_ID, Export, StepSpec, Text, Var, Word, text, texts
+from runner.runtimes import Runtime
+
+DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
+_PREFIX = "gpu-runner-stage-"
+_NAME = "/image.sqsh"
+_PLACEHOLDER = "/\0image"  # no value of a user's may hold a NUL
+
+# Once a node; arguments: the job's directory, whether all others of ours there are left over, the image, its bytes,
+# its SHA-256 (or nothing), and what else is to be done once a node. What is summed is what was read, in one pass.
+_STAGE = f"""\
+set -u; set -o pipefail
+say() {{ echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }}
+stage=$1 alone=$2 image=$3 bytes=$4 sum=$5; shift 5
+if [ "$alone" = yes ]; then
+  find "${{stage%/*}}" -maxdepth 1 -name "{_PREFIX}*" -user "$(id -u)" -exec rm -rf -- {{}} +
+fi
+mkdir -m 700 -- "$stage" || {{
+  echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }}
+room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
+[ "$room" -ge "$bytes" ] || say "no room: $bytes bytes needed, $room free in ${{stage%/*}}"
+found=$(tee -- "$stage{_NAME}" <"$image" | sha256sum) || say "the copy of $image failed"
+[ "$(stat -c %s -- "$stage{_NAME}")" = "$bytes" ] || say "the copy has another size than $image had"
+[ -z "$sum" ] || [ "${{found%% *}}" = "$sum" ] || say "$image is not what was converted: its SHA-256 differs"
+[ $# -eq 0 ] || exec "$@"
+"""
+
+
+def step(plan: Plan, runtime: Runtime) -> StepSpec:
+    """The runtime's step, from the staged file where the plan stages.
+
+    Raises:
+        UsageError: the runtime takes no image file; or as the runtime's own step.
+    """
+    if not plan.stage:
+        return runtime.step(plan)
+    image = msgspec.structs.replace(plan.image, path=_PLACEHOLDER)
+    made = runtime.step(msgspec.structs.replace(plan, image=image))
+    launcher, command = (tuple(map(_staged, words)) for words in (made.launcher, made.command))
+    if made.at_end or (launcher, command) == (made.launcher, made.command):
+        why = f"{plan.runtime} starts from no file that could be staged"
+        raise UsageError(why, where="--stage", mend="leave it out")
+    copy = (
+        *texts("/bin/bash", "-c", _STAGE, "bash"),
+        (Var(DIRECTORY),),
+        *texts("yes" if plan.whole_nodes else "no", plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
+    )
+    return msgspec.structs.replace(
+        made,
+        prelude=(*made.prelude, Export(DIRECTORY, (Text(f"{plan.stage}/{_PREFIX}"), Var(JOB_ID)))),
+        once_a_node=(*copy, *made.once_a_node),
+        launcher=launcher,
+        command=command,
+        at_end=(*texts("rm", "-rf", "--"), (Var(DIRECTORY),)),
+    )
+
+
+def _staged(word: Word) -> Word:
+    return tuple(part for old in word for part in _parts(old))
+
+
+def _parts(part: Text | Var) -> Iterator[Text | Var]:
+    if isinstance(part, Var) or _PLACEHOLDER not in part.value:
+        yield part
+        return
+    before, _, after = part.value.partition(_PLACEHOLDER)
+    yield from text(before) if before else ()
+    yield from (Var(DIRECTORY), Text(_NAME + after))

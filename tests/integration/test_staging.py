@@ -1,0 +1,70 @@
+"""``--stage``: the ranks start from a checked copy on their node's own disk, and nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.images import integrity, store
+from runner.images.store import StoredImage
+from tests.integration.commands import Runner
+from tests.integration.planting import RECIPE
+from tests.integration.test_jobs import has_started
+
+pytestmark = pytest.mark.integration
+SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)
+WHERE = "/var/tmp"  # the box's own local_scratch
+
+
+def on_nodes(runner: Runner, *words: str) -> str:
+    """What a command says on both nodes of the box."""
+    command = [str(runner.clients / "srun"), "--overlap", "--nodes=2", "--ntasks-per-node=1", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+
+
+def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: StoredImage) -> None:
+    words = ("submit", "--gpus", "4", "--nodes", "2", "--stage", "--recipe", str(RECIPE), "--wait", "--json")
+    child, run = runner.start_until(has_started(4), *words, "--", "--fault", "late:5")
+    job = json.loads((run / "job.json").read_text())["job_id"]
+    staged = f"{WHERE}/gpu-runner-stage-{job}/image.sqsh"
+    sizes = on_nodes(runner, f"--jobid={job}", "stat", "-c", "%s", staged).split()
+    assert sizes == [str(squashfs.size_bytes)] * 2
+    assert '"${runner_stage}"/image.sqsh' in (run / "job.sh").read_text()
+    assert child.wait(120) == 0
+    assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)
+
+
+def test_a_disk_without_room_is_told_of(runner: Runner, tmp_path: Path) -> None:
+    huge = tmp_path / "huge.sqsh"
+    huge.write_bytes(SUPERBLOCK)
+    os.truncate(huge, 8 * 10**12)
+    said = runner("submit", "--gpus", "2", "--stage", "--recipe", "probe", "--image", str(huge), "--wait", code=8).out
+    assert f"cannot stage the image: no room: {8 * 10**12} bytes needed" in said
+    assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)
+
+
+def test_a_copy_that_is_not_what_was_converted_never_starts(runner: Runner, tmp_path: Path) -> None:
+    """The damage that no glance at submission can see."""
+    made = tmp_path / ".made"
+    made.write_bytes(SUPERBLOCK + bytes(100_000))
+    name = store.file_name("x:1", "", "0" * 64)
+    damaged = StoredImage(
+        path=tmp_path / name, reference="x:1", key="k", size_bytes=made.stat().st_size, sha256=integrity.sha256(made)
+    )
+    store.publish(made, damaged)
+    before = damaged.path.stat()
+    with damaged.path.open("r+b") as file:
+        file.seek(50_000)
+        file.write(b"\1")
+    os.utime(damaged.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    began = time.monotonic()
+    words = ("submit", "--gpus", "2", "--stage", "--recipe", "probe", "--wait", "--image", str(damaged.path))
+    said = runner(*words, code=8).out
+    assert "its SHA-256 differs" in said
+    assert time.monotonic() - began < 60
+    assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)

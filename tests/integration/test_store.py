@@ -1,0 +1,137 @@
+"""A store that cannot be broken: the small form. The long one is tests/long/faults/test_store.py."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.images import integrity, store
+from runner.images.convert import convert
+from runner.images.progress import Silent
+from runner.images.store import StoredImage
+from tests.integration import converting
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def image(engine_client: docker.DockerClient) -> Iterator[str]:
+    name = f"gpu-runner/test-store-{os.getpid()}:1"
+    yield converting.small_image(engine_client, name, files=60)
+    engine_client.images.remove(name, force=True)
+
+
+def test_many_at_once_are_one_conversion_where_flock_does_nothing(image: str, tmp_path: Path) -> None:
+    """Half of them on other machines, as far as processes can tell."""
+    converting.assert_one_of_many(6, image, tmp_path)
+
+
+def test_killed_at_any_moment_nothing_broken_stands_and_the_next_run_sweeps_up(
+    engine_client: docker.DockerClient, image: str, tmp_path: Path
+) -> None:
+    times, events = converting.step_times(image, tmp_path / "timed")
+    dice = random.Random(1)
+    for number, step in enumerate(("squashing", "verifying", "publishing", "publishing", "publishing")):
+        target = tmp_path / str(number)
+        fatal = dice.randint(1, events) if step == "publishing" else 0
+        child = converting.converter(image, target, fatal=fatal)
+        if fatal:
+            child.communicate(timeout=converting.LIMIT_S)
+            assert child.returncode == -signal.SIGKILL
+        else:
+            assert converting.killed_after(child, step, dice.uniform(0, (times["verifying"] - times[step]) / 2))
+        converting.assert_recovers(image, engine_client, target, [child.pid])
+
+
+def cut(image: StoredImage) -> None:
+    os.truncate(image.path, image.size_bytes // 2)
+
+
+def empty(image: StoredImage) -> None:
+    image.path.write_bytes(b"")
+
+
+def flip_a_bit(image: StoredImage) -> None:
+    """With its time put back: only a full check can find it."""
+    before = image.path.stat()
+    raw = bytearray(image.path.read_bytes())
+    raw[len(raw) // 2] ^= 4
+    image.path.write_bytes(raw)
+    os.utime(image.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert integrity.problem(image) == ""
+    assert "SHA-256" in integrity.verified(image).broken
+
+
+def lose_the_sidecar(image: StoredImage) -> None:
+    Path(f"{image.path}.json").unlink()
+
+
+def break_the_sidecar(image: StoredImage) -> None:
+    Path(f"{image.path}.json").write_bytes(b"\0\0")
+
+
+def lose_the_file(image: StoredImage) -> None:
+    image.path.unlink()
+
+
+def lose_the_references(image: StoredImage) -> None:
+    shutil.rmtree(image.path.parent / "refs")
+
+
+@pytest.mark.parametrize(
+    "damage", [cut, empty, flip_a_bit, lose_the_sidecar, break_the_sidecar, lose_the_file, lose_the_references]
+)
+def test_what_is_damaged_is_made_anew_on_demand(
+    engine_client: docker.DockerClient, image: str, tmp_path: Path, damage: Callable[[StoredImage], None]
+) -> None:
+    good = convert(image, engine_client, Silent(), store_dir=tmp_path).image
+    damage(good)
+    again = convert(image, engine_client, Silent(), store_dir=tmp_path)
+    assert again.made
+    assert (again.image.path, again.image.sha256) == (good.path, good.sha256)
+    converting.assert_recovers(image, engine_client, tmp_path, [])
+
+
+def test_a_full_disk_is_told_of_and_leaves_nothing(image: str, tmp_path: Path) -> None:
+    converting.assert_survives_a_full_disk(image, tmp_path, (30_000, 1_200_000))
+
+
+def test_a_store_that_may_only_be_read_serves_what_it_has(
+    engine_client: docker.DockerClient, image: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "store"
+    other = converting.small_image(engine_client, f"gpu-runner/test-other-{os.getpid()}:1", files=3)
+    try:
+        convert(image, engine_client, Silent(), store_dir=target)
+        target.chmod(0o555)
+        # Root may write everywhere, but for these two rights of it.
+        words = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+        found, absent = (
+            subprocess.run(
+                [*words, sys.executable, "-m", "runner", "convert", "--store", target, name],
+                capture_output=True, text=True, check=False,
+            )
+            for name in (image, other)
+        )  # fmt: skip
+    finally:
+        target.chmod(0o755)
+        engine_client.images.remove(other, force=True)
+    assert (found.returncode, "up to date" in found.stdout) == (0, True), found.stderr
+    assert absent.returncode == 8
+    assert "cannot lock: Permission denied" in absent.stderr
+    assert "--store DIR" in absent.stderr
+    assert "Traceback" not in found.stderr + absent.stderr
+    assert store.lookup(other, target) is None
+    assert converting.assert_sound(target) == 1
