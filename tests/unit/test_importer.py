@@ -69,14 +69,19 @@ def image(importer: Importer) -> StoredImage:
 
 
 @pytest.mark.parametrize(
-    "uri", ["docker://nvcr.io#nvidia/pytorch:25.02-py3", "docker://nvcr.io/nvidia/pytorch:25.02-py3"]
+    "uri",
+    [
+        "docker://nvcr.io#nvidia/pytorch:25.02-py3",
+        "docker://user@nvcr.io#nvidia/pytorch:25.02-py3",
+        "docker://nvcr.io/nvidia/pytorch:25.02-py3",
+    ],
 )
 def test_an_image_of_the_store_is_one_line_with_its_path(importer: Importer, image: StoredImage, uri: str) -> None:
     done = importer("get", uri)
     assert (done.returncode, done.stdout) == (0, f"{image.path}\n"), done.stderr
 
 
-@pytest.mark.parametrize("uri", ["docker://ubuntu", "docker://user@nvcr.io#nvidia/pytorch:25.02-py3", "dockerd://a:b"])
+@pytest.mark.parametrize("uri", ["docker://ubuntu", "docker://Not#A:reference", "dockerd://a:b"])
 def test_another_image_goes_to_the_other_importer(importer: Importer, image: StoredImage, uri: str) -> None:
     done = importer("get", uri)
     assert (done.returncode, done.stdout) == (0, f"/other/{uri}.sqsh\n"), done.stderr
