@@ -49,7 +49,7 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
     assert "submit" in installed("--help", code=0)
     assert "technion" in installed("site", "list", code=0)
     image = directory / "an image.sqsh"
-    image.write_bytes(b"hsqs" + bytes(92))
+    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
     words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]
     words += ["--image", str(image), "--runs", str(directory)]
     for recipe in ("horovod-pytorch", "probe"):

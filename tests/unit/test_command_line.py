@@ -27,7 +27,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNNER_STORE", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
-    Path(IMAGE).write_bytes(b"hsqs" + bytes(92))
+    Path(IMAGE).write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
