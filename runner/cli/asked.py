@@ -115,4 +115,6 @@ def asked_for(
 
     program = recipe is None and names_a_program(values["arguments"])
     request = Request(**values, directory=str(Path.cwd()) if program else None)
-    return Asked(site, None if program else recipe or DEFAULT_RECIPE, request, runs, force)
+    if recipe is None and not program:
+        recipe = DEFAULT_RECIPE
+    return Asked(site, recipe, request, runs, force)
