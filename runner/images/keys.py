@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 KEY_DIGITS = 24
+_CACHES = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))  # directories
 
 
 def key_of(*parts: str) -> str:
@@ -29,9 +30,9 @@ def tree_hash(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def files_below(root: Path) -> list[tuple[str, Path]]:
-    """(name relative to ``root`` with ``/``, path) of every file, sorted; compiled Python is not source."""
-    found = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return sorted((path.relative_to(root).as_posix(), path) for path in found)
+    """(name relative to ``root`` with ``/``, path) of every file, sorted; what tools of Python keep is not source."""
+    found = ((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
+    return sorted((name.as_posix(), path) for name, path in found if _CACHES.isdisjoint(name.parts))
 
 
 def cold() -> bool:

@@ -25,9 +25,10 @@ def test_a_tree_is_its_names_contents_and_permission_to_execute(tmp_path: Path) 
     before = tree_hash(files_below(tmp_path))
     assert tree_hash(reversed(files_below(tmp_path))) == before
 
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
-    assert tree_hash(files_below(tmp_path)) == before, "compiled Python is not source"
+    for cache in ("__pycache__", ".ruff_cache", ".mypy_cache", ".pytest_cache"):
+        (tmp_path / "sub" / cache).mkdir()
+        (tmp_path / "sub" / cache / "a").write_text("x")
+    assert tree_hash(files_below(tmp_path)) == before, "what tools keep is not source"
 
     (tmp_path / "a").chmod(0o755)
     executable = tree_hash(files_below(tmp_path))
