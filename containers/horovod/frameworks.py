@@ -1,4 +1,4 @@
-"""What differs between the frameworks that Horovod is built for: one entry each, nothing else knows their names.
+"""What differs between the frameworks that Horovod is built for: one entry each, and what a base says of itself.
 
 Standard library only, Python 3.8 or later: this runs inside base images.
 """
@@ -18,18 +18,19 @@ from typing import NamedTuple
 class Framework(NamedTuple):
     """A framework that Horovod can be built for.
 
-    ``version`` and ``cuda`` are Python expressions evaluated in a child process after ``import module``;
-    ``mends`` are the patch files (without suffix) of ``mends/`` that it needs.
+    Attributes:
+        module, horovod_module: to import. build_switch: Horovod's own, set to 1.
+        ask: lines of a child process that leave ``version``, ``cuda`` (None on CPUs), ``nccl`` (None where the
+            framework does not say), ``archs`` (of its kernels) and ``include`` (its headers).
+        cxx17_from: the first version whose headers want C++17 of everyone who includes them.
     """
 
     name: str
     module: str
     horovod_module: str
     build_switch: str
-    version: str
-    cuda: str
-    nccl: str
-    mends: list[str]
+    ask: str
+    cxx17_from: tuple[int, int]
 
 
 FRAMEWORKS = {
@@ -38,67 +39,113 @@ FRAMEWORKS = {
         module="torch",
         horovod_module="horovod.torch",
         build_switch="HOROVOD_WITH_PYTORCH",
-        version="torch.__version__",
-        cuda="torch.version.cuda",
-        nccl="'.'.join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else None",
-        mends=["cxx-standard"],
+        ask="""
+import torch, torch.utils
+version, cuda = torch.__version__, torch.version.cuda
+nccl = ".".join(map(str, torch.cuda.nccl.version())) if cuda else None
+archs = (torch._C._cuda_getArchFlags() or "").split() if cuda else []
+include = torch.utils.__path__[0] + "/../include"
+""",
+        cxx17_from=(2, 1),
+    ),
+    "tensorflow": Framework(
+        name="tensorflow",
+        module="tensorflow",
+        horovod_module="horovod.tensorflow",
+        build_switch="HOROVOD_WITH_TENSORFLOW",
+        ask="""
+import os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow
+version = tensorflow.__version__
+info = getattr(tensorflow.sysconfig, "get_build_info", dict)()
+cuda = info.get("cuda_version")
+if cuda is None and tensorflow.test.is_built_with_cuda():  # before 2.3 it does not say which
+    cuda = ".".join(os.environ.get("CUDA_VERSION", "").split(".")[:2])
+nccl, archs = None, list(info.get("cuda_compute_capabilities", []))
+include = tensorflow.sysconfig.get_include()
+""",
+        cxx17_from=(2, 10),
     ),
 }
 
+_TELL = """
+import json
+print(json.dumps({"version": str(version), "cuda": cuda or None, "nccl": nccl, "archs": archs, "include": include}))
+"""
+_NCCL_HEADERS = ("/usr/include/nccl.h", "/usr/local/include/nccl.h", "/usr/local/cuda/include/nccl.h")
+# Where Horovod 0.28.1 looks for it; TensorFlow has moved XLA's headers since.
+_XLA_HEADER = "tensorflow/compiler/xla/client/xla_builder.h"
 
-def ask_framework(framework: Framework) -> dict[str, str | None]:
-    """Version, CUDA version and NCCL version of the framework as installed; CUDA and NCCL may be None.
+
+def ask_framework(framework: Framework) -> dict[str, object]:
+    """What the framework as installed says of itself (see Framework.ask).
 
     Raises:
         SystemExit: the framework cannot be imported; the message holds the import's own words.
     """
-    answer = f"[str({framework.version}), {framework.cuda}, {framework.nccl}]"
-    program = f"import json, {framework.module}; print(json.dumps({answer}))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", framework.ask + _TELL], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise SystemExit(f"the base image has no working {framework.name}: {done.stderr.strip().splitlines()[-1:]}")
-    version, cuda, nccl = json.loads(done.stdout.strip().splitlines()[-1])
-    return {"version": version, "cuda": cuda, "nccl": nccl}
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    assert isinstance(answer, dict)
+    return answer
 
 
-def _says(words: list[str]) -> str:
-    """The first line a program prints, empty where it is absent or fails."""
+def says(words: list[str]) -> str:
+    """What a program prints, empty where it is absent or fails."""
     if shutil.which(words[0]) is None:
         return ""
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=False
     )
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def mpi_flavour() -> dict[str, str]:
     """MPI of the base: ``flavour`` (openmpi, mpich, other, or empty where mpicxx is absent) and ``version``."""
     if shutil.which("mpicxx") is None:
         return {"flavour": "", "version": ""}
-    line = _says(["mpirun", "--version"])
+    line = says(["mpirun", "--version"]).partition("\n")[0]
     number = re.search(r"\d+(\.\d+)+\w*", line)
     if "Open MPI" in line or "OpenRTE" in line:
         flavour = "openmpi"
-    elif "HYDRA" in line or "MPICH" in line or _says(["mpichversion"]):
+    elif "HYDRA" in line or "MPICH" in line or says(["mpichversion"]):
         flavour = "mpich"
     else:
         flavour = "other"
     return {"flavour": flavour, "version": number.group(0) if number else ""}
 
 
+def nccl_version(header: str) -> str | None:
+    """``2.25.1`` out of the text of nccl.h; None where it does not say."""
+    parts = [re.search(rf"#define NCCL_{name} (\d+)", header) for name in ("MAJOR", "MINOR", "PATCH")]
+    return ".".join(part.group(1) for part in parts if part) if all(parts) else None
+
+
 def base_facts(framework: Framework) -> dict[str, object]:
     """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it."""
     found = ask_framework(framework)
-    headers = ["/usr/include/nccl.h", "/usr/local/include/nccl.h", "/usr/local/cuda/include/nccl.h"]
+    headers = [Path(header) for header in _NCCL_HEADERS if Path(header).exists()]
+    told = nccl_version(headers[0].read_text(errors="replace")) if headers and found["cuda"] else None
     return {
         "framework": framework.name,
         "framework_version": found["version"],
         "cuda": found["cuda"],
-        "nccl": found["nccl"],
-        "nccl_headers": any(Path(header).exists() for header in headers),
+        "nccl": found["nccl"] or told,
+        "nccl_headers": bool(headers),
+        "xla_headers": (Path(str(found["include"])) / _XLA_HEADER).exists(),
         "python": platform.python_version(),
         "arch": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
-        "compiler": _says(["g++", "-dumpfullversion"]),
+        "compiler": says(["g++", "-dumpfullversion"]),
         "mpi": mpi_flavour(),
     }
+
+
+def release(version: str) -> tuple[int, int]:
+    """(2, 13) of ``2.13.0+cpu``; (0, 0) of what is no version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)

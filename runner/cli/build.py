@@ -6,16 +6,17 @@ import json
 
 import click
 
-from runner.errors import Exit
+from runner.errors import Exit, UsageError
 
 
 @click.command()
-@click.argument("framework", type=click.Choice(["pytorch"]))
+@click.argument("framework", type=click.Choice(["pytorch", "tensorflow"]))
 @click.option("--base", metavar="IMAGE", help="Base image; `standin` makes a test base with no registry.")
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
-@click.option("--cxx-standard", default="17", show_default=True, help="C++ standard that Horovod is compiled with.")
+@click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
 @click.option("--cuda-archs", default="80,90", show_default=True, help="CUDA architectures of Horovod's kernels.")
+@click.option("--keras3", is_flag=True, help="TensorFlow: keep Keras 3, whose optimizers Horovod can't synchronise.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     framework: str,
@@ -24,6 +25,7 @@ def command(
     platform: str | None,
     cxx_standard: str,
     cuda_archs: str,
+    keras3: bool,
     as_json: bool,
 ) -> int:
     """Build FRAMEWORK's image: its base plus Horovod, proven by a two-process allreduce in the image itself."""
@@ -33,7 +35,9 @@ def command(
     from runner.images.build import build
     from runner.images.engine import connect
 
-    args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs}
+    if keras3 and framework != "tensorflow":
+        raise UsageError("--keras3 is for tensorflow", where="--keras3", mend="leave it out")
+    args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs, **({"LEGACY_KERAS": "0"} if keras3 else {})}
     with shown(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args)
     if as_json:

@@ -1,6 +1,7 @@
 """Build an image: a base with a framework, plus a Horovod that is proven inside it.
 
-A build is skipped where an image with the same inputs exists, and compiles nothing where the wheel is kept. What
+A build is skipped where an image with the same inputs exists, and compiles nothing where the wheel is kept or the
+base ships a Horovod that passes the proof. What
 a failed or interrupted build leaves (containers, untagged images of ours) is removed.
 """
 
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
-from runner.images import buildlog, reference, standin
+from runner.images import buildlog, reference, standin, standins
 from runner.images.engine import needs_host_network
 from runner.images.keys import cold, files_below, key_of, tree_hash
 from runner.images.locks import held
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3"}
+DEFAULT_BASES = {
+    "pytorch": "nvcr.io/nvidia/pytorch:25.02-py3",
+    "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3",
+}
 INPUTS_LABEL = "gpu-runner.inputs"
 PART_LABEL = "gpu-runner.part"
 _HOROVOD_VERSION = "0.28.1"
@@ -40,7 +44,11 @@ _LAST_LINES = 25
 _STOP_S = 15.0
 _TAG_LIMIT = 128  # characters that a tag may have
 _FULL_MEND = "free space on the engine's disk: docker system df shows what takes it"
-_DEFAULT_ARGS = {"CXX_STANDARD": "17", "CUDA_ARCHS": "80,90"}
+_SHIPPED = "shipped"  # the key of a Horovod that is the base's own (containers/horovod/build.py)
+_DEFAULT_ARGS = {
+    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90"},
+    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "LEGACY_KERAS": "1"},
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,21 @@ class BuiltImage:
 
 
 @dataclass(frozen=True)
+class _Horovod:
+    """Which Horovod an image gets.
+
+    Attributes:
+        key: of its wheel, or _SHIPPED. wheel: the kept wheel; None for the base's own.
+        facts: what the base says of itself. mends: patches that the wheel was built with.
+    """
+
+    key: str
+    wheel: Path | None
+    facts: Mapping[str, Any]
+    mends: Sequence[str]
+
+
+@dataclass(frozen=True)
 class _Plan:
     """One image to build: everything decided, nothing done."""
 
@@ -88,11 +111,11 @@ def build(
     platform: str | None = None,
     args: Mapping[str, str] | None = None,
 ) -> BuiltImage:
-    """Build ``framework``'s image on ``base`` (``standin``, a reference, or None for the framework's default).
+    """Build ``framework``'s image on ``base`` (a stand-in's name, a reference, or None for the framework's default).
 
     Args:
         platform: such as ``linux/arm64``, passed through to the engine.
-        args: build arguments, CXX_STANDARD and CUDA_ARCHS, over the defaults.
+        args: build arguments (CXX_STANDARD, CUDA_ARCHS, for TensorFlow LEGACY_KERAS) over the defaults.
 
     Raises:
         UsageError: no such framework. RefusedError: the base cannot be had.
@@ -102,33 +125,35 @@ def build(
         raise UsageError(f"no framework named {framework!r}", mend=f"one of: {', '.join(DEFAULT_BASES)}")
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
-    base_reference = standin.ensure(client, progress) if wanted == "standin" else str(reference.parse(wanted))
+    stand_in = standins.find(framework, wanted)
+    base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
     base_image = _base_image(client, base_reference, platform, progress)
-    plan = _plan(framework, wanted, base_reference, base_image, {**_DEFAULT_ARGS, **(args or {})}, platform)
+    plan = _plan(framework, wanted, base_reference, base_image, {**_DEFAULT_ARGS[framework], **(args or {})}, platform)
     made = None if cold() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
     with held(paths.made(paths.cache_dir() / "locks") / "build.lock", progress.step):
         made = None if cold() else _existing(client, plan)
         if made is None:
-            wheel = _wheel(client, plan, progress)
-            made = _build_final(client, plan, wheel, progress)
+            made = _build_final(client, plan, _horovod(client, plan, progress), progress)
     return _built(made, plan, started, up_to_date=False)
 
 
-def image_name(framework: str, base: str) -> str:
+def image_name(framework: str, base: str, *, keras3: bool = False) -> str:
     """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base, with its owner where that is not the default's.
 
-    ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``.
+    ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``, and an
+    image that keeps Keras 3 ends in ``-keras3``.
     """
-    if base == "standin":
-        return f"gpu-runner/horovod-{framework}:standin"
+    keras = "-keras3" if keras3 else ""
+    if standins.find(framework, base):
+        return f"gpu-runner/horovod-{framework}:{base}{keras}"
     parsed = reference.parse(base)
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
     usual = reference.parse(DEFAULT_BASES[framework])
     origin = [parsed.registry, parsed.repository]
     words = [] if origin == [usual.registry, usual.repository] else origin
-    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*words, version])))
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*words, version]))) + keras
     if len(tag) > _TAG_LIMIT:
         tag = f"{key_of(tag)}-{tag[-64:].lstrip('.-')}"
     return f"gpu-runner/horovod-{framework}:{tag}"
@@ -153,18 +178,17 @@ def _plan(
         *(f"{name}={value}" for name, value in sorted(args.items())),
     )
     revision, dirty = _source_state()
-    mends = sorted(path.stem for path in (paths.share("containers") / "horovod" / "mends").glob("*.patch"))
     labels = {
         INPUTS_LABEL: inputs,
         "gpu-runner.framework": framework,
         "gpu-runner.horovod.version": _HOROVOD_VERSION,
-        "gpu-runner.horovod.mends": ",".join(mends),
         "gpu-runner.source.dirty": dirty,
         "org.opencontainers.image.revision": revision,
         "org.opencontainers.image.base.name": base_reference,
         "org.opencontainers.image.base.digest": _digest(base_image),
     }
-    return _Plan(framework, image_name(framework, wanted), base_reference, base_id, args, labels, inputs, platform)
+    target = image_name(framework, wanted, keras3=args.get("LEGACY_KERAS") == "0")
+    return _Plan(framework, target, base_reference, base_id, args, labels, inputs, platform)
 
 
 def _source_state() -> tuple[str, str]:
@@ -250,18 +274,23 @@ def _pull_error(name: str, said: str) -> RefusedError | InfrastructureError:
     )
 
 
-def _wheel(client: docker.DockerClient, plan: _Plan, progress: Progress) -> tuple[str, Path]:
-    """(key, the kept wheel) for this base, compiled first where none is kept."""
-    progress.step("asking the base what a Horovod wheel for it is made of")
-    key = _wheel_key(client, plan)
+def _horovod(client: docker.DockerClient, plan: _Plan, progress: Progress) -> _Horovod:
+    """The base's own Horovod where that is proven, else a kept wheel for this base, compiled first where none is."""
+    progress.step("asking the base what a Horovod for it is made of")
+    answer = _asked_of_base(client, plan)
+    key, facts, mends = str(answer["key"]), answer["facts"], answer["mends"]
+    progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
+    if key == _SHIPPED:
+        return _Horovod(key, None, facts, mends)
     shelf = paths.cache_dir() / "wheels" / key
     kept = sorted(shelf.glob("*.whl"))
     if kept and not cold():
         progress.line(f"taking the wheel kept under {key}")
-        return key, kept[0]
-    progress.step("compiling Horovod (4 to 20 minutes on two cores; kept afterwards)")
+        return _Horovod(key, kept[0], facts, mends)
+    progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
     stage = f"gpu-runner/horovod-wheel:{key}"
-    _run_build(client, plan, progress, files=context_files(plan.framework), tag=stage, target="wheel")
+    args = {**plan.args, "HOROVOD": "build"}
+    _run_build(client, plan, progress, files=context_files(plan.framework), tag=stage, target="wheel", args=args)
     try:
         name, content = _read_wheel(client, stage)
     finally:
@@ -269,17 +298,18 @@ def _wheel(client: docker.DockerClient, plan: _Plan, progress: Progress) -> tupl
     shelf.mkdir(parents=True, exist_ok=True)
     made = shelf / f".{name}.{os.getpid()}"
     made.write_bytes(content)
-    return key, made.rename(shelf / name)
+    return _Horovod(key, made.rename(shelf / name), facts, mends)
 
 
-def _wheel_key(client: docker.DockerClient, plan: _Plan) -> str:
-    """The wheel's key, computed in the base by the program that would build it there."""
+def _asked_of_base(client: docker.DockerClient, plan: _Plan) -> dict[str, Any]:
+    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``mends``, by the program that would build there."""
     import docker
 
     words = ["/opt/runner/build.py", "key", "--framework", plan.framework]
     words += ["--cxx-standard", plan.args["CXX_STANDARD"], "--cuda-archs", plan.args["CUDA_ARCHS"]]
+    env = {"TF_USE_LEGACY_KERAS": plan.args["LEGACY_KERAS"]} if "LEGACY_KERAS" in plan.args else {}
     source = paths.share("containers") / "horovod"
-    with _container(client, plan.base_id, ["python3", *words], platform=plan.platform) as container:
+    with _container(client, plan.base_id, ["python3", *words], platform=plan.platform, env=env) as container:
         programs = _tar([(f"opt/runner/{name}", path) for name, path in files_below(source)])
         container.put_archive("/", programs.getvalue())
         try:
@@ -291,7 +321,8 @@ def _wheel_key(client: docker.DockerClient, plan: _Plan) -> str:
         if code != 0:
             raise _unfit_base(plan, container.logs(tail=_LAST_LINES).decode("utf-8", "replace"))
     answer = json.loads(out.strip().splitlines()[-1])
-    return str(answer["key"])
+    assert isinstance(answer, dict)
+    return answer
 
 
 def _unfit_base(plan: _Plan, said: str) -> ProgramFailedError:
@@ -316,12 +347,19 @@ def _read_wheel(client: docker.DockerClient, image: str) -> tuple[str, bytes]:
 
 @contextmanager
 def _container(
-    client: docker.DockerClient, image: str, words: Sequence[str], *, platform: str | None = None
+    client: docker.DockerClient,
+    image: str,
+    words: Sequence[str],
+    *,
+    platform: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Any]:
     """A created container, removed at the end whatever happens."""
     import docker
 
-    more: dict[str, Any] = {"network_mode": "host"} if needs_host_network(client) else {}
+    more: dict[str, Any] = {"environment": dict(env or {})}
+    if needs_host_network(client):
+        more["network_mode"] = "host"
     if platform:
         more["platform"] = platform
     container = client.containers.create(image, list(words[1:]), entrypoint=[words[0]], **more)
@@ -332,21 +370,45 @@ def _container(
             container.remove(force=True, v=True)
 
 
-def _build_final(client: docker.DockerClient, plan: _Plan, wheel: tuple[str, Path], progress: Progress) -> Image:
+def _build_final(client: docker.DockerClient, plan: _Plan, horovod: _Horovod, progress: Progress) -> Image:
     """The finished image under its name; an image that bore the name before is removed if nothing else uses it."""
     import docker
 
-    key, path = wheel
     before = None
     with suppress(docker.errors.ImageNotFound):
         before = client.images.get(plan.target).id
-    files = [*context_files(plan.framework), (f"containers/horovod/wheels/{key}/{path.name}", path)]
-    _run_build(client, plan, progress, files=files, tag=plan.target, target=None)
+    files = context_files(plan.framework)
+    if horovod.wheel is not None:
+        files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
+    args = {
+        **plan.args,
+        "HOROVOD": _SHIPPED if horovod.wheel is None else "build",
+        "BASE_DIGEST": plan.labels["org.opencontainers.image.base.digest"],
+        "SOURCE": plan.labels["org.opencontainers.image.revision"],
+    }
+    labels = {**plan.labels, **_labels(horovod)}
+    _run_build(client, plan, progress, files=files, tag=plan.target, target=None, args=args, labels=labels)
     image = client.images.get(plan.target)
     if before and before != image.id:
         _remove_image(client, before)
     _sweep(client, [])
     return image
+
+
+def _labels(horovod: _Horovod) -> dict[str, str]:
+    """What the base said of itself, where engines and registries show it; all of it is in /opt/runner/image.json."""
+    mpi = horovod.facts["mpi"]
+    said = {
+        "framework.version": horovod.facts["framework_version"],
+        "python": horovod.facts["python"],
+        "arch": horovod.facts["arch"],
+        "cuda": horovod.facts["cuda"],
+        "nccl": horovod.facts["nccl"],
+        "mpi": f"{mpi['flavour']} {mpi['version']}".strip(),
+        "horovod.wheel": horovod.key,
+        "horovod.mends": ",".join(horovod.mends),
+    }
+    return {f"gpu-runner.{name}": str(value or "") for name, value in said.items()}
 
 
 def _run_build(
@@ -357,6 +419,8 @@ def _run_build(
     files: Sequence[tuple[str, Path]],
     tag: str,
     target: str | None,
+    args: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
 ) -> None:
     """Stream one build; raises with the failing step and its last lines, leaving nothing behind."""
     import docker
@@ -372,8 +436,8 @@ def _run_build(
                 dockerfile=f"containers/{plan.framework}/Dockerfile",
                 tag=tag,
                 target=target or "",
-                buildargs={"BASE": plan.base, **plan.args},
-                labels=dict(plan.labels) if target is None else {},
+                buildargs={"BASE": plan.base, **args},
+                labels=dict(labels or {}),
                 network_mode="host" if needs_host_network(client) else None,
                 platform=plan.platform,
                 nocache=cold(),

@@ -1,4 +1,4 @@
-"""The stand-in base: a Debian 12 root shaped like NVIDIA's PyTorch image, made with no registry. For tests.
+"""Make a stand-in base: a Debian root shaped like NVIDIA's image of a framework, with no registry. For tests.
 
 It imitates what NVIDIA's images do to a job: an entry point that prints a banner, a working directory, variables
 that win over the job's, a pip constraint file, compilers and an MPI. The CA bundle and the index settings of the
@@ -23,70 +23,50 @@ from runner.hide import names_user
 from runner.images.keys import cold, files_below, key_of, tree_hash
 from runner.images.locks import held
 from runner.images.progress import Progress
+from runner.images.standins import StandIn
 
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
 
-REPOSITORY = "gpu-runner/standin-pytorch"
-SUITE = "bookworm"
-PYTHON = "3.11"  # Debian 12's
-REQUIREMENTS = ("torch==2.13.0", "numpy")
-DEBIAN_PACKAGES = (
-    "ca-certificates", "cmake", "g++", "libopenmpi-dev", "make", "openmpi-bin", "procps", "python3", "python3-dev",
-    "python3-pip",
-)  # fmt: skip
+REPOSITORY = "gpu-runner/standins"
 _MIRROR = "http://deb.debian.org/debian"
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
-# In the image's configuration, as NVIDIA's images have them. NVIDIA_VISIBLE_DEVICES is left out: Enroot's hook
-# refuses to start an image that has it where nvidia-container-cli is absent.
-_VARIABLES = {
-    "PYTORCH_VERSION": "2.13.0",
-    "PYTORCH_BUILD_VERSION": "2.13.0+cpu",
-    "NVIDIA_PYTORCH_VERSION": "standin",
-    "NVIDIA_PRODUCT_NAME": "PyTorch (stand-in)",
-    "CUDA_VERSION": "12.8.0.038",
-    "NCCL_VERSION": "2.25.1",
-    "OMPI_MCA_coll_hcoll_enable": "0",
-    "PIP_CONSTRAINT": "/etc/pip/constraint.txt",
-    "BASH_ENV": "/etc/bash.bashrc",
-    "ENV": "/etc/shinit_v2",
-    "SHELL": "/bin/bash",
-    "PYTHONIOENCODING": "utf-8",
-    "LC_ALL": "C.UTF-8",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-}
 
-
-def ensure(client: docker.DockerClient, progress: Progress) -> str:
+def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> str:
     """The stand-in base's reference in this engine, made first where it is not there yet.
 
     Raises:
-        RefusedError: mmdebstrap is absent, or pip brought NVIDIA packages (a CUDA torch has no place in it).
+        RefusedError: mmdebstrap is absent, or pip brought NVIDIA packages (a CUDA build has no place in it).
         ProgramFailedError, InfrastructureError: a step failed; its last lines are in the message.
     """
-    reference = f"{REPOSITORY}:{image_key()}"
+    reference = f"{_prefix(wanted)}{image_key(wanted)}"
     if _present(client, reference) and not cold():
         return reference
     with held(paths.made(paths.cache_dir() / "standin") / "lock", progress.step):
         if _present(client, reference) and not cold():
             return reference
-        root = _debian_root(progress)
-        wheels = _wheels(progress)
-        _assemble(client, reference, root, wheels, progress)
-        _remove_older(client, reference)
+        root = _debian_root(wanted, progress)
+        wheels = _wheels(wanted, progress) if wanted.requirements else None
+        _assemble(wanted, client, reference, root, wheels, progress)
+        _remove_older(wanted, client, reference)
     return reference
 
 
-def image_key() -> str:
+def image_key(wanted: StandIn) -> str:
     """Key of everything that goes into the stand-in base."""
     source = paths.share("containers") / "standin"
-    settings = "\n".join(f"{name}={value}" for name, value in sorted(_VARIABLES.items()))
-    return key_of(_root_key(), *REQUIREMENTS, settings, tree_hash(files_below(source)))
+    settings = "\n".join(f"{name}={value}" for name, value in sorted(wanted.variables.items()))
+    facts = (wanted.product, *wanted.requirements, "pinned", *wanted.pinned, settings)
+    return key_of(_root_key(wanted), *facts, tree_hash(files_below(source)))
 
 
-def _root_key() -> str:
-    return key_of(SUITE, *DEBIAN_PACKAGES, *_LEFT_OUT)
+def _prefix(wanted: StandIn) -> str:
+    return f"{REPOSITORY}:{wanted.framework}.{wanted.name}."
+
+
+def _root_key(wanted: StandIn) -> str:
+    return key_of(wanted.suite, *wanted.packages, *_LEFT_OUT)
 
 
 def _present(client: docker.DockerClient, reference: str) -> bool:
@@ -98,29 +78,29 @@ def _present(client: docker.DockerClient, reference: str) -> bool:
     return False
 
 
-def _remove_older(client: docker.DockerClient, reference: str) -> None:
-    """Drop the names of earlier stand-ins; what images still use stays."""
+def _remove_older(wanted: StandIn, client: docker.DockerClient, reference: str) -> None:
+    """Drop the names of earlier makes of this stand-in; what images still use stays."""
     import docker
 
     for image in client.images.list(name=REPOSITORY):
         for tag in image.tags:
-            if tag != reference:
+            if tag != reference and tag.startswith(_prefix(wanted)):
                 with suppress(docker.errors.APIError):
                     client.images.remove(tag)
 
 
-def _debian_root(progress: Progress) -> Path:
+def _debian_root(wanted: StandIn, progress: Progress) -> Path:
     """A tar of the plain Debian root, from the cache or made by mmdebstrap (about a minute, no daemon)."""
-    kept = paths.cache_dir() / "standin" / f"root-{_root_key()}.tar"
+    kept = paths.cache_dir() / "standin" / f"root-{_root_key(wanted)}.tar"
     if kept.exists() and not cold():
         return kept
     if process.find("mmdebstrap") is None:
         raise RefusedError("mmdebstrap is not installed", mend="install the package mmdebstrap")
-    progress.step("stand-in base: a Debian 12 root with compilers, Python and Open MPI")
+    progress.step(f"stand-in base: a Debian root ({wanted.suite}) with compilers and Python")
     made = kept.with_suffix(f".{os.getpid()}.tar")
-    words = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(DEBIAN_PACKAGES)}"]
+    words = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(wanted.packages)}"]
     words += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    words += [SUITE, str(made), *_apt_sources()]
+    words += [wanted.suite, str(made), *_apt_sources(wanted.suite)]
     try:
         _stream(words, progress, "mmdebstrap")
         made.rename(kept)
@@ -129,10 +109,10 @@ def _debian_root(progress: Progress) -> Path:
     return kept
 
 
-def _apt_sources() -> list[str]:
+def _apt_sources(suite: str) -> list[str]:
     """The host's own source files for this suite (its mirror is the one it can reach), else Debian's mirror."""
     places = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    wanted = re.compile(rf"(?<![\w-]){SUITE}(?![\w-])")
+    wanted = re.compile(rf"(?<![\w-]){suite}(?![\w-])")
     readable = [place for place in places if place.suffix in (".list", ".sources") and place.is_file()]
     texts = {place: place.read_text("utf-8", "replace") for place in readable}
     # They stay in the root as they are: one with a password has no place there.
@@ -140,24 +120,24 @@ def _apt_sources() -> list[str]:
     return fit or [_MIRROR]
 
 
-def _wheels(progress: Progress) -> Path:
-    """Directory of torch's wheel and what it needs, by this machine's pip (so its CPU build where one is offered)."""
-    kept = paths.cache_dir() / "standin" / f"wheels-{key_of(PYTHON, *REQUIREMENTS)}"
+def _wheels(wanted: StandIn, progress: Progress) -> Path:
+    """Directory of the framework's wheel and what it needs, by this machine's pip (a CPU build, where offered)."""
+    kept = paths.cache_dir() / "standin" / f"wheels-{key_of(wanted.python, *wanted.requirements)}"
     if kept.is_dir() and not cold():
         return kept
-    progress.step("stand-in base: fetching " + ", ".join(REQUIREMENTS))
+    progress.step("stand-in base: fetching " + ", ".join(wanted.requirements))
     with tempfile.TemporaryDirectory(dir=kept.parent) as work:
         target = Path(work) / "wheels"
         words = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
-        words += ["--python-version", PYTHON, "--implementation", "cp", *REQUIREMENTS]
+        words += ["--python-version", wanted.python, "--implementation", "cp", *wanted.requirements]
         _stream(words, progress, "pip download")
         foreign = ("nvidia_", "nvidia-", "triton")
         unwanted = sorted(path.name for path in target.iterdir() if path.name.startswith(foreign))
         if unwanted:
             raise RefusedError(
-                f"pip brought a CUDA build of torch ({unwanted[0]} and {len(unwanted) - 1} more)",
-                where=", ".join(REQUIREMENTS),
-                mend="offer pip a CPU build (PIP_FIND_LINKS or an index with torch's CPU wheels), or name a --base",
+                f"pip brought a CUDA build of {wanted.product} ({unwanted[0]} and {len(unwanted) - 1} more)",
+                where=", ".join(wanted.requirements),
+                mend="offer pip a CPU build (PIP_FIND_LINKS or an index with CPU wheels), or name a --base",
             )
         if kept.is_dir():
             process.run(["rm", "-rf", str(kept)], timeout_s=60)
@@ -165,16 +145,17 @@ def _wheels(progress: Progress) -> Path:
     return kept
 
 
-def _assemble(client: docker.DockerClient, reference: str, root: Path, wheels: Path, progress: Progress) -> None:
+def _assemble(
+    wanted: StandIn, client: docker.DockerClient, reference: str, root: Path, wheels: Path | None, progress: Progress
+) -> None:
     """Import the root, install into a container of it, and commit that with NVIDIA's configuration."""
     import docker
 
     progress.step("stand-in base: importing the root")
-    plain = _import(client, root)
+    plain = _import(wanted, client, root)
     container: Container | None = None
     try:
-        progress.step("stand-in base: installing torch, files and variables")
-        words = ["sh", "/standin/install.sh", *REQUIREMENTS]
+        words = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
         # A committed image has the container's environment: no proxy of the user's own configuration may get there.
         container = client.containers.create(plain, words, network_mode="none", use_config_proxy=False)
         with tempfile.TemporaryFile() as archive:
@@ -187,10 +168,12 @@ def _assemble(client: docker.DockerClient, reference: str, root: Path, wheels: P
         code = container.wait()["StatusCode"]
         if code != 0:
             said = container.logs(tail=15).decode("utf-8", "replace")
-            raise ProgramFailedError(f"installing torch in the stand-in base failed:\n{said}", where="install.sh")
+            raise ProgramFailedError(
+                f"installing {wanted.product} in the stand-in base failed:\n{said}", where="install.sh"
+            )
         progress.step("stand-in base: committing")
         repository, tag = reference.rsplit(":", 1)
-        changes = [f"ENV {name}={_quoted(value)}" for name, value in _VARIABLES.items()]
+        changes = [f"ENV {name}={_quoted(value)}" for name, value in wanted.variables.items()]
         changes += ['ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]', 'CMD ["/bin/bash"]', "WORKDIR /workspace"]
         changes += ["LABEL gpu-runner.part=standin"]
         container.commit(repository=repository, tag=tag, changes=changes)
@@ -202,20 +185,21 @@ def _assemble(client: docker.DockerClient, reference: str, root: Path, wheels: P
             client.images.remove(plain, noprune=True)  # only the extra name: the committed image keeps its layer
 
 
-def _import(client: docker.DockerClient, root: Path) -> str:
+def _import(wanted: StandIn, client: docker.DockerClient, root: Path) -> str:
     """Import the root's tar under a name of its own and return that name."""
-    repository, tag = "gpu-runner/standin-root", _root_key()
+    repository, tag = "gpu-runner/standin-root", _root_key(wanted)
     answer = str(client.api.import_image(src=str(root), repository=repository, tag=tag))
     if '"error"' in answer:
         raise InfrastructureError(f"the engine refused the stand-in root: {answer.strip()}", where=str(root))
     return f"{repository}:{tag}"
 
 
-def _pack(archive: IO[bytes], wheels: Path) -> None:
+def _pack(archive: IO[bytes], wheels: Path | None) -> None:
     """Tar of /standin: the shipped directory, the wheels, and the host's CA bundle and index settings."""
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(paths.share("containers") / "standin", "standin")
-        tar.add(wheels, "standin/wheels")
+        if wheels is not None:
+            tar.add(wheels, "standin/wheels")
         for bundle in (os.environ.get("SSL_CERT_FILE", ""), "/etc/ssl/certs/ca-certificates.crt"):
             if bundle and Path(bundle).is_file():
                 tar.add(Path(bundle).resolve(), "standin/host/ca-certificates.crt")

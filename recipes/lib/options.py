@@ -1,10 +1,10 @@
-"""The command line of the benchmark. By the standard library alone, so that it can be tested where no torch is."""
+"""What the command lines of the benchmarks share. By the standard library alone: tested where no framework is."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from typing import Iterable, Sequence
+from typing import Callable, Iterable, Sequence
 
 PRECISIONS = ("amp-bf16", "amp-fp16", "fp32", "tf32")
 # Least warm-up and window of a figure that claims something: (steps, seconds).
@@ -12,20 +12,23 @@ WARMUP, WINDOW = (50, 30.0), (200, 30.0)
 _DEMONSTRATION_WARMUP, _DEMONSTRATION_WINDOW = (3, 0.0), (20, 0.0)
 
 
-def options_of(words: Sequence[str], models: Iterable[str], description: str | None = None) -> argparse.Namespace:
+def options_of(
+    words: Sequence[str],
+    models: Iterable[str],
+    description: str | None = None,
+    own: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
+) -> argparse.Namespace:
     """The command line; what it leaves open about lengths follows from whether this is a demonstration.
 
-    Exits with 2 and a usage line when it can't be taken.
+    Exits with 2 and a usage line when it can't be taken. ``own`` adds the options that only this framework has.
     """
     parser = argparse.ArgumentParser(prog="main.py", description=description, allow_abbrev=False)
     parser.add_argument("--model", choices=sorted(models), default="resnet50")
     parser.add_argument("--batch-size", type=_positive, default=256, help="images a rank and step")
     parser.add_argument("--image-size", type=_positive, default=224, metavar="PX", help="height and width")
     parser.add_argument("--precision", choices=PRECISIONS, default="amp-bf16")
-    parser.add_argument("--channels-last", action="store_true", help="images, and so all activations, in NHWC")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--compile", action="store_true", help="compile the model (torch.compile, XLA)")
     parser.add_argument("--fp16-allreduce", action="store_true", help="gradients travel as fp16")
-    parser.add_argument("--hooks-at-one", action="store_true", help="a single rank runs the gradient hooks too")
     parser.add_argument("--warmup-steps", type=_count, help=f"at least (default {WARMUP[0]})")
     parser.add_argument("--warmup-seconds", type=_seconds, help=f"at least (default {WARMUP[1]:g})")
     parser.add_argument("--steps", type=_positive, help=f"timed, at least (default {WINDOW[0]})")
@@ -33,6 +36,7 @@ def options_of(words: Sequence[str], models: Iterable[str], description: str | N
     parser.add_argument("--demonstration", action="store_true", help="short, and makes no performance claim")
     parser.add_argument("--seed", type=int, default=1, help="of rank 0's data; rank r has seed + r")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    own(parser)
     options = parser.parse_args(words)
     warmup = _DEMONSTRATION_WARMUP if options.demonstration else WARMUP
     window = _DEMONSTRATION_WINDOW if options.demonstration else WINDOW

@@ -1,0 +1,137 @@
+"""What this image is, written down once it is proven: ``describe.py --framework F --proof FILE --write FILE``.
+
+The environment holds what only the builder knows: BASE, BASE_DIGEST, SOURCE (a commit). Read by
+``runner/model/image.py``. Standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import mends
+from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, says
+
+HERE = Path(__file__).resolve().parent
+SCHEMA = 2
+# The least driver that runs programs of a CUDA line at all, "minor version compatibility" (NVIDIA, CUDA release
+# notes, table of minimum driver versions, read 2026-11). A compat package in the image may reach further back.
+DRIVERS = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+_COMPAT = "/usr/local/cuda/compat"
+
+
+def pmi_of_openmpi(said: str) -> list[str]:
+    """Process managers that an Open MPI can be started by directly, out of ``ompi_info --parsable``."""
+    found = set()
+    for name in re.findall(r"(?m)^mca:pmix:(\w+):", said):
+        if name == "s1":
+            found.add("pmi1")
+        elif name == "s2":
+            found.add("pmi2")
+        elif name.startswith(("pmix", "ext")):
+            found.add("pmix")
+    if re.search(r"(?m)^(ident|ompi:version:full):v?5\.", said):
+        found.add("pmix")  # from 5.0 on it knows nothing else
+    return sorted(found)
+
+
+def pmi(flavour: str) -> list[str]:
+    """``pmi1``, ``pmi2``, ``pmix``: what the image's MPI takes from ``srun --mpi``."""
+    if flavour == "openmpi":
+        return pmi_of_openmpi(says(["ompi_info", "--parsable"]))
+    if flavour == "mpich":
+        asked = re.search(r"--with-pmi=(\w+)", says(["mpichversion"]))
+        return [asked.group(1) if asked and asked.group(1) in ("pmi2", "pmix") else "pmi1"]
+    return []
+
+
+def libraries(framework: Framework) -> list[Path]:
+    """Horovod's own libraries for this framework."""
+    found = find_spec("horovod")
+    assert found is not None
+    assert found.origin is not None
+    return sorted(Path(found.origin).parent.joinpath(framework.horovod_module.split(".")[1]).glob("mpi_lib*.so"))
+
+
+def mpi_abi(library: bytes) -> str:
+    """``libmpi.so.40`` (Open MPI) or ``libmpi.so.12`` (the MPICH ABI): what Horovod's library asks the loader for."""
+    match = re.search(rb"\0(libmpi(?:cxx)?\.so\.\d+)\0", library)
+    return match.group(1).decode() if match else ""
+
+
+def compat_driver(directory: str = _COMPAT) -> str:
+    """Version of the driver whose user half the image carries for older hosts; empty where it carries none."""
+    names = (path.name for path in Path(directory).rglob("libcuda.so.*")) if Path(directory).is_dir() else ()
+    versions = [name[len("libcuda.so.") :] for name in names]
+    return max((version for version in versions if version.count(".")), default="")
+
+
+def keras_version() -> str:
+    """Version of the Keras that ``tf.keras`` is in this image."""
+    program = "import sys, tensorflow as tf; print(sys.modules[tf.keras.Model.__module__.split('.')[0]].__version__)"
+    quiet = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+    done = subprocess.run([sys.executable, "-c", program], env=quiet, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, check=False)  # fmt: skip
+    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""
+
+
+def describe(framework: Framework, proof: dict[str, object]) -> dict[str, object]:
+    """Everything that is known of the image; the words are those of runner/model/image.py."""
+    facts = base_facts(framework)
+    mpi = facts["mpi"]
+    assert isinstance(mpi, dict)
+    abilities = proof["abilities"]
+    assert isinstance(abilities, dict)
+    key = (HERE / "wheel" / "key").read_text().strip()
+    cuda = str(facts["cuda"] or "")
+    return {
+        "schema": SCHEMA,
+        "framework": framework.name,
+        "framework_version": facts["framework_version"],
+        "keras": keras_version() if framework.name == "tensorflow" else "",
+        "python": facts["python"],
+        "arch": platform.machine(),
+        "libc": facts["libc"],
+        "cuda": cuda,
+        "cuda_archs": ask_framework(framework)["archs"],
+        "driver_min": DRIVERS.get(cuda.partition(".")[0], ""),
+        "driver_compat": compat_driver() if cuda else "",
+        "nccl": facts["nccl"] or "",
+        "mpi": dict(mpi, pmi=pmi(mpi["flavour"]), abi=mpi_abi(b"".join(map(Path.read_bytes, libraries(framework))))),
+        "horovod": {
+            "version": metadata.version("horovod"),
+            "wheel_key": key,
+            "mends": [] if key == "shipped" else mends.needed(facts),
+            # Not what --check-build says: it marks a framework that is not there, too.
+            "frameworks": [each.name for each in FRAMEWORKS.values() if libraries(each)],
+            "controllers": abilities["controllers"],
+            "operations": abilities["operations"],
+            "proven": proof["proven"],
+        },
+        "base": os.environ.get("BASE", ""),
+        "base_digest": os.environ.get("BASE_DIGEST", ""),
+        "source": os.environ.get("SOURCE", ""),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write down what this image is.")
+    parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
+    parser.add_argument("--proof", type=Path, required=True, help="what prove.py wrote")
+    parser.add_argument("--write", type=Path, required=True, help="where to write what the image is (JSON)")
+    asked = parser.parse_args()
+    about = describe(FRAMEWORKS[asked.framework], json.loads(asked.proof.read_text()))
+    asked.write.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    print(asked.write.read_text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Install Horovod's wheel, what it requires, and the Keras that it can synchronise, into this base.
+
+    install.py --framework tensorflow [--wheel /opt/runner/wheel]
+
+What the base has is left as it is. What it lacks comes by ``requirements.txt``, every file checked by its hash;
+only where the base's own constraint file (PIP_CONSTRAINT) names a package does pip choose what that allows.
+Standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from frameworks import FRAMEWORKS, ask_framework, release
+
+HERE = Path(__file__).resolve().parent
+# What horovod 0.28.1's setup.py requires, with cffi (for PyTorch) and cffi's own.
+REQUIRED = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi", "pycparser")
+BUILD_TOOLS = ("setuptools", "wheel")
+
+
+def call(words: list[str], **more: object) -> None:
+    """Run a program with its output in the build's log; its failure fails the build."""
+    print("+ " + " ".join(words), flush=True)
+    code = subprocess.call(words, **more)  # type: ignore[arg-type]
+    if code != 0:
+        raise SystemExit(f"{words[0]} failed with exit code {code}")
+
+
+def pip(*words: str, **more: object) -> None:
+    """pip of this Python; the base's own constraint file (PIP_CONSTRAINT) holds as pip reads it itself."""
+    call([sys.executable, "-m", "pip", *words, "--disable-pip-version-check"], **more)
+
+
+def plain(name: str) -> str:
+    """A project's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constrained() -> set[str]:
+    """Projects that the base's constraint file names."""
+    lines: list[str] = []
+    for place in os.environ.get("PIP_CONSTRAINT", "").split():
+        if Path(place).is_file():
+            lines += Path(place).read_text(encoding="utf-8", errors="replace").splitlines()
+    names = (re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", line) for line in lines)
+    return {plain(name.group(1)) for name in names if name}
+
+
+def lacking(names: tuple[str, ...]) -> list[str]:
+    """Those that are not installed."""
+    have = {plain(each.metadata["Name"] or "") for each in metadata.distributions()}
+    return [name for name in names if name not in have]
+
+
+def pinned(text: str, names: list[str]) -> str:
+    """The lines of ``requirements.txt`` (each with its markers and hashes) that belong to these projects."""
+    blocks = re.findall(r"(?m)^\S+==.*(?:\n\s+--hash=.*)*\n?", text)
+    return "".join(block for block in blocks if plain(block.partition("==")[0]) in names)
+
+
+def dependencies(*, build: bool = False) -> None:
+    """Install what Horovod requires and the base lacks; ``build``: what its setup.py needs to run, too."""
+    wanted = lacking((*REQUIRED, *(BUILD_TOOLS if build else ("setuptools",))))
+    free = [name for name in wanted if name not in constrained()]
+    held = [name for name in wanted if name not in free]
+    text = pinned((HERE / "requirements.txt").read_text(), free)
+    if text:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
+            without = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+            words = ("install", "--no-cache-dir", "--quiet", "--no-deps", "--require-hashes", "-r", file.name)
+            pip(*words, env=without)
+    if held:
+        pip("install", "--no-cache-dir", "--quiet", "--no-deps", *held)
+
+
+def keras(framework: str) -> None:
+    """See that ``TF_USE_LEGACY_KERAS=1``, where set, gives a Keras: a package of its own from TensorFlow 2.16 on."""
+    if framework != "tensorflow" or os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+        return
+    program = "import tensorflow as tf; tf.keras.Model; tf.keras.optimizers.SGD"
+    done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), check=False,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    if done.returncode != 0:
+        major, minor = release(str(ask_framework(FRAMEWORKS["tensorflow"])["version"]))
+        # It requires `tensorflow`, which the base has, under whatever name.
+        pip("install", "--no-cache-dir", "--quiet", "--no-deps", f"tf_keras=={major}.{minor}.*")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Install Horovod and what it needs into this base.")
+    parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
+    parser.add_argument("--wheel", type=Path, default=HERE / "wheel", help="directory of the wheel; may hold none")
+    asked = parser.parse_args()
+    dependencies()
+    for wheel in sorted(asked.wheel.glob("*.whl")):
+        # Forced, as the base may ship a broken one of the same version.
+        pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(wheel))
+        wheel.unlink()
+    keras(asked.framework)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Training throughput of an image classifier on synthetic data, whatever the framework: warm-up, window, proof.
+
+Each rank trains on one fixed batch of its own, drawn from seed + rank. After a warm-up all ranks leave a barrier
+together and do the same number of steps; the figure is the images of all ranks over the time from the common start to
+the latest end. It is printed only when it is proven that the ranks trained together (proof.py). A framework comes in
+as a ``Training``. Writes ``ranks/N.report.json`` and, on rank 0, ``result.json`` (schema.json) if the launcher named a
+run directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import figures
+import measure
+import proof
+import records
+
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a rank computes.
+
+    Attributes:
+        kind: ``cuda`` or ``cpu``. name: for people. identity: what tells it from any other device of this host.
+        index: among the GPUs that this process sees; None on a processor.
+    """
+
+    kind: str
+    name: str
+    identity: str
+    index: int | None
+
+
+class World(Protocol):
+    """What Horovod says of this rank, and the collectives that the benchmark itself needs."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+    def agreed(self, value: float, name: str) -> float:
+        """Rank 0's value, on all ranks."""
+
+    def barrier(self) -> None:
+        """Leave together."""
+
+    def onehot_holds(self) -> bool:
+        """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Every rank's JSON value, by rank, on every rank."""
+
+
+class Training(Protocol):
+    """A model, its data and one step of it.
+
+    Attributes:
+        local_gradients: checksum of this rank's own gradients, before anything left the rank.
+        hooks: whether the gradients go through Horovod at all (at size 1 they may not).
+        versions: of what computed, by the names of schema.json.
+    """
+
+    world: World
+    device: Device
+    local_gradients: str
+    hooks: bool
+    versions: dict[str, Any]
+
+    def step(self) -> None:
+        """One step; it may be queued only."""
+
+    def synchronize(self) -> list[float]:
+        """Wait for the device; each step's own computing since the last call, seconds, without waiting for other
+        ranks. Empty where the way of training does not tell it apart.
+        """
+
+    def loss(self) -> float:
+        """Of the last step."""
+
+    def parameters_checksum(self) -> str:
+        """Without BatchNorm's running statistics: they differ between ranks by right."""
+
+    def peak_memory_bytes(self) -> int:
+        """Of the device; of the process on a processor."""
+
+
+def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
+    """Measure, prove, leave the records. 0 when it ran to its end; whether its figure is proven stands in the result."""
+    world, device = training.world, training.device
+    first = training.parameters_checksum()
+    lengths = warm_up(training, options)
+    timed = time_window(training, lengths)
+    last = training.parameters_checksum()
+    facts = proof.RankFacts(
+        rank=world.rank,
+        size=world.size,
+        host=os.environ.get("RUNNER_HOST") or os.uname().nodename,
+        device=device.identity,
+        gradients=training.local_gradients,
+        parameters=last,
+        moved=first != last,
+        onehot=world.onehot_holds(),
+        finite=math.isfinite(timed.loss),
+    )
+    report = figures.report_of(training.versions, asdict(device), facts, timed, lengths, options.batch_size)
+    report.update(world_local_rank=world.local_rank, peak_memory_bytes=training.peak_memory_bytes())
+    run_dir = os.environ.get("RUNNER_RUN_DIR")
+    # The launcher's rank: a Horovod that fell back to size 1 calls every process rank 0.
+    rank = int(os.environ.get("RUNNER_RANK") or world.rank)
+    if run_dir:
+        records.write(records.rank_record(run_dir, rank, "report"), "report", {"rank": rank, **report})
+    gathered = world.gather(
+        {
+            "facts": asdict(facts),
+            "ends_s": timed.ends_s,
+            "compute_p50_s": report["compute_p50_s"],
+            "quarters_s": report["compute_quarters_p50_s"],
+            "group_p50_s": report["group_p50_s"],
+            "hooks": training.hooks,
+        },
+        "runner.facts",
+    )
+    if rank == 0:
+        expected = int(os.environ.get("RUNNER_WORLD") or world.size)
+        proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
+        named = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
+        result = figures.result_of(named, options, lengths, proven, gathered)
+        if run_dir:
+            records.write(records.result_path(run_dir), "result", result)
+        figures.say(result)
+    return 0
+
+
+def warm_up(training: Training, options: argparse.Namespace) -> figures.Lengths:
+    """Run the warm-up and decide the window's length; every rank does the same number of steps."""
+    world = training.world
+    began = time.perf_counter()
+    steps = max(options.warmup_steps, 1)
+    _steps(training, steps // 2)
+    middle = time.perf_counter()
+    _steps(training, steps - steps // 2)
+    now = time.perf_counter()
+    step_s = world.agreed((now - middle) / (steps - steps // 2), "step")
+    more = math.ceil(max(world.agreed(options.warmup_seconds - (now - began), "rest"), 0.0) / step_s)
+    _steps(training, more)
+    group_steps = min(max(round(1.0 / step_s), 1), 10)
+    timed = max(options.steps, math.ceil(options.window_seconds / step_s))
+    if timed < measure.LEAST_FOR_TRUNCATION * group_steps:
+        group_steps = max(timed // measure.LEAST_FOR_TRUNCATION, 1)
+    return figures.Lengths(steps + more, time.perf_counter() - began, math.ceil(timed / group_steps), group_steps)
+
+
+def time_window(training: Training, lengths: figures.Lengths) -> figures.Timed:
+    """The timed steps, from a barrier on."""
+    ends_s: list[float] = []
+    compute_s: list[float] = []
+    training.synchronize()
+    training.world.barrier()
+    start = time.perf_counter()
+    for _ in range(lengths.groups):
+        for _ in range(lengths.group_steps):
+            training.step()
+        compute_s += training.synchronize()
+        ends_s.append(time.perf_counter() - start)
+    return figures.Timed(ends_s, compute_s, training.loss())
+
+
+def _steps(training: Training, count: int) -> None:
+    for _ in range(count):
+        training.step()
+    training.synchronize()
