@@ -19,17 +19,20 @@ class Builder:
         self._keras = keras
         self._layers = keras.layers
 
-    def model(self, image_px: int, body: Callable[["Builder", Any], Any]) -> Any:
-        """A classifier of square images in NHWC; its logits are in fp32 whatever the policy."""
-        images = self._layers.Input((image_px, image_px, 3))
+    def model(self, image_px: int, body: Callable[[Builder, Any], Any], tensor: Any = None) -> Any:
+        """A classifier of square images in NHWC; its logits are in fp32 whatever the policy.
+
+        ``tensor``: the images themselves, in a graph (Keras 2): there an input would have to be fed.
+        """
+        images = self._layers.Input((image_px, image_px, 3)) if tensor is None else self._layers.Input(tensor=tensor)
         features = body(self, images)
         return self._keras.Model(images, self._layers.Dense(CLASSES, dtype="float32")(features))
 
     def convolution(self, x: Any, width: int, kernel: int, stride: int) -> Any:
-        """Convolution without bias, then batch normalisation."""
+        """Convolution without bias, then batch normalisation as in training, which is all that is done here."""
         start = self._keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal")
         x = self._layers.Conv2D(width, kernel, stride, "same", use_bias=False, kernel_initializer=start)(x)
-        return self._layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+        return self._layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x, training=True)
 
     def relu(self, x: Any) -> Any:
         return self._layers.Activation("relu")(x)
@@ -45,7 +48,7 @@ class Builder:
         body = self.convolution(self.relu(self.convolution(body, width, 3, stride)), width * 4, 1, 1)
         return self._joined(body, x, width * 4, stride)
 
-    def resnet(self, x: Any, block: str, depths: "tuple[int, ...]", width: int) -> Any:
+    def resnet(self, x: Any, block: str, depths: tuple[int, ...], width: int) -> Any:
         """``depths``: blocks of each stage; ``width``: channels of the first stage, doubled at each next one."""
         make = {"basic": self.basic, "bottleneck": self.bottleneck}[block]
         x = self._layers.MaxPooling2D(3, 2, "same")(self.relu(self.convolution(x, width, 7, 2)))
@@ -70,7 +73,7 @@ class Builder:
         return self.relu(self._layers.Add()([body, shortcut]))
 
 
-MODELS: "dict[str, Callable[[Builder, Any], Any]]" = {
+MODELS: dict[str, Callable[[Builder, Any], Any]] = {
     "resnet50": lambda make, x: make.resnet(x, "bottleneck", (3, 4, 6, 3), 64),
     "resnet18": lambda make, x: make.resnet(x, "basic", (2, 2, 2, 2), 64),
     "vgg16": lambda make, x: make.vgg16(x),

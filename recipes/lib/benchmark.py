@@ -22,7 +22,6 @@ import proof
 import records
 
 
-
 @dataclass(frozen=True)
 class Device:
     """Where a rank computes.
@@ -92,7 +91,7 @@ class Training(Protocol):
 
 
 def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
-    """Measure, prove, leave the records. 0 when it ran to its end; whether its figure is proven stands in the result."""
+    """Measure, prove, leave the records. 0 if it ran to its end; whether its figure is proven stands in the result."""
     world, device = training.world, training.device
     first = training.parameters_checksum()
     lengths = warm_up(training, options)

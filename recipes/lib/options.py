@@ -16,7 +16,7 @@ def options_of(
     words: Sequence[str],
     models: Iterable[str],
     description: str | None = None,
-    own: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
+    own: Callable[[argparse.ArgumentParser], object] = lambda _parser: None,
 ) -> argparse.Namespace:
     """The command line; what it leaves open about lengths follows from whether this is a demonstration.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from runner.checks import image_fit
 from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
@@ -234,6 +235,10 @@ def _wireup(case: Case) -> Iterator[Finding]:
         )
 
 
+def _fit(case: Case) -> Iterator[Finding]:
+    yield from image_fit.findings(case.plan, case.site.hardware)
+
+
 _RULES: tuple[Rule, ...] = (
     _image,
     _environment,
@@ -247,6 +252,7 @@ _RULES: tuple[Rule, ...] = (
     _visible_gpus,
     _home,
     _wireup,
+    _fit,
 )
 # Of those that can refuse.
 CODES = frozenset(

@@ -11,7 +11,12 @@ from runner.errors import Exit, UsageError
 
 @click.command()
 @click.argument("framework", type=click.Choice(["pytorch", "tensorflow"]))
-@click.option("--base", metavar="IMAGE", help="Base image; `standin` makes a test base with no registry.")
+@click.option(
+    "--base",
+    metavar="IMAGE",
+    help="Base image; `auto` is the newest of NVIDIA's that the site's driver carries, `standin` a test base.",
+)
+@click.option("--site", metavar="SITE", help="The site for --base auto.")
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
@@ -21,6 +26,7 @@ from runner.errors import Exit, UsageError
 def command(
     framework: str,
     base: str | None,
+    site: str | None,
     engine: str | None,
     platform: str | None,
     cxx_standard: str,
@@ -32,12 +38,22 @@ def command(
     import msgspec
 
     from runner.cli.progress import shown
+    from runner.images import bases
     from runner.images.build import build
     from runner.images.engine import connect
+    from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
         raise UsageError("--keras3 is for tensorflow", where="--keras3", mend="leave it out")
     args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs, **({"LEGACY_KERAS": "0"} if keras3 else {})}
+    if base == "auto":
+        if site is None:
+            raise UsageError("--base auto needs to know for which site", where="--base", mend="name it with --site")
+        chosen = bases.newest(framework, read_site(site).hardware.driver, site)
+        click.echo(f"base: {chosen.base.reference}: {chosen.why}", err=True)
+        base = chosen.base.reference
+    elif site is not None:
+        raise UsageError("--site is for --base auto", where="--site", mend="leave it out, or add --base auto")
     with shown(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args)
     if as_json:

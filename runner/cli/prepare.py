@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 import msgspec
 
@@ -14,6 +15,7 @@ from runner.cli.asked import Asked
 from runner.errors import RefusedError
 from runner.jobs.directory import RunDirectory
 from runner.model.finding import Finding
+from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
@@ -238,12 +240,15 @@ def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
             f"no squashfs of {reference} is in the store ({store.directory()})",
             f"python -m runner convert {reference}",
         )
+    about = facts_of(found.about)
     planned = PlannedImage(
         reference=reference,
         digest=found.origin or found.digest,
         path=str(found.path),
         size_bytes=found.size_bytes,
         sha256=found.sha256,
+        about=about,
+        mpi=_mpi(about),
     )
     why = integrity.problem(found)
     if not why:
@@ -254,6 +259,15 @@ def _image(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
         f"the image {found.path} is not whole: {why}",
         f"`python -m runner images verify {found.path}` checks all of it{again}",
     )
+
+
+def _mpi(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
+    """The MPI that Horovod in the image was built with, as far as the image tells."""
+    if about is None:
+        return ""
+    if "mpi" not in about.horovod.controllers:
+        return "none"
+    return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
 
 
 def _not_converted(reference: str, suffix: str) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.image import ImageFacts
 from runner.model.names import SchedulerName, Wireup
 from runner.model.request import Mount
 from runner.model.site import PbsFacts, SlurmFacts
@@ -24,6 +25,7 @@ class PlannedImage(msgspec.Struct, frozen=True):
         path: the image's file on the cluster's file system; empty where the runtime takes a reference.
         mpi: the MPI that Horovod in the image was built with; empty where unknown.
         size_bytes: of that file; 0 where unknown. sha256: of that file, hex; empty where unknown.
+        about: what it says of itself; None where it says nothing.
     """
 
     reference: str
@@ -32,6 +34,7 @@ class PlannedImage(msgspec.Struct, frozen=True):
     mpi: Literal["openmpi", "mpich", "none", ""] = ""
     size_bytes: int = 0
     sha256: str = ""
+    about: ImageFacts | None = None
 
     @property
     def pinned(self) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.hardware import Hardware
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
@@ -163,6 +164,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         submit_below: directories below which jobs must be submitted; empty where it does not matter.
         runtimes: container runtimes found there, the default first.
         node: required, but where the scheduler is ``local`` and the machine itself is asked.
+        hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
         local_scratch: directory of each node's own for large files of a job (``--stage``); absolute.
@@ -192,6 +194,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Owned, ...] = ()
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
+    hardware: Hardware = Hardware()
     device: Literal["cuda", "cpu"] = "cuda"
     walltime_s: int = 1200
     max_walltime_s: int | None = None

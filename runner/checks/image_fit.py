@@ -1,0 +1,123 @@
+"""Does an image fit a site's driver, GPUs, processors and MPI? Only what both of them tell is compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from runner.model.finding import Finding
+from runner.model.hardware import Hardware
+from runner.model.image import ImageFacts
+from runner.model.plan import Plan
+
+_BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
+_PRECISION = "--precision"
+
+
+def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
+    """What does not fit, refusals first."""
+    facts = plan.image.about
+    found = [] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan, facts)]
+    if plan.device == "cuda":
+        found += [] if facts is None else [*_cuda(plan, facts), *_kernels(facts, hardware)]
+        found += _precision(plan, hardware)
+    return tuple(sorted(found, key=lambda finding: finding.severity != "refuse"))
+
+
+def version(text: str) -> tuple[int, ...]:
+    """(535, 104, 5) of ``535.104.05``."""
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def runs_on(archs: tuple[str, ...], capability: tuple[int, ...]) -> bool:
+    """Whether kernels for these architectures run on a GPU of this compute capability.
+
+    ``sm_80`` runs on 8.0 and on what comes after it in line 8; ``compute_80`` (PTX) is translated for everything from
+    8.0 on (CUDA C++ programming guide, binary and PTX compatibility). ``sm_90a`` runs on 9.0 alone.
+    """
+    for arch in archs:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+        if not match:
+            continue
+        own = (int(match[2]), int(match[3]))
+        if match[4]:
+            if own == capability:
+                return True
+        elif own <= capability and (match[1] == "compute" or own[0] == capability[0]):
+            return True
+    return False
+
+
+def _processor(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
+    if facts.arch and hardware.cpu and facts.arch != hardware.cpu:
+        yield Finding(
+            "image-other-processor",
+            "refuse",
+            f"the image is for {facts.arch}, the site's nodes are {hardware.cpu}",
+            "build it for them: python -m runner build --platform linux/"
+            + {"x86_64": "amd64", "aarch64": "arm64"}.get(hardware.cpu, hardware.cpu),
+        )
+
+
+def _driver(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
+    if not (facts.driver_min and hardware.driver) or version(hardware.driver) >= version(facts.driver_min):
+        return
+    what = f"CUDA {facts.cuda} wants driver {facts.driver_min} or later, the site has {hardware.driver}"
+    mend = "choose an older base: python -m runner build ... --base auto --site SITE"
+    if facts.driver_compat:
+        yield Finding(
+            "driver-by-compat-package",
+            "warn",
+            f"{what}; the image carries {facts.driver_compat} for older hosts, which works on data-center GPUs only",
+            mend,
+        )
+    else:
+        yield Finding("driver-too-old", "refuse", what, mend)
+
+
+def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
+    if not facts.cuda and facts.framework:
+        yield Finding(
+            "image-without-cuda",
+            "refuse",
+            f"the image's {facts.framework} {facts.framework_version} computes on processors only, {plan.site} on GPUs",
+            "build on a base with CUDA: python -m runner build " + facts.framework,
+        )
+
+
+def _kernels(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
+    capability = version(hardware.compute_capability)
+    if facts.cuda_archs and capability and not runs_on(facts.cuda_archs, capability):
+        yield Finding(
+            "no-kernels-for-gpu",
+            "refuse",
+            f"{facts.framework} in the image has kernels for {', '.join(facts.cuda_archs)}, "
+            f"the site's GPUs have compute capability {hardware.compute_capability}",
+            "choose another base: python -m runner build ... --base auto --site SITE",
+        )
+
+
+def _precision(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
+    capability = version(hardware.compute_capability)
+    words = plan.program
+    asked = {words[place + 1] for place, word in enumerate(words[:-1]) if word == _PRECISION}
+    if capability and capability < _BF16_FROM and asked & {"amp-bf16", "tf32"}:
+        yield Finding(
+            "no-bf16-on-gpu",
+            "refuse",
+            f"GPUs of compute capability {hardware.compute_capability} have neither bf16 nor TF32",
+            "--set precision=amp-fp16",
+        )
+
+
+def _mpi(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
+    wanted = plan.mpi or ""
+    kind = next((name for name in ("pmix", "pmi2") if wanted.startswith(name)), "")
+    if kind and facts.mpi.flavour and kind not in facts.mpi.pmi:
+        yield Finding(
+            "pmi-not-in-image",
+            "warn",
+            f"srun starts with --mpi={wanted}, the image's {facts.mpi.flavour} {facts.mpi.version} takes "
+            + (", ".join(facts.mpi.pmi) or "no PMI"),
+            "ranks meet by the launcher's rendezvous and need none; a program that calls MPI itself would be alone",
+        )

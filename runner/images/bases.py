@@ -1,0 +1,99 @@
+"""NVIDIA's base images as data: which CUDA a release brings, and which drivers carry it.
+
+Source: "Driver Requirements" of each release's notes (docs.nvidia.com/deeplearning/frameworks, pytorch- and
+tensorflow-release-notes), as known on 2026-11-21; not every row was read again on that day.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runner.errors import RefusedError
+
+
+@dataclass(frozen=True)
+class Base:
+    """One base image.
+
+    Attributes:
+        framework: ``pytorch`` or ``tensorflow``. release: ``25.02``. tag: of the image.
+        cuda: ``12.8``. driver: the release of the driver that it asks for; every later one carries it, too.
+        compat: least driver of older branches that carry it on data-center GPUs by the compat package inside.
+    """
+
+    framework: str
+    release: str
+    tag: str
+    cuda: str
+    driver: str
+    compat: tuple[str, ...]
+
+    @property
+    def reference(self) -> str:
+        """The image's name."""
+        return f"nvcr.io/nvidia/{self.framework}:{self.tag}"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A base for a driver, and the sentence that says why."""
+
+    base: Base
+    why: str
+
+
+_CUDA_12_8 = ("12.8", "570", ("470.57", "525.85", "535.86", "550.54"))
+_CUDA_12_4 = ("12.4", "550", ("470.57", "525.85", "535.86", "545.23"))
+_CUDA_12_2 = ("12.2", "535", ("450.51", "470.57", "510.47", "515.65", "525.85"))
+_CUDA_12_1 = ("12.1", "530", ("450.51", "470.57", "510.47", "515.65", "525.85"))
+_CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"))
+# Newest first, for each framework and line. The TF1 line ended with 23.03.
+BASES = (
+    Base("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
+    Base("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),
+    Base("pytorch", "23.10", "23.10-py3", *_CUDA_12_2),
+    Base("pytorch", "23.03", "23.03-py3", *_CUDA_12_1),
+    Base("pytorch", "22.09", "22.09-py3", *_CUDA_11_8),
+    Base("tensorflow", "25.02", "25.02-tf2-py3", *_CUDA_12_8),
+    Base("tensorflow", "24.04", "24.04-tf2-py3", *_CUDA_12_4),
+    Base("tensorflow", "23.10", "23.10-tf2-py3", *_CUDA_12_2),
+    Base("tensorflow", "23.03", "23.03-tf2-py3", *_CUDA_12_1),
+    Base("tensorflow", "22.09", "22.09-tf2-py3", *_CUDA_11_8),
+)
+
+
+def carried(driver: str, base: Base) -> str:
+    """How a driver carries a base: ``natively``, ``by its compat package``, or empty where it does not."""
+    have = _version(driver)
+    if have >= _version(base.driver):
+        return "natively"
+    if any(have[0] == _version(least)[0] and have >= _version(least) for least in base.compat):
+        return "by its compat package"
+    return ""
+
+
+def newest(framework: str, driver: str, site: str) -> Chosen:
+    """The newest known base that this driver carries; an unknown driver (empty) gets the newest of all.
+
+    Raises:
+        RefusedError: the driver is older than what any known base asks for.
+    """
+    known = [base for base in BASES if base.framework == framework]
+    if not driver:
+        return Chosen(known[0], f"{site} does not say which driver it has, so the newest known one is taken")
+    if not _version(driver):
+        raise RefusedError(f"{driver!r} is no driver's version", where=f"site {site}: hardware.driver")
+    for base in known:
+        how = carried(driver, base)
+        if how:
+            return Chosen(base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}")
+    raise RefusedError(
+        f"no known {framework} image of NVIDIA's runs on driver {driver}",
+        where=f"site {site}: hardware.driver",
+        mend=f"name an older one with --base; the oldest known here is {known[-1].reference}",
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))

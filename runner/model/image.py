@@ -1,0 +1,79 @@
+"""What an image says of itself: ``/opt/runner/image.json``, as ``containers/horovod/describe.py`` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class Mpi(msgspec.Struct, frozen=True):
+    """The image's MPI.
+
+    Attributes:
+        flavour: ``openmpi``, ``mpich``, ``other``; empty without one.
+        pmi: what its programs take from ``srun --mpi``: ``pmi1``, ``pmi2``, ``pmix``.
+        abi: the library that Horovod asks the loader for: ``libmpi.so.40`` (Open MPI), ``libmpi.so.12`` (MPICH ABI).
+    """
+
+    flavour: str = ""
+    version: str = ""
+    pmi: tuple[str, ...] = ()
+    abi: str = ""
+
+
+class Horovod(msgspec.Struct, frozen=True):
+    """The image's Horovod.
+
+    Attributes:
+        wheel_key: of the wheel that was built for it; ``shipped`` where it is the base's own.
+        mends: patches that it was built with. proven: ways in which two processes reduced and trained as one.
+    """
+
+    version: str = ""
+    wheel_key: str = ""
+    mends: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    proven: tuple[str, ...] = ()
+
+
+class ImageFacts(msgspec.Struct, frozen=True):
+    """Everything that an image of ours knows of itself; empty where a part is not in it.
+
+    Attributes:
+        keras: version of ``tf.keras``. arch: of the processor, ``x86_64``.
+        cuda_archs: of the framework's kernels: ``sm_80``, ``compute_90``.
+        driver_min: the least NVIDIA driver that runs programs of this CUDA line.
+        driver_compat: of the driver's user half that the image carries for older hosts (NVIDIA's compat package).
+        source: commit that it was built from.
+    """
+
+    framework: str = ""
+    framework_version: str = ""
+    keras: str = ""
+    python: str = ""
+    arch: str = ""
+    libc: str = ""
+    cuda: str = ""
+    cuda_archs: tuple[str, ...] = ()
+    driver_min: str = ""
+    driver_compat: str = ""
+    nccl: str = ""
+    mpi: Mpi = Mpi()
+    horovod: Horovod = Horovod()
+    base: str = ""
+    base_digest: str = ""
+    source: str = ""
+
+
+def facts_of(about: Mapping[str, Any]) -> ImageFacts | None:
+    """The facts out of a sidecar's ``about``; None where the image says nothing, or in words that are not these."""
+    if not about:
+        return None
+    try:
+        return msgspec.convert({key: value for key, value in about.items() if value is not None}, ImageFacts)
+    except msgspec.ValidationError:
+        return None
