@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,9 @@ import pytest
 
 CONTAINERS = Path(__file__).parents[2] / "containers" / "horovod"
 BASE: dict[str, object] = {
+    "framework": "pytorch",
+    "framework_version": "2.13.0+cpu",
+    "xla_headers": False,
     "cuda": None,
     "nccl": None,
     "nccl_headers": False,
@@ -25,12 +30,13 @@ NGC: dict[str, object] = {
     "nccl_headers": True,
     "mpi": {"flavour": "openmpi", "version": "4"},
 }
+TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_version": "2.21.0"}
 
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(CONTAINERS))
-    names = ("frameworks", "build", "prove")
+    names = ("frameworks", "mends", "install", "rank", "prove", "describe", "build")
     try:
         yield {name: importlib.import_module(name) for name in names}
     finally:
@@ -42,28 +48,63 @@ def programs() -> Iterator[dict[str, ModuleType]]:
 def test_mends_fit_the_source_they_were_written_for_and_nothing_else(
     programs: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    build = programs["build"]
-    patch = (CONTAINERS / "mends" / "cxx-standard.patch").read_text()
-    (tmp_path / "horovod" / "torch").mkdir(parents=True)
-    top, torch = tmp_path / "CMakeLists.txt", tmp_path / "horovod" / "torch" / "CMakeLists.txt"
-    top.write_text("project(horovod CXX)\n\nset(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n")
-    torch.write_text('if(NOT Pytorch_VERSION VERSION_LESS "1.5.0")\n    set(CMAKE_CXX_STANDARD 14)\nendif()\n')
-    assert build.apply_patch(patch, tmp_path) == 2
-    assert "$ENV{HOROVOD_CXX_STANDARD}" in top.read_text()
-    assert "$ENV{HOROVOD_CXX_STANDARD}" in torch.read_text()
+    mends = programs["mends"]
+    source = {
+        "CMakeLists.txt": "project(horovod CXX)\n\nset(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n",
+        "horovod/torch/CMakeLists.txt": (
+            'if(NOT Pytorch_VERSION VERSION_LESS "1.5.0")\n    set(CMAKE_CXX_STANDARD 14)\nendif()\n'
+        ),
+        "horovod/tensorflow/CMakeLists.txt": (
+            'if (Tensorflow_VERSION VERSION_GREATER_EQUAL "2.10")\n    set(CMAKE_CXX_STANDARD 17)\n'
+            "    set(Tensorflow_CXX17 TRUE)\nendif()\n"
+        ),
+    }
+    for name, text in source.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    patch = mends.file_of("cxx-standard").read_text()
+    assert mends.apply(patch, tmp_path) == 6
+    assert all("set(CMAKE_CXX_STANDARD $ENV{HOROVOD_CXX_STANDARD})" in (tmp_path / name).read_text() for name in source)
     with pytest.raises(SystemExit, match="does not fit"):
-        build.apply_patch(patch, tmp_path)
+        mends.apply(patch, tmp_path)
 
 
-def test_every_mend_names_its_error_and_all_are_small(programs: dict[str, ModuleType]) -> None:
+def test_every_mend_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
     patches = sorted((CONTAINERS / "mends").glob("*.patch"))
     changed = 0
     for patch in patches:
-        assert patch.read_text().startswith("Removes: ")
+        head = patch.read_text().split("--- a/")[0]
+        assert head.startswith("Removes: ")
+        assert "\nRange:   " in head
         changed += sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in patch.read_text().splitlines())
     assert 0 < changed <= 20
-    known = {mend for framework in programs["frameworks"].FRAMEWORKS.values() for mend in framework.mends}
+    needed = programs["mends"].needed
+    known = {*needed(BASE), *needed(TENSORFLOW)}
     assert known == {patch.stem for patch in patches}
+
+
+def test_xla_ops_are_left_out_only_where_their_headers_are_gone(programs: dict[str, ModuleType]) -> None:
+    needed = programs["mends"].needed
+    assert needed(TENSORFLOW) == ["cxx-standard", "xla-ops-left-out"]
+    assert needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
+    assert needed(BASE) == ["cxx-standard"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "asked", "standard"),
+    [
+        ("pytorch", "2.13.0+cpu", "auto", "17"),
+        ("pytorch", "2.0.1", "auto", "14"),
+        ("pytorch", "2.0.1", "20", "20"),
+        ("tensorflow", "2.21.0", "auto", "17"),
+        ("tensorflow", "1.15.5+nv", "auto", "14"),
+    ],
+)
+def test_the_cxx_standard_is_what_the_frameworks_headers_want(
+    programs: dict[str, ModuleType], framework: str, version: str, asked: str, standard: str
+) -> None:
+    chosen = programs["build"].cxx_standard(programs["frameworks"].FRAMEWORKS[framework], version, asked)
+    assert chosen == standard
 
 
 def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
@@ -81,7 +122,7 @@ def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType
     build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
 
     def key(facts: dict[str, object], standard: str = "17") -> str:
-        return str(build.wheel_key(torch, facts, build.switches(torch, facts, standard, "80,90")))
+        return str(build.wheel_key(facts, build.switches(torch, facts, standard, "80,90")))
 
     keys = {key(BASE), key(NGC), key(BASE, "20"), key({**BASE, "python": "3.12.3"})}
     assert len(keys) == 4
@@ -111,23 +152,117 @@ Available Tensor Operations:
     }
 
 
+ANSWER = {
+    "proof": 1,
+    "size": 2,
+    "local_size": 2,
+    "sum": [11.0, 11.0, 1.0, 1.0],
+    "moved": True,
+    "weights": "a1",
+    "nccl_files": ["/usr/lib/libnccl.so.2"],
+}
+
+
+def said(**other: object) -> list[str]:
+    """What two ranks print among other things; ``other``: what is not as it should be, on rank 1."""
+    return [f"banner\nnoise {json.dumps({**ANSWER, 'rank': rank, **(other if rank else {})})}\n" for rank in (0, 1)]
+
+
 @pytest.mark.parametrize(
-    ("answers", "codes", "complaint"),
+    ("outputs", "codes", "complaint"),
     [
-        (['{"proof": 1, "rank": 0, "size": 1, "local_size": 1, "sum": [11, 11, 1, 1]}'], [0, 0], "1 of 2 ranks"),
-        (['{{"proof": 1, "rank": {}, "size": 1, "local_size": 1, "sum": [1, 1, 1, 1]}}'], [0, 0], "world of size 1"),
-        (['{{"proof": 1, "rank": {}, "size": 2, "local_size": 2, "sum": [11, 12, 1, 1]}}'], [0, 0], "reduced to"),
-        (['{{"proof": 1, "rank": {}, "size": 2, "local_size": 2, "sum": [11, 11, 1, 1]}}'], [0, 1], "exit codes"),
+        (said()[:1], [0, 0], "1 of 2 ranks"),
+        (said(size=1), [0, 0], "world of size 1"),
+        (said(sum=[11.0, 12.0, 1.0, 1.0]), [0, 0], "reduced to"),
+        (said(), [0, 1], "exit codes"),
+        (said(moved=False), [0, 0], "changed nothing"),
+        (said(weights="b2"), [0, 0], "not synchronised"),
+        (said(nccl_files=["/a/libnccl.so.2", "/b/libnccl.so.2"]), [0, 0], "two NCCLs"),
     ],
 )
 def test_a_proof_that_proves_nothing_fails(
-    programs: dict[str, ModuleType], answers: list[str], codes: list[int], complaint: str
+    programs: dict[str, ModuleType], outputs: list[str], codes: list[int], complaint: str
 ) -> None:
-    outputs = answers if len(answers) == 1 and "{{" not in answers[0] else [answers[0].format(n) for n in (0, 1)]
     with pytest.raises(SystemExit, match=complaint):
         programs["prove"].verify("test", outputs, codes)
 
 
 def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType]) -> None:
-    line = 'noise {{"proof": 1, "rank": {}, "size": 2, "local_size": 2, "sum": [11.0, 11.0, 1.0, 1.0]}}'
-    programs["prove"].verify("test", [f"banner\n{line.format(n)}\n" for n in (0, 1)], [0, 0])
+    programs["prove"].verify("test", said(), [0, 0])
+
+
+def test_a_library_that_holds_an_nccl_of_its_own_is_told_from_one_that_loads_it(
+    programs: dict[str, ModuleType],
+) -> None:
+    loads = programs["prove"].asks_for_nccl
+    assert loads(b"\x7fELF..\0libc.so.6\0libnccl.so.2\0libm.so.6\0")
+    assert not loads(b"\x7fELF..\0libc.so.6\0NCCL_NET_PLUGIN libnccl-net.so\0libnccl-net.so\0")
+
+
+def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: dict[str, ModuleType]) -> None:
+    maps = (
+        "7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
+        "7f02-7f03 r--p 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
+        "7f04-7f05 r-xp 00000000 08:01 2  /opt/hpcx/lib/libnccl-net.so\n7f06-7f07 rw-p 00000000 00:00 0\n"
+    )
+    assert programs["rank"].mapped_nccl(maps) == ["/usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1"]
+
+
+def test_pinned_requirements_keep_their_hashes_and_only_what_is_asked_for(programs: dict[str, ModuleType]) -> None:
+    install = programs["install"]
+    text = (CONTAINERS / "requirements.txt").read_text()
+    pinned = install.pinned(text, ["psutil", "cffi"])
+    names = [line.split("==")[0] for line in pinned.splitlines() if not line.startswith(" ")]
+    assert set(names) == {"psutil", "cffi"}
+    assert pinned.count("--hash=sha256:") > 10
+    wanted = {*install.REQUIRED, *install.BUILD_TOOLS}
+    assert {install.plain(line.split("==")[0]) for line in text.splitlines() if "==" in line} == wanted
+
+
+def test_what_the_constraint_file_names_is_left_to_it(
+    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "constraint.txt"
+    file.write_text("# of the base\ntorch==2.7\nPyYAML==5.4\nmarkdown_it-py @ file:///x\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", f"{file} /nowhere")
+    assert programs["install"].constrained() == {"torch", "pyyaml", "markdown-it-py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "pmi"),
+    [
+        ("mca:pmix:isolated:version:mca:2.1.0\nmca:pmix:ext3x:version:mca:2.1.0\n", ["pmix"]),
+        ("mca:pmix:s1:version\nmca:pmix:s2:version\nmca:pmix:pmix3x:version\n", ["pmi1", "pmi2", "pmix"]),
+        ("ompi:version:full:5.0.7\nmca:mtl:ofi:version\n", ["pmix"]),
+        ("mca:pmix:isolated:version\nmca:pmix:flux:version\n", []),
+    ],
+)
+def test_pmi_of_open_mpi_is_what_its_components_are(
+    programs: dict[str, ModuleType], text: str, pmi: list[str]
+) -> None:
+    assert programs["describe"].pmi_of_openmpi(text) == pmi
+
+
+def test_the_mpi_that_horovod_was_linked_to_is_in_its_library(programs: dict[str, ModuleType]) -> None:
+    assert programs["describe"].mpi_abi(b"\0libc.so.6\0libmpi.so.40\0") == "libmpi.so.40"
+    assert programs["describe"].mpi_abi(b"\0libc.so.6\0") == ""
+
+
+def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) -> None:
+    header = "#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX \"\"\n"
+    assert programs["frameworks"].nccl_version(header) == "2.25.1"
+    assert programs["frameworks"].nccl_version("nothing") is None
+
+
+def test_the_two_dockerfiles_differ_in_the_framework_alone() -> None:
+    """What one of them learns, the other must: only the base, the framework's name and Keras may differ."""
+    texts = {name: (CONTAINERS.parent / name / "Dockerfile").read_text() for name in ("pytorch", "tensorflow")}
+    steps = {
+        name: [
+            re.sub(r"nvcr.io/\S+", "BASE", line).replace(name, "FRAMEWORK")
+            for line in text.splitlines()
+            if line and not line.startswith("#") and "KERAS" not in line
+        ]
+        for name, text in texts.items()
+    }
+    assert steps["pytorch"] == steps["tensorflow"]

@@ -37,10 +37,11 @@ def test_a_tree_is_its_names_contents_and_permission_to_execute(tmp_path: Path) 
     assert tree_hash(files_below(tmp_path)) not in (before, executable)
 
 
-def test_the_context_holds_what_the_dockerfile_copies() -> None:
-    names = {name for name, _ in context_files("pytorch")}
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_the_context_holds_what_the_dockerfile_copies(framework: str) -> None:
+    names = {name for name, _ in context_files(framework)}
     assert {
-        "containers/pytorch/Dockerfile",
+        f"containers/{framework}/Dockerfile",
         "containers/horovod/build.py",
         "containers/horovod/prove.py",
         "containers/horovod/mends/cxx-standard.patch",
@@ -62,6 +63,15 @@ def test_the_context_holds_what_the_dockerfile_copies() -> None:
 )
 def test_the_name_says_the_base(base: str, name: str) -> None:
     assert image_name("pytorch", base) == name
+
+
+def test_the_name_says_the_framework_and_its_keras() -> None:
+    assert image_name("tensorflow", "standin") == "gpu-runner/horovod-tensorflow:standin"
+    assert image_name("tensorflow", "standin", keras3=True) == "gpu-runner/horovod-tensorflow:standin-keras3"
+    base = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
+    assert image_name("tensorflow", base) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3"
+    assert image_name("tensorflow", base, keras3=True) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3-keras3"
+    assert image_name("pytorch", "standin-trixie") == "gpu-runner/horovod-pytorch:standin-trixie"
 
 
 def test_a_name_too_long_for_a_tag_stays_a_name_of_its_own() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-from typing import Any
+import argparse
 
+import options
 import pytest
 
-OPTIONS = runpy.run_path(str(Path(__file__).parents[2] / "recipes/horovod-pytorch/options.py"))
 
-
-def options_of(*words: str) -> Any:
-    return OPTIONS["options_of"](words, ["tiny", "resnet50"])
+def options_of(*words: str) -> argparse.Namespace:
+    return options.options_of(words, ["tiny", "resnet50"])
 
 
 def test_lengths_follow_from_the_purpose_and_can_be_given() -> None:
