@@ -1,0 +1,167 @@
+"""Images that are built and run: frameworks, Pythons, compilers and MPIs, with two ranks under each controller.
+
+``make test-images`` prints the table; it belongs into docs/proofs.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.images import engine
+from runner.images.build import BuiltImage, build
+from runner.images.progress import Silent
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+SMALL = (
+    "--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32", "--warmup-steps", "3",
+    "--steps", "20", "--demonstration", "--device", "cpu",
+)  # fmt: skip
+GLOO = ("horovodrun", "--gloo", "-np", "2")
+# The controller by name, as a site would set it; a container may not read another process's memory.
+MPI = (
+    "mpirun", "--allow-run-as-root", "-np", "2", "--host", "localhost:2", "--bind-to", "none",
+    "--mca", "btl_vader_single_copy_mechanism", "none",
+    "-x", "HOROVOD_CONTROLLER=mpi", "-x", "HOROVOD_CPU_OPERATIONS=mpi",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One combination: how it is called, its base, what Horovod must have proven there."""
+
+    name: str
+    framework: str
+    base: str
+    proven: tuple[str, ...] = ("gloo", "mpi")
+    keras3: bool = False
+    modes: tuple[str, ...] = ()
+
+
+ROWS = (
+    Row("torch 2.13, Debian 12, Open MPI 4.1", "pytorch", "standin"),
+    Row("torch 2.13, Debian 12, CMake 4, no MPI", "pytorch", "standin-gloo", ("gloo",)),
+    Row("Debian 13's own torch 2.6, Open MPI 5.0", "pytorch", "standin-trixie"),
+    Row("tensorflow-cpu 2.21, legacy Keras", "tensorflow", "standin", modes=("tape", "fit", "graph")),
+    Row("tensorflow-cpu 2.21, Keras 3", "tensorflow", "standin", keras3=True, modes=("tape",)),
+)
+TABLE: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Any:
+    yield
+    print("\n| image | Python | compiler | MPI | controllers run | adds MB | built in s | again s |")
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(TABLE))
+
+
+def inside(client: docker.DockerClient, image: str, *words: str, **environment: str) -> str:
+    """What a command prints in a container of the image; both streams."""
+    network = "host" if engine.needs_host_network(client) else "none"
+    env = {"OMP_NUM_THREADS": "1", **environment}
+    out: bytes = client.containers.run(
+        image, list(words), environment=env, network_mode=network, remove=True, stderr=True
+    )
+    return out.decode("utf-8", "replace")
+
+
+def benchmark(row: Row, *options: str) -> list[str]:
+    return ["python3", f"/opt/recipes/horovod-{row.framework}/main.py", *SMALL, *options]
+
+
+def about(client: docker.DockerClient, image: str) -> dict[str, Any]:
+    file = ["/opt/runner/image.json"]
+    found = json.loads(client.containers.run(image, file, entrypoint=["cat"], network_mode="none", remove=True))
+    assert isinstance(found, dict)
+    return found
+
+
+def made(client: docker.DockerClient, row: Row) -> BuiltImage:
+    return build(row.framework, row.base, client, Silent(), args={"LEGACY_KERAS": "0"} if row.keras3 else {})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_it_is_built_and_trains(engine_client: docker.DockerClient, row: Row) -> None:
+    built = made(engine_client, row)
+    began = time.monotonic()
+    assert made(engine_client, row).up_to_date
+    again_s = time.monotonic() - began
+    assert again_s < 5
+    facts = about(engine_client, built.reference)
+    assert facts["framework"] == row.framework
+    assert tuple(facts["horovod"]["proven"]) == row.proven
+    added = built.size_bytes - int(engine_client.images.get(built.base).attrs["Size"])
+    assert added < 60_000_000
+    ways: list[tuple[str, ...]] = [("--mode", mode) for mode in row.modes]
+    for options in ways or [()]:
+        said = inside(engine_client, built.reference, *GLOO, *benchmark(row, *options))
+        assert re.search(r"throughput: [\d.]+ images/s", said), said
+    if "mpi" in row.proven:
+        said = inside(engine_client, built.reference, *MPI, *benchmark(row))
+        assert "2 ranks" in said
+        assert re.search(r"throughput: [\d.]+ images/s", said), said
+    compiler = inside(engine_client, built.reference, "g++", "-dumpfullversion").split()[-1]
+    seconds = "cached" if built.up_to_date else f"{built.seconds:.0f}"
+    mpi = f"{facts['mpi']['flavour']} {facts['mpi']['version']}".strip() or "none"
+    cells = (row.name, facts["python"], f"GCC {compiler}", mpi, ", ".join(row.proven), f"{added / 1e6:.0f}", seconds)
+    TABLE.append(f"| {' | '.join(cells)} | {again_s:.1f} |")
+
+
+def test_keras_3s_own_step_is_not_synchronised_and_says_so(engine_client: docker.DockerClient) -> None:
+    row = ROWS[-1]
+    said = inside(engine_client, made(engine_client, row).reference, *GLOO, *benchmark(row, "--mode", "fit"))
+    assert "NOT PROVEN, so no throughput: parameters differ between ranks" in said
+    assert "images/s" not in said
+
+
+def test_a_graph_wants_legacy_keras(engine_client: docker.DockerClient) -> None:
+    row = ROWS[-1]
+    words = ["sh", "-c", " ".join([*benchmark(row, "--mode", "graph"), "2>&1 || true"])]
+    said = inside(engine_client, made(engine_client, row).reference, *words)
+    assert "wants Keras 2: set TF_USE_LEGACY_KERAS=1" in said
+
+
+def test_a_horovod_that_the_base_ships_is_taken_where_it_passes_the_proof(engine_client: docker.DockerClient) -> None:
+    """The base is an image of ours: it ships a Horovod, as NVIDIA's TensorFlow images do."""
+    shipping = made(engine_client, ROWS[0])
+    built = build("pytorch", shipping.reference, engine_client, Silent())
+    try:
+        assert built.labels["gpu-runner.horovod.wheel"] == "shipped"
+        facts = about(engine_client, built.reference)
+        assert (facts["horovod"]["wheel_key"], facts["horovod"]["mends"]) == ("shipped", [])
+        assert facts["horovod"]["proven"] == ["gloo", "mpi"]
+    finally:
+        engine_client.images.remove(built.reference)
+
+
+def test_a_broken_horovod_of_the_base_is_replaced(engine_client: docker.DockerClient) -> None:
+    """The base's Horovod has lost its library: it imports no more, so one is built (here: taken from the cache)."""
+    shipping = made(engine_client, ROWS[0])
+    spoil = "import horovod, pathlib; [p.write_bytes(b'') for p in pathlib.Path(horovod.__path__[0]).rglob('*.so')]"
+    container = engine_client.containers.create(
+        shipping.reference, ["-c", spoil], entrypoint=["python3"], network_mode="none"
+    )
+    try:
+        container.start()
+        assert container.wait()["StatusCode"] == 0
+        container.commit(repository="gpu-runner/test-broken-horovod", tag="1")
+    finally:
+        container.remove()
+    left = ["gpu-runner/test-broken-horovod:1"]
+    try:
+        built = build("pytorch", left[0], engine_client, Silent())
+        left.insert(0, built.reference)
+        assert built.labels["gpu-runner.horovod.wheel"] == shipping.labels["gpu-runner.horovod.wheel"]
+        assert about(engine_client, built.reference)["horovod"]["proven"] == ["gloo", "mpi"]
+    finally:
+        for name in left:
+            engine_client.images.remove(name)
