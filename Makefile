@@ -15,7 +15,7 @@ unit test test-%: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 $(VENV)/.ready: requirements.lock pyproject.toml runner/setup/venv.sh
 	@sh runner/setup/venv.sh $(VENV)
@@ -31,9 +31,17 @@ quickstart: venv ## set everything up on this machine and run the main job
 image-pytorch: venv ## PyTorch of NGC with a Horovod that works
 	@$(RUNNER) build pytorch
 
+.PHONY: image-tensorflow
+image-tensorflow: venv ## TensorFlow of NGC with its own Horovod, proven, or one that works
+	@$(RUNNER) build tensorflow
+
 .PHONY: sqsh-pytorch
 sqsh-pytorch: venv ## the newest PyTorch image as a squashfs
 	@$(RUNNER) convert gpu-runner/horovod-pytorch:25.02-py3
+
+.PHONY: sqsh-tensorflow
+sqsh-tensorflow: venv ## the newest TensorFlow image as a squashfs
+	@$(RUNNER) convert gpu-runner/horovod-tensorflow:25.02-tf2-py3
 
 .PHONY: lint
 lint: venv ## ruff, mypy, the layers, the shell scripts

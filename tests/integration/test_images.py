@@ -24,6 +24,7 @@ from runner.images import build as building
 from runner.images import engine, store
 from runner.images.build import BuiltImage, build
 from runner.images.convert import Conversion, convert
+from runner.images.engine_build import PART_LABEL
 from runner.images.progress import Silent
 from runner.images.store import StoredImage
 
@@ -36,7 +37,7 @@ SMALL = "gpu-runner/test-small:1"
 
 def left_over(client: docker.DockerClient) -> tuple[set[str], set[str]]:
     """Ids of our containers, and of untagged images of ours."""
-    label: dict[str, str | list[str] | bool] = {"label": building.PART_LABEL}
+    label: dict[str, str | list[str] | bool] = {"label": PART_LABEL}
     images = client.images.list(filters={**label, "dangling": True})
     return {str(one.id) for one in client.containers.list(all=True, filters=label)}, {str(one.id) for one in images}
 

@@ -1,0 +1,215 @@
+"""One build by the engine, followed step by step, and the containers and images that it must not leave behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from runner.errors import InfrastructureError, ProgramFailedError
+from runner.images import buildlog
+from runner.images.engine import needs_host_network
+from runner.images.keys import cold
+from runner.images.progress import Progress
+from runner.images.pull import FULL_MEND
+
+if TYPE_CHECKING:
+    import docker
+
+PART_LABEL = "gpu-runner.part"
+LAST_LINES = 25
+_STOP_S = 15.0
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a build starts from.
+
+    Attributes:
+        framework: whose Dockerfile. reference: of the base; identity: its id in the engine.
+        args: build arguments. platform: such as ``linux/arm64``; None leaves it to the engine.
+    """
+
+    framework: str
+    reference: str
+    identity: str
+    args: Mapping[str, str]
+    platform: str | None
+
+
+def run(
+    client: docker.DockerClient,
+    base: Base,
+    progress: Progress,
+    *,
+    files: Sequence[tuple[str, Path]],
+    tag: str,
+    target: str | None,
+    args: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Stream one build of the framework's Dockerfile; what fails leaves nothing behind.
+
+    Args:
+        files: (name in the context, path). target: the stage to stop at; None for the last.
+        args: build arguments besides the base's own. labels: of the image.
+
+    Raises:
+        ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
+    """
+    import docker
+
+    containers: list[str] = []
+    try:
+        with tempfile.TemporaryFile() as context:
+            context.write(tar_of(files).getbuffer())
+            context.seek(0)
+            chunks = client.api.build(
+                fileobj=context,
+                custom_context=True,
+                dockerfile=f"containers/{base.framework}/Dockerfile",
+                tag=tag,
+                target=target or "",
+                buildargs={"BASE": base.reference, **base.args, **args},
+                labels=dict(labels or {}),
+                network_mode="host" if needs_host_network(client) else None,
+                platform=base.platform,
+                nocache=cold(),
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            _follow(chunks, containers, progress)
+    except BaseException as error:
+        sweep(client, containers)
+        if isinstance(error, docker.errors.APIError):
+            raise InfrastructureError(f"the engine refused the build: {error.explanation}", where=tag) from error
+        raise
+
+
+def _follow(chunks: Iterator[Mapping[str, Any]], containers: list[str], progress: Progress) -> None:
+    log = buildlog.BuildLog()
+    step = buildlog.Step(0, 0, "the beginning")
+    last: list[str] = []
+
+    def take(event: buildlog.Event) -> None:
+        nonlocal step
+        match event:
+            case buildlog.Step():
+                step = event
+                last.clear()
+                progress.step(event.text, event.number, event.total)
+            case buildlog.Line(text):
+                last.append(text)
+                del last[:-LAST_LINES]
+                progress.line(text)
+            case buildlog.Started(container):
+                containers.append(container)
+            case buildlog.Failed():
+                raise _failure(event, step, last)
+
+    for chunk in chunks:
+        for event in log.feed(chunk):
+            take(event)
+    for event in log.end():
+        take(event)
+
+
+def _failure(
+    event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
+) -> ProgramFailedError | InfrastructureError:
+    said = "\n".join([*last, event.message])
+    if "no space left" in said.lower():
+        return InfrastructureError("the engine's disk is full", where=step.text, mend=FULL_MEND)
+    return ProgramFailedError(
+        f"build step {step.number}/{step.total} failed"
+        + (f" with exit code {event.code}" if event.code else "")
+        + f":\n{said}",
+        where=step.text,
+        mend="the lines above are the step's last ones; mend what they name and build again",
+    )
+
+
+def sweep(client: docker.DockerClient, containers: Sequence[str]) -> None:
+    """Remove what a build leaves: its steps' containers, and untagged images of ours that nothing uses.
+
+    The build lock is held, so no other build of ours has untagged images that it still needs.
+    """
+    import docker
+
+    # An engine needs a moment to stop the step of a build whose client went away.
+    deadline = time.monotonic() + _STOP_S
+    left = [name for name in containers if _exists(client.containers.get, name)]
+    while left and time.monotonic() < deadline:
+        for name in left:
+            with suppress(docker.errors.APIError):
+                client.api.remove_container(name, force=True, v=True)
+        time.sleep(0.2)
+        left = [name for name in left if _exists(client.containers.get, name)]
+    with suppress(docker.errors.APIError):
+        client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
+
+
+def _exists(get: Callable[[str], Any], name: str) -> bool:
+    import docker
+
+    try:
+        get(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def remove_image(client: docker.DockerClient, name: str) -> None:
+    """Remove an image, unless another name or a container still uses it."""
+    import docker
+
+    with suppress(docker.errors.APIError):
+        client.images.remove(name)
+
+
+def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
+    """A tar that depends on names, contents and the permission to execute alone, so that engines' caches hit."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, path in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            content: IO[bytes]
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    archive.seek(0)
+    return archive
+
+
+@contextmanager
+def container_of(
+    client: docker.DockerClient,
+    image: str,
+    words: Sequence[str],
+    *,
+    platform: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Any]:
+    """A created container, removed at the end whatever happens."""
+    import docker
+
+    more: dict[str, Any] = {"environment": dict(env or {})}
+    if needs_host_network(client):
+        more["network_mode"] = "host"
+    if platform:
+        more["platform"] = platform
+    container = client.containers.create(image, list(words[1:]), entrypoint=[words[0]], **more)
+    try:
+        yield container
+    finally:
+        with suppress(docker.errors.APIError):
+            container.remove(force=True, v=True)
