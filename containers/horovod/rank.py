@@ -78,7 +78,7 @@ def tensorflow_step(hvd: Any, rank: int) -> tuple[bytes, bytes]:
         trained = [variable.value for variable in model.trainable_variables]
         with hvd.DistributedGradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(data)))
-        pairs = zip(tape.gradient(loss, trained), model.trainable_variables)  # noqa: B905 - strict: from 3.10 on
+        pairs = zip(tape.gradient(loss, trained), model.trainable_variables)
         optimizer.apply_gradients(pairs)
     else:
         keras_hvd = importlib.import_module("horovod.tensorflow.keras")

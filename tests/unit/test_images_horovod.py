@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import re
@@ -252,6 +253,12 @@ def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) ->
     header = "#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX \"\"\n"
     assert programs["frameworks"].nccl_version(header) == "2.25.1"
     assert programs["frameworks"].nccl_version("nothing") is None
+
+
+def test_what_runs_inside_bases_is_python_38() -> None:
+    recipes = CONTAINERS.parents[1] / "recipes"
+    for path in (*CONTAINERS.glob("*.py"), *recipes.rglob("*.py")):
+        ast.parse(path.read_text(), str(path), feature_version=(3, 8))
 
 
 def test_the_two_dockerfiles_differ_in_the_framework_alone() -> None:
