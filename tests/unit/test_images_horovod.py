@@ -23,6 +23,7 @@ BASE: dict[str, object] = {
     "nccl_headers": False,
     "mpi": {"flavour": "", "version": ""},
     "python": "3.11.2",
+    "compiler": "12.2.0",
 }
 NGC: dict[str, object] = {
     **BASE,
@@ -31,6 +32,7 @@ NGC: dict[str, object] = {
     "nccl_headers": True,
     "mpi": {"flavour": "openmpi", "version": "4"},
 }
+TRIXIE: dict[str, object] = {**BASE, "framework_version": "2.6.0+debian", "compiler": "14.2.0"}
 TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_version": "2.21.0"}
 
 
@@ -80,7 +82,7 @@ def test_every_mend_says_what_it_removes_and_for_which_versions(programs: dict[s
         changed += sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in patch.read_text().splitlines())
     assert 0 < changed <= 20
     needed = programs["mends"].needed
-    known = {*needed(BASE), *needed(TENSORFLOW)}
+    known = {*needed(BASE), *needed(TENSORFLOW), *needed(TRIXIE)}
     assert known == {patch.stem for patch in patches}
 
 
@@ -89,6 +91,11 @@ def test_xla_ops_are_left_out_only_where_their_headers_are_gone(programs: dict[s
     assert needed(TENSORFLOW) == ["cxx-standard", "xla-ops-left-out"]
     assert needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
     assert needed(BASE) == ["cxx-standard"]
+
+
+def test_headers_are_mended_for_newer_compilers_and_where_none_is_there_yet(programs: dict[str, ModuleType]) -> None:
+    needed = programs["mends"].needed
+    assert needed(TRIXIE) == needed({**BASE, "compiler": ""}) == ["cxx-standard", "gcc-13-headers"]
 
 
 @pytest.mark.parametrize(
