@@ -102,6 +102,9 @@ def test_the_image_proved_its_horovod_and_says_what_it_is(
     assert about["horovod"]["version"] == "0.28.1"
     assert about["horovod"]["proven"] == ["gloo", "mpi"]
     assert about["horovod"]["controllers"] == ["MPI", "Gloo"]
+    assert about["horovod"]["frameworks"] == ["pytorch"]
+    assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
+    assert about["base_digest"] == horovod_image.base_digest
     assert horovod_image.labels["org.opencontainers.image.base.digest"].startswith("sha256:")
     assert horovod_image.labels["gpu-runner.horovod.mends"] == "cxx-standard"
     base = engine_client.images.get(horovod_image.base)
@@ -152,7 +155,7 @@ def broken_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("containers", "recipes"):
         shutil.copytree(paths.share(name), tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(paths, "share", lambda name: tmp_path / name)
-    monkeypatch.setattr(building, "image_name", lambda *_: "gpu-runner/test-broken:1")
+    monkeypatch.setattr(building, "image_name", lambda *_, **__: "gpu-runner/test-broken:1")
     return tmp_path / "containers" / "pytorch" / "Dockerfile"
 
 
@@ -185,7 +188,7 @@ from runner.images import build, engine
 from runner.images.progress import Silent
 share = pathlib.Path(sys.argv[1])
 build.paths.share = lambda name: share / name
-build.image_name = lambda *_: "gpu-runner/test-broken:1"
+build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"
 class Loud(Silent):
     def line(self, text): print(text, flush=True)
 try:
