@@ -12,6 +12,17 @@ from runner.model.plan import Plan
 
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
 _PRECISION = "--precision"
+CODES = frozenset(
+    {
+        "image-other-processor",
+        "driver-by-compat-package",
+        "driver-too-old",
+        "image-without-cuda",
+        "no-kernels-for-gpu",
+        "no-bf16-on-gpu",
+        "pmi-not-in-image",
+    }
+)
 
 
 def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:

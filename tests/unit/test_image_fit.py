@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runner.checks.image_fit import findings, runs_on
+from runner.checks.image_fit import CODES, findings, runs_on
 from runner.model.hardware import Hardware
 from runner.model.image import ImageFacts, Mpi, facts_of
 from runner.model.plan import Plan, PlannedImage
@@ -57,6 +57,7 @@ def test_an_image_that_fits_is_not_spoken_of() -> None:
 def test_what_does_not_fit_is_told(facts: dict[str, object], hardware: dict[str, str], wanted: dict[str, str]) -> None:
     image, site = msgspec.structs.replace(FACTS, **facts), msgspec.structs.replace(DGX, **hardware)
     assert found(image, site) == wanted
+    assert set(wanted) <= CODES
 
 
 def test_v100_has_no_bf16() -> None:
