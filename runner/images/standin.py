@@ -155,6 +155,7 @@ def _assemble(
     plain = _import(wanted, client, root)
     container: Container | None = None
     try:
+        progress.step(f"stand-in base: installing {wanted.product}, files and variables")
         words = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
         # A committed image has the container's environment: no proxy of the user's own configuration may get there.
         container = client.containers.create(plain, words, network_mode="none", use_config_proxy=False)

@@ -94,7 +94,7 @@ def test_the_image_proved_its_horovod_and_says_what_it_is(
     engine_client: docker.DockerClient, horovod_image: BuiltImage
 ) -> None:
     raw = engine_client.containers.run(
-        horovod_image.reference, ["/opt/runner/image.json"], entrypoint=["cat"], network_mode="none", remove=True
+        horovod_image.digest, ["/opt/runner/image.json"], entrypoint=["cat"], network_mode="none", remove=True
     )
     about = json.loads(raw)
     assert about["framework"] == "pytorch"
