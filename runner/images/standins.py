@@ -90,7 +90,9 @@ STAND_INS = (
         name="standin-trixie",
         suite="trixie",
         python="3.13",
-        packages=tuple(sorted((*_TORCH.packages, "python3-numpy", "python3-setuptools", "python3-torch"))),
+        packages=tuple(
+            sorted((*_TORCH.packages, "libtorch-dev", "python3-numpy", "python3-setuptools", "python3-torch"))
+        ),
         requirements=(),
         variables=_variables("PyTorch", "PYTORCH", "2.6.0"),
     ),
