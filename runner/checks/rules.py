@@ -261,5 +261,6 @@ CODES = frozenset(
         *("environment-lacks",),
         *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
         *("queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus", "gpus-hidden"),
+        *image_fit.CODES,
     )
 )
