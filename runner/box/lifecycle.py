@@ -196,6 +196,8 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     seen = config.binds(spec, top_level, needed, state / "logs")
     (state / "binds").write_text("".join(f"{bind.source}\t{bind.target}\n" for bind in seen))
     site = msgspec.structs.replace(read_site(DEFAULT_NAME), box=spec.name)
+    if (pristine / "usr/bin/apptainer").exists():
+        site = msgspec.structs.replace(site, runtimes=(*site.runtimes, "apptainer"))
     (state / "site.yaml").write_bytes(msgspec.yaml.encode(site))
     wrapper = state / "bin" / config.WRAPPERS[0]
     wrapper.write_text(config.script("wrapper"))

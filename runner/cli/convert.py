@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     help="Where images are kept (default: RUNNER_STORE, else the cache directory); all nodes must see it.",
 )
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["sqsh", "sif"]),
+    default="sqsh",
+    show_default=True,
+    help="sif: for Apptainer and Singularity, built by them from an engine's image.",
+)
+@click.option(
     "--zstd-level", type=click.IntRange(1, 22), default=3, show_default=True, help="Higher: smaller file, slower."
 )
 @click.option(
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
 def command(
     image: str,
     store_dir: Path | None,
+    form: str,
     zstd_level: int,
     block_size: str,
     processors: int | None,
@@ -82,6 +91,8 @@ def command(
 
     packing = Packing(level=zstd_level, block=block_size, processors=processors)
     directory = store_dir.absolute() if store_dir else None
+    if form == "sif":
+        return _sif(image, directory, engine, origin, as_json=as_json)
     with shown(quiet=as_json) as progress:
         how = How(origin, platform, engine, way, packing, directory)
         done = convert_named(image, how, progress)
@@ -99,4 +110,26 @@ def command(
     click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {source}")
     for name in done.image.omitted:
         click.echo(f"  note: {name} holds a newline, which /etc/environment cannot say; it is left out", err=True)
+    return Exit.GOOD
+
+
+def _sif(image: str, directory: Path | None, engine: str | None, origin: Origin, *, as_json: bool) -> int:
+    from runner.cli.progress import shown
+    from runner.errors import UsageError
+    from runner.images import sif
+    from runner.images.engine import connected
+    from runner.images.sources import named
+
+    found = named(image, origin)
+    if found.kind not in ("engine", "any"):
+        mend = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
+        raise UsageError("a SIF is built from an engine's image", where=image, mend=mend)
+    with shown(quiet=as_json) as progress:
+        url, client = connected(engine)
+        done = sif.convert(found.text, client, url, progress, store_dir=directory)
+    if as_json:
+        click.echo(json.dumps({"path": str(done.path), "made": done.made, "seconds": done.seconds}, indent=1))
+        return Exit.GOOD
+    click.echo(f"{image}: " + (f"built in {done.seconds:.0f} s" if done.made else "up to date"))
+    click.echo(f"  {done.path}\n  {done.path.stat().st_size / 1e6:.0f} MB")
     return Exit.GOOD

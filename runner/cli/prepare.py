@@ -291,11 +291,19 @@ def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
 
 
 def _sif(reference: str) -> tuple[PlannedImage, str, str]:
-    """A SIF file: nothing but a file is one."""
-    if reference.endswith(".sif"):
+    """A SIF file by its path, or the newest that was made of a reference."""
+    from runner.images import reference as references
+    from runner.images import sif
+
+    if references.is_path(reference):
         path = str(Path(reference).expanduser().absolute())
         image = PlannedImage(reference=reference, digest="", path=path)
+        if not reference.endswith(".sif"):
+            return image, f"this runtime takes a SIF file, and {reference} is none", "name one that ends in .sif"
         return image, "" if _exists(path) else f"there is no {path}", "correct the path"
+    made = sif.lookup(reference)
+    if made is not None:
+        return PlannedImage(reference=reference, digest="", path=str(made)), "", ""
     image = PlannedImage(reference=reference, digest="", path=_not_converted(reference, "sif"))
-    mend = f"`apptainer build FILE.sif docker-daemon://{reference}` where there is an engine, then --image FILE.sif"
-    return image, f"this runtime takes a SIF file, and {reference} is none", mend
+    mend = f"`python -m runner convert --format sif {reference}` where there is an engine, or --image FILE.sif"
+    return image, f"no SIF of {reference} is in the store", mend

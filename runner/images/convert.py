@@ -108,7 +108,7 @@ def convert(
     if references.is_path(image):
         raise UsageError(f"{image} is a file; only images of an engine are converted", where=image)
     name = image if image.startswith("sha256:") else str(references.parse(image))
-    source = _EngineImage(name, _found(image, client), client, way)
+    source = _EngineImage(name, found_in_engine(image, client), client, way)
     return convert_source(source, progress, store_dir=store_dir, packing=packing)
 
 
@@ -186,7 +186,8 @@ def created_at(created: str) -> int:
         return 0
 
 
-def _found(image: str, client: docker.DockerClient) -> Image:
+def found_in_engine(image: str, client: docker.DockerClient) -> Image:
+    """The engine's image of that reference or id. Raises RefusedError where it has none."""
     import docker
 
     try:

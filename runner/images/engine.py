@@ -49,15 +49,20 @@ def connect(url: str | None = None, *, state: Path | None = None) -> docker.Dock
         UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
         RefusedError: none was named and none answers.
     """
+    return connected(url, state=state)[1]
+
+
+def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str, docker.DockerClient]:
+    """The URL of that engine, and its client; raises as ``connect`` does."""
     named = url or os.environ.get("DOCKER_HOST")
     if named:
-        return _answering(named, where="--engine" if url else "DOCKER_HOST")
+        return named, _answering(named, where="--engine" if url else "DOCKER_HOST")
     tried: list[str] = []
     for candidate in _default_urls(state or default_state()):
         if not Path(candidate.removeprefix("unix://")).exists():
             continue
         try:
-            return _answering(candidate, where=candidate)
+            return candidate, _answering(candidate, where=candidate)
         except InfrastructureError as error:
             tried.append(error.what)
     raise RefusedError("no container engine answers", where="; ".join(tried), mend=_NONE_MEND)

@@ -1,4 +1,7 @@
-"""Singularity images (SIF), built by Apptainer or SingularityCE from an engine's image, through spython.
+"""Singularity images (SIF) in the store, built by Apptainer or SingularityCE from an engine's image, through spython.
+
+    DIR/NAME-DIGEST-KEY.sif     the image; a name stands for one image of the engine for ever
+    DIR/NAME.sif                link to the newest of that reference, for ``submit --image REFERENCE``
 
 An image is converted, never a recipe: spython's converter of Dockerfiles drops stages and keeps ``SHELL`` and
 ``--mount`` as shell text (0.3.14). Its ``Client.build(stream=True)`` reads one of two pipes and stands still when the
@@ -7,18 +10,105 @@ other is full; ``stream_command(output_type="both")`` joins them, and every line
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runner import process
+from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError
+from runner.images import reference as references
+from runner.images import store
+from runner.images.claims import claimed
+from runner.images.keys import cold, key_of
+from runner.images.progress import Progress
+
+if TYPE_CHECKING:
+    import docker
 
 CONVERTER = "runner-sif 1"
 OPTIONS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "1M")
 _MAGIC = b"SIF_MAGIC"  # at byte 32, after the launch script: SIF specification 1.0
 _CHECK_S = 600.0
+
+
+@dataclass(frozen=True)
+class Sif:
+    """A SIF file of the store: whether it was made now, and in how many seconds."""
+
+    path: Path
+    made: bool
+    seconds: float
+
+
+def lookup(reference: str) -> Path | None:
+    """The newest SIF file of that reference in the store; None where there is none."""
+    link = _link(_name(reference), store.directory())
+    return link.resolve() if link.exists() else None
+
+
+def convert(
+    image: str, client: docker.DockerClient, engine_url: str, progress: Progress, *, store_dir: Path | None = None
+) -> Sif:
+    """The SIF file of the engine's ``image``, made unless the store has it.
+
+    Args:
+        engine_url: where the engine answers, as in DOCKER_HOST.
+
+    Raises:
+        UsageError: no image reference. RefusedError: the engine has no such image, or no builder is here.
+        InfrastructureError: the builder or the disk failed; nothing is left behind.
+    """
+    from runner.images.convert import found_in_engine
+
+    started = time.monotonic()
+    name = _name(image)
+    digest = str(found_in_engine(image, client).id)
+    target = paths.made(store_dir or store.directory())
+    key = key_of(digest, CONVERTER, *OPTIONS)
+    final = target / store.file_name(name, digest, key).replace(".sqsh", ".sif")
+    made = cold() or not final.is_file()
+    if made:
+        with claimed(store.claim_path(key, target), progress.step):
+            store.sweep(key, target)
+            made = cold() or not final.is_file()
+            if made:
+                _make(digest, engine_url, final, store.partial_path(key, target), progress)
+    _point(_link(name, target), final)
+    return Sif(final, made, time.monotonic() - started)
+
+
+def _make(digest: str, engine_url: str, final: Path, partial: Path, progress: Progress) -> None:
+    progress.step(f"building {final.name}")
+    try:
+        build(digest, engine_url, partial, progress.line)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.rename(final)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _name(text: str) -> str:
+    return text if text.startswith("sha256:") else str(references.parse(text))
+
+
+def _link(name: str, target: Path) -> Path:
+    return target / (re.sub(r"[^A-Za-z0-9._-]", "+", name) + ".sif")
+
+
+def _point(link: Path, final: Path) -> None:
+    """Let the link stand for this file from now on, at once."""
+    if link.is_symlink() and link.resolve() == final:
+        return
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(final.name)
+    fresh.rename(link)
 
 
 def program() -> str:

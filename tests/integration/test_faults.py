@@ -38,7 +38,7 @@ TOLD = {
     ),
     "a rank never starts": Planted(
         "", "infrastructure", 8, ("waited 6 s for rank 3 of 4: not started", "no start record of 1 of 4 ranks: 3"),
-        before="sleep 1000@3", words=IMPATIENT,
+        before="exec sleep 1000@3", words=IMPATIENT,
     ),
     "a rank has another job's token": Planted(
         "", "infrastructure", 8, ("rendezvous-timeout: waited 6 s for rank", "rank 2 on dgx02 came with the token of"),

@@ -61,7 +61,7 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
     ("site", "image", "says"),
     [
         ("perlmutter", "gpu-runner/horovod-pytorch:25.02-py3", "names no registry"),
-        ("alpha", "gpu-runner/horovod-pytorch:25.02-py3", "takes a SIF file"),
+        ("alpha", "gpu-runner/horovod-pytorch:25.02-py3", "no SIF of gpu-runner/horovod-pytorch:25.02-py3"),
         ("alpha", "/nowhere/x.sif", "there is no /nowhere/x.sif"),
     ],
 )

@@ -1,0 +1,52 @@
+"""The main job from a SIF file, under the real Apptainer on a real Slurm 26.05: both of Debian unstable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import box
+from runner.images.build import BuiltImage
+from tests.integration.commands import Runner
+
+
+@pytest.fixture(scope="module")
+def unstable() -> Iterator[box.Box]:
+    """A box whose root has Apptainer."""
+    try:
+        yield box.up(box.BoxSpec(name="test-apptainer", slurm="26.05"))
+    finally:
+        box.down("test-apptainer")
+
+
+def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
+    """Built once, then up to date, and measured with 16 ranks."""
+    runner = Runner(Path(unstable.site), tmp_path / "my runs", tmp_path / "state", unstable.bin_dir)
+    tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    convert = ("convert", "--format", "sif", "--json", horovod_image.digest)
+    first = json.loads(runner(*convert, code=0, env=tools).out)
+    again = json.loads(runner(*convert, code=0, env=tools).out)
+    assert Path(first["path"]).suffix == ".sif"
+    assert (again["path"], again["made"]) == (first["path"], False)
+
+    words = ("submit", "--gpus", "16", "--runtime", "apptainer", "--image", horovod_image.digest, "--wait")
+    done = runner(*words, code=0)
+    assert "verdict: measured" in done.out
+    assert str(Path(first["path"])) in (runner.newest() / "job.sh").read_text()
+
+
+def test_what_the_builder_says_is_told_whole_and_nothing_is_left(
+    unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
+) -> None:
+    """A builder that has no room for the image's tree."""
+    runner = Runner(Path(unstable.site), tmp_path, tmp_path / "state", unstable.bin_dir)
+    store = tmp_path / "store"
+    env = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin", "APPTAINER_TMPDIR": "/proc/no-such-place"}
+    words = ("convert", "--format", "sif", "--store", str(store), horovod_image.reference)
+    said = runner(*words, code=8, env=env).err
+    assert "apptainer failed with exit code" in said
+    assert "/proc/no-such-place" in said
+    assert list(store.iterdir()) == []
