@@ -53,7 +53,6 @@ class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
 
     digest: str
     size: int = 0
-    media_type: str = ""
     platform: Platform | None = None
     annotations: Mapping[str, str] | None = None
 
