@@ -6,10 +6,10 @@ import base64
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,8 +55,13 @@ def leader(run: Path) -> int:
 
 def session(pid: int) -> list[str]:
     """What is alive of the session that this process led."""
-    shown = subprocess.run(["ps", "-s", str(pid), "-o", "stat=,args="], capture_output=True, text=True, check=False)
-    return [line for line in shown.stdout.splitlines() if not line.startswith("Z")]
+    alive = []
+    for entry in Path("/proc").glob("[1-9]*"):
+        with suppress(OSError):
+            fields = (entry / "stat").read_text(errors="replace").rpartition(") ")[2].split()
+            if fields[3] == str(pid) and fields[0] not in "ZX":  # proc(5): session and state
+                alive.append((entry / "cmdline").read_text(errors="replace").replace("\0", " "))
+    return alive
 
 
 def modes(run: Path) -> set[int]:
