@@ -10,8 +10,7 @@ from typing import Any, Final
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
 from runner.model.job import JobState, Phase
-
-CLIENT_TIMEOUT_S = 60.0
+from runner.schedulers import client
 
 # qstat(1B), "Job states". What is not listed is unknown, never success.
 _PHASES: Final[dict[str, Phase]] = {
@@ -74,7 +73,7 @@ class Pbs:
         """
         mine = self._client("qselect", "-x", "-u", getpass.getuser())
         if mine.code != 0:
-            raise _silent(mine)
+            raise client.silent("PBS", mine)
         ids = mine.out.split()
         for job_id, job in (self._jobs(*ids) if ids else {}).items():
             if _work_directory(job) == str(run_directory):
@@ -105,31 +104,15 @@ class Pbs:
         if done.code != 0 and any(word in done.err for word in _GONE):
             return {}
         if done.code != 0:
-            raise _silent(done)
+            raise client.silent("PBS", done)
         try:
             jobs = json.loads(done.out, strict=False).get("Jobs", {})
         except ValueError as error:
-            raise _silent(done) from error
+            raise client.silent("PBS", done) from error
         return jobs if isinstance(jobs, dict) else {}
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        path = str(self.clients / program) if self.clients else program
-        try:
-            return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, cwd=cwd, check=False)
-        except process.CommandNotFoundError as error:
-            raise NotAcceptedError(
-                f"{program} was not found: this machine has no PBS client",
-                where="PATH",
-                mend="submit from a login node; or use `--site box` after `python -m runner box up`",
-            ) from error
-
-
-def _silent(done: process.Completed) -> UnknownStateError:
-    return UnknownStateError(
-        f"PBS does not answer: {done.last_lines(2)}",
-        where=" ".join(done.argv),
-        mend="the job is not touched by this; ask again later",
-    )
+        return client.call("PBS", self.clients, program, *options, cwd=cwd)
 
 
 def _work_directory(job: dict[str, Any]) -> str:

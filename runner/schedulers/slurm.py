@@ -13,8 +13,7 @@ import msgspec
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
 from runner.model.job import JobState, Phase
-
-CLIENT_TIMEOUT_S = 60.0
+from runner.schedulers import client
 
 # Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
 _PHASES: Final[dict[str, Phase]] = {
@@ -115,7 +114,7 @@ class Slurm:
         """
         done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all")
         if done.code != 0:
-            raise _silent(done)
+            raise client.silent("Slurm", done)
         for line in done.out.splitlines():
             job_id, _, directory = line.strip().partition("|")
             if directory == str(run_directory):
@@ -135,7 +134,7 @@ class Slurm:
             state = _from_scontrol(done.out, run_directory)
             return self._told_by_whom(state, job_id, run_directory) if state.name == "CANCELLED" else state
         if "Invalid job id" not in done.err:
-            raise _silent(done)
+            raise client.silent("Slurm", done)
         return self._accounted(job_id, run_directory)
 
     def cancel(self, job_id: str) -> None:
@@ -169,27 +168,11 @@ class Slurm:
         return JobState(phase="unknown")
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        path = str(self.clients / program) if self.clients else program
-        try:
-            # An allocation that is held already must not shape a new job.
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
-            if "SLURM_CONF" in os.environ:
-                env["SLURM_CONF"] = os.environ["SLURM_CONF"]
-            return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, cwd=cwd, env=env, check=False)
-        except process.CommandNotFoundError as error:
-            raise NotAcceptedError(
-                f"{program} was not found: this machine has no Slurm client",
-                where="PATH",
-                mend="submit from a login node; or use `--site box` after `python -m runner box up`",
-            ) from error
-
-
-def _silent(done: process.Completed) -> UnknownStateError:
-    return UnknownStateError(
-        f"Slurm does not answer: {done.last_lines(2)}",
-        where=" ".join(done.argv),
-        mend="the job is not touched by this; ask again later",
-    )
+        # An allocation that is held already must not shape a new job.
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        if "SLURM_CONF" in os.environ:
+            env["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        return client.call("Slurm", self.clients, program, *options, cwd=cwd, env=env)
 
 
 def _from_scontrol(answer: str, run_directory: Path) -> JobState:

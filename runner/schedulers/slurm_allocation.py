@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from runner import process
-from runner.errors import RefusedError, UnknownStateError
+from runner.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.model.allocation import Allocation, HeldNode
-from runner.schedulers.slurm import CLIENT_TIMEOUT_S
+from runner.schedulers import client
 
 _NODES = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
 _GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)\(")
@@ -48,10 +48,9 @@ def allocation(clients: Path | None) -> Allocation | None:
 
 
 def _ask(clients: Path | None, program: str, *options: str) -> process.Completed:
-    path = str(clients / program) if clients else program
     try:
-        return process.run((path, *options), timeout_s=CLIENT_TIMEOUT_S, check=False)
-    except process.CommandNotFoundError as error:
+        return client.call("Slurm", clients, program, *options)
+    except NotAcceptedError as error:
         raise RefusedError(
             f"SLURM_JOB_ID is set, but {program} was not found", where="PATH", mend="run this where Slurm's clients are"
         ) from error

@@ -11,7 +11,7 @@ from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.model.job import ExitMarker, JobState, Submitted
-from runner.schedulers import slurm
+from runner.schedulers import client
 from runner.schedulers.slurm import Slurm
 
 SHOWN = """\
@@ -94,7 +94,7 @@ def test_a_job_that_the_controller_has_forgotten(clients: Path, sacct: str | Non
 def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
     clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm, "CLIENT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.5)
     says(clients, "sbatch", "sleep 30")
     says(clients, "squeue", f"echo '6|/elsewhere'; echo '7|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"

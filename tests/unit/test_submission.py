@@ -11,7 +11,7 @@ import pytest
 from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of, submit
-from runner.schedulers import slurm
+from runner.schedulers import client
 from runner.schedulers.slurm import Slurm
 from tests.unit.test_verdict import PLAN
 
@@ -54,7 +54,7 @@ def test_a_job_that_ended_before_a_silent_sbatch_was_given_up_tells_its_id(
     submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then the queue may have forgotten it."""
-    monkeypatch.setattr(slurm, "CLIENT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(client, "TIMEOUT_S", 1.0)
     for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
