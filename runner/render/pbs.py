@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from runner.errors import UsageError
+from runner.render.directives import one_line
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+\Z", re.ASCII)
 _OPTION = re.compile(r"[A-Za-z]\Z", re.ASCII)
@@ -23,13 +24,7 @@ def directive(option: str, value: str) -> str:
     """
     if not _RESOURCE.match(option):
         raise UsageError(f"{option!r} is no option of qsub and no resource", where="directives")
-    for character, name in (("\n", "newline"), ("\0", "NUL"), ("\r", "carriage return")):
-        if character in value:
-            raise UsageError(
-                f"a {name} cannot stand in a scheduler directive",
-                where=f"{option}={value!r}",
-                mend=f"leave the {name} out",
-            )
+    one_line(value, f"{option}={value!r}")
     if _OPTION.match(option):
         return f"#PBS -{option} {_word(value)}"
     return f"#PBS -l {_word(f'{option}={value}')}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from runner.errors import UsageError
+from runner.render.directives import one_line
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&\[\]-]+\Z", re.ASCII)
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z", re.ASCII)
@@ -28,13 +29,7 @@ def directive(option: str, value: str | None = None) -> str:
         raise UsageError(f"{option!r} is no name of an sbatch option", where="directives")
     if value is None:
         return f"#SBATCH --{option}"
-    for character, name in (("\n", "newline"), ("\0", "NUL"), ("\r", "carriage return")):
-        if character in value:
-            raise UsageError(
-                f"a {name} cannot stand in a scheduler directive",
-                where=f"--{option}={value!r}",
-                mend=f"leave the {name} out",
-            )
+    one_line(value, f"--{option}={value!r}")
     if _PLAIN.match(value):
         return f"#SBATCH --{option}={value}"
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
