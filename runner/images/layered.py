@@ -24,7 +24,7 @@ from runner.images.manifests import Configuration, Descriptor, Manifest, Platfor
 from runner.images.progress import Progress
 from runner.images.reference import Reference
 from runner.images.registry import Registry
-from runner.images.tarstream import Member
+from runner.images.tarstream import Member, Tapped
 from runner.images.together import together
 from runner.images.union import Layer
 
@@ -120,23 +120,6 @@ class _Seen:
             self.bytes += count
 
 
-class _Watched(io.RawIOBase):
-    """A stored layer, every read of which is seen."""
-
-    def __init__(self, source: IO[bytes], seen: _Seen) -> None:
-        self._source = source
-        self._seen = seen
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        block = self._source.read(len(buffer))
-        self._seen.more(len(block))
-        buffer[: len(block)] = block
-        return len(block)
-
-
 def _headers(layers: tuple[Layer, ...], seen: _Seen, progress: Progress) -> list[list[Member]]:
     works = [partial(union.indexed, layer) for layer in layers]
     return together(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
@@ -210,7 +193,7 @@ def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
     import zstandard
 
     with opened() as stored:
-        buffered = io.BufferedReader(_Watched(stored, seen), _CHUNK)
+        buffered = io.BufferedReader(Tapped(stored, lambda block: seen.more(len(block))), _CHUNK)
         head = buffered.peek(4)[:4]
         source: IO[bytes] = buffered
         if head.startswith(_GZIP):

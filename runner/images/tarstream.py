@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -164,6 +164,23 @@ class ChunkReader(io.RawIOBase):
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+
+class Tapped(io.RawIOBase):
+    """Passes a file's bytes on, and shows each block that was read to ``tap``."""
+
+    def __init__(self, source: IO[bytes], tap: Callable[[bytes], object]) -> None:
+        self._source = source
+        self._tap = tap
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        block = self._source.read(len(buffer))
+        self._tap(block)
+        buffer[: len(block)] = block
+        return len(block)
 
 
 def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, link: str = "") -> bytes:

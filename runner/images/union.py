@@ -18,7 +18,7 @@ from typing import IO, cast
 
 from runner.errors import InfrastructureError
 from runner.images import tarstream
-from runner.images.tarstream import Member, TarStream
+from runner.images.tarstream import Member, Tapped, TarStream
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
@@ -193,23 +193,6 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-class _Hashed(io.RawIOBase):
-    """Passes bytes on and knows their digest."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self.digest = hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        block = self._source.read(len(buffer))
-        self.digest.update(block)
-        buffer[: len(block)] = block
-        return len(block)
-
-
 def indexed(layer: Layer) -> list[Member]:
     """The layer's members in their order; only directories keep their header blocks.
 
@@ -217,14 +200,15 @@ def indexed(layer: Layer) -> list[Member]:
         InfrastructureError: the layer is no tar archive, or not the one that it should be.
     """
     members = []
+    digest = hashlib.sha256()
     with layer.opened() as source:
-        hashed = _Hashed(source)
-        stream = TarStream(cast("IO[bytes]", io.BufferedReader(hashed, _CHUNK)), layer.name)
+        tapped = Tapped(source, digest.update)
+        stream = TarStream(cast("IO[bytes]", io.BufferedReader(tapped, _CHUNK)), layer.name)
         for member in stream:
             stream.skip(member)
             head = member.head if member.kind == tarfile.DIRTYPE else b""
             members.append(Member(member.path, member.kind, member.link, member.size, head))
-    got = f"sha256:{hashed.digest.hexdigest()}"
+    got = f"sha256:{digest.hexdigest()}"
     if layer.diff_id not in ("", got):
         raise InfrastructureError(
             f"{layer.name} is not the one that the image's configuration names ({layer.diff_id}, not {got})",
