@@ -11,7 +11,7 @@ import click
 from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.images.convert import Way
+    from runner.images.convert import Conversion, Way
     from runner.images.sources import Origin
 
 
@@ -83,8 +83,6 @@ def command(
              docker-archive:FILE[:NAME]   what docker save wrote
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
-    import msgspec
-
     from runner.cli.progress import shown
     from runner.images.pack import Packing
     from runner.images.sources import How, convert_named
@@ -96,21 +94,7 @@ def command(
     with shown(quiet=as_json) as progress:
         how = How(origin, platform, engine, way, packing, directory)
         done = convert_named(image, how, progress)
-    if as_json:
-        facts = msgspec.to_builtins(done.image, enc_hook=str)
-        about = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
-        click.echo(json.dumps({**facts, **about}, indent=1))
-        return Exit.GOOD
-    what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
-    click.echo(f"{done.image.reference}: {what}")
-    if done.moved_from:
-        click.echo(f"  the name has moved: until now it stood for {done.moved_from}")
-    click.echo(f"  {done.image.path}")
-    source = done.image.origin or done.image.digest
-    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {source}")
-    for name in done.image.omitted:
-        click.echo(f"  note: {name} holds a newline, which /etc/environment cannot say; it is left out", err=True)
-    return Exit.GOOD
+    return _told(done, as_json=as_json)
 
 
 def _sif(image: str, directory: Path | None, engine: str | None, origin: Origin, *, as_json: bool) -> int:
@@ -127,9 +111,25 @@ def _sif(image: str, directory: Path | None, engine: str | None, origin: Origin,
     with shown(quiet=as_json) as progress:
         url, client = connected(engine)
         done = sif.convert(found.text, client, url, progress, store_dir=directory)
+    return _told(done, as_json=as_json)
+
+
+def _told(done: Conversion, *, as_json: bool) -> int:
+    """Print what was converted, or found up to date."""
+    import msgspec
+
     if as_json:
-        click.echo(json.dumps({"path": str(done.path), "made": done.made, "seconds": done.seconds}, indent=1))
+        facts = msgspec.to_builtins(done.image, enc_hook=str)
+        about = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
+        click.echo(json.dumps({**facts, **about}, indent=1))
         return Exit.GOOD
-    click.echo(f"{image}: " + (f"built in {done.seconds:.0f} s" if done.made else "up to date"))
-    click.echo(f"  {done.path}\n  {done.path.stat().st_size / 1e6:.0f} MB")
+    what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
+    click.echo(f"{done.image.reference}: {what}")
+    if done.moved_from:
+        click.echo(f"  the name has moved: until now it stood for {done.moved_from}")
+    click.echo(f"  {done.image.path}")
+    source = done.image.origin or done.image.digest
+    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {source}")
+    for name in done.image.omitted:
+        click.echo(f"  note: {name} holds a newline, which /etc/environment cannot say; it is left out", err=True)
     return Exit.GOOD

@@ -77,7 +77,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
 
     from runner.images import integrity
 
-    found = _found(image, store_dir)
+    found = _found(image, store_dir)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
     if as_json:
         click.echo(json.dumps(facts, indent=1))
@@ -104,7 +104,7 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
     """
     from runner.images import store
 
-    candidates = (_found(image, store_dir),) if image else store.everything(_directory(store_dir))
+    candidates = _found(image, store_dir) if image else store.everything(_directory(store_dir))
     rows = []
     for found in candidates:
         why, name = _checked(found)
@@ -175,15 +175,22 @@ def _directory(store_dir: Path | None) -> Path:
     return store_dir.absolute() if store_dir else store.directory()
 
 
-def _found(image: str, store_dir: Path | None) -> StoredImage:
-    from runner.errors import RefusedError
-    from runner.images import store
+def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
+    """What an image is stored as: a squashfs, a SIF, or both in this order; a file is itself.
 
-    found = store.lookup(image, _directory(store_dir))
-    if found is None:
+    Raises:
+        RefusedError: nothing of that name is stored.
+    """
+    from runner.errors import RefusedError
+    from runner.images import reference, store
+
+    target = _directory(store_dir)
+    forms = tuple(store.SUFFIXES)[: 1 if reference.is_path(image) else None]
+    found = tuple(filter(None, (store.lookup(image, target, form) for form in forms)))
+    if not found:
         raise RefusedError(
             f"no image {image} is in the store",
-            where=str(_directory(store_dir)),
+            where=str(target),
             mend=f"`python -m runner images list` shows what is there; `python -m runner convert {image}` makes it",
         )
     return found
@@ -215,9 +222,11 @@ def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
 
 
 def _format(path: Path) -> str:
-    from runner.images import squashfs
+    from runner.images import sif_file, squashfs, store
 
     try:
+        if store.form_of(path) == "sif":
+            return "SIF" if sif_file.root(path) else "no SIF"
         head = squashfs.superblock(path)
     except OSError:
         return "unreadable"

@@ -8,9 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, cast
 
+from runner.images import integrity, store
+from runner.images import reference as references
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
 from runner.model.plan import PlannedImage
+
+_CONVERT = {"squashfs": "python -m runner convert", "sif": "python -m runner convert --format sif"}
 
 
 def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
@@ -19,18 +23,26 @@ def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
         return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
         return _registry_image(reference)
-    if form == "sif":
-        return _sif(reference)
-    from runner.images import integrity, store
+    return _stored(reference, form)
 
-    found = store.lookup(reference)
+
+def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
+    """An image file: of the store by its name, any by its path."""
+    is_path = references.is_path(reference)
+    path = str(Path(reference).expanduser().absolute()) if is_path else _not_converted(reference, form)
+    absent = PlannedImage(reference=reference, digest="", path=path)
+    if form == "sif" and is_path and store.form_of(Path(path)) != form:
+        return absent, f"this runtime takes a SIF file, and {reference} is none", "name one that ends in .sif"
+    try:
+        found = store.lookup(reference, form=form)
+    except OSError as error:  # a name that is too long, or behind a door that is closed
+        return absent, f"{path} cannot be read: {error.strerror}", "correct the path"
+    if found is None and is_path:
+        return absent, f"there is no {path}", f"correct the path, or make one: {_CONVERT[form]} IMAGE"
     if found is None:
-        path = reference if reference.startswith(("/", "./")) else _not_converted(reference, "sqsh")
-        return (
-            PlannedImage(reference=reference, digest="", path=path),
-            f"no squashfs of {reference} is in the store ({store.directory()})",
-            f"python -m runner convert {reference}",
-        )
+        kind, where = ("SIF", " where there is an engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
+        what = f"no {kind} of {reference} is in the store ({store.directory()})"
+        return absent, what, f"`{_CONVERT[form]} {reference}`{where}"
     about = facts_of(found.about)
     planned = PlannedImage(
         reference=reference,
@@ -44,7 +56,7 @@ def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
     why = integrity.problem(found)
     if not why:
         return planned, "", ""
-    again = f"; `python -m runner convert {found.reference}` makes it anew" if found.sha256 else ""
+    again = f"; `{_CONVERT[form]} {found.reference}` makes it anew" if found.sha256 else ""
     return (
         planned,
         f"the image {found.path} is not whole: {why}",
@@ -61,47 +73,17 @@ def _mpi(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
     return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
 
 
-def _not_converted(reference: str, suffix: str) -> str:
+def _not_converted(reference: str, form: store.Form) -> str:
     """What stands in a script for an image that there is not yet."""
-    from runner.images import store
-
     name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
-    return str(store.directory() / f"NOT-CONVERTED-{name}.{suffix}")
+    return str(store.directory() / f"NOT-CONVERTED-{name}{store.SUFFIXES[form]}")
 
 
 def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
     """An image that the runtime itself fetches, or has fetched: it cannot be looked at from here."""
-    from runner.images import reference as references
-
     image = PlannedImage(reference=reference, digest="", path="")
     if references.is_path(reference) or references.parse(reference).registry:
         return image, "", ""  # a file is refused by the runtime, which says why
     where = "this runtime takes images of a registry"
     mend = "push it to a registry that the site can reach, and name it in full: --image REGISTRY/NAME:TAG"
     return image, f"{reference} names no registry, and {where}", mend
-
-
-def _sif(reference: str) -> tuple[PlannedImage, str, str]:
-    """A SIF file by its path, or the newest that was made of a reference."""
-    from runner.images import reference as references
-    from runner.images import sif
-
-    if references.is_path(reference):
-        path = str(Path(reference).expanduser().absolute())
-        image = PlannedImage(reference=reference, digest="", path=path)
-        if not reference.endswith(".sif"):
-            return image, f"this runtime takes a SIF file, and {reference} is none", "name one that ends in .sif"
-        return image, "" if _is_file(path) else f"there is no {path}", "correct the path"
-    made = sif.lookup(reference)
-    if made is not None:
-        return PlannedImage(reference=reference, digest="", path=str(made)), "", ""
-    image = PlannedImage(reference=reference, digest="", path=_not_converted(reference, "sif"))
-    mend = f"`python -m runner convert --format sif {reference}` where there is an engine, or --image FILE.sif"
-    return image, f"no SIF of {reference} is in the store", mend
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except OSError:  # too long, or behind a door that is closed
-        return False

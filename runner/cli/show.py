@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,7 +23,7 @@ from runner.jobs.verdict import judge
 from runner.jobs.watch import Progress, wait
 from runner.model.finding import Finding
 from runner.model.job import JobState
-from runner.model.plan import Plan
+from runner.model.plan import Plan, PlannedImage
 from runner.model.verdict import Verdict
 
 
@@ -43,15 +44,15 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print which job a run has become."""
     click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
-    click.echo(f"image {pinned}{_as_of(plan.image.reference)}" if pinned else "no image: this shell's environment")
+    click.echo(f"image {pinned}{_as_of(plan.image)}" if pinned else "no image: this shell's environment")
     click.echo(f"run {run.run_id}: {run.path}")
 
 
-def _as_of(reference: str) -> str:
+def _as_of(image: PlannedImage) -> str:
     """When the name was last found to stand for its image: by now it may stand for another."""
     from runner.images import store
 
-    confirmed_at = store.confirmed_at(reference)
+    confirmed_at = store.confirmed_at(image.reference, form=store.form_of(Path(image.path)))
     if confirmed_at is None:
         return ""
     return f" (as of {datetime.fromtimestamp(confirmed_at, timezone.utc):%Y-%m-%d %H:%M} UTC)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -36,7 +36,7 @@ CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with ever
 Way = Literal["auto", "layers", "stream"]
 _ORDERS = ("walk", "layers")
 _OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
-_ABOUT = "opt/runner/image.json"
+ABOUT = "opt/runner/image.json"  # what an image of ours says of itself
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
 
@@ -105,11 +105,19 @@ def convert(
         UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
         InfrastructureError: the engine, mksquashfs or the disk failed; nothing is left behind.
     """
+    return convert_source(engine_source(image, client, way), progress, store_dir=store_dir, packing=packing)
+
+
+def engine_source(image: str, client: docker.DockerClient, way: Way = "auto") -> Source:
+    """An engine's image (a reference or an id).
+
+    Raises:
+        UsageError: no image reference. RefusedError: the engine has no such image.
+    """
     if references.is_path(image):
         raise UsageError(f"{image} is a file; only images of an engine are converted", where=image)
     name = image if image.startswith("sha256:") else str(references.parse(image))
-    source = _EngineImage(name, found_in_engine(image, client), client, way)
-    return convert_source(source, progress, store_dir=store_dir, packing=packing)
+    return _EngineImage(name, found_in_engine(image, client), client, way)
 
 
 def convert_source(
@@ -121,40 +129,55 @@ def convert_source(
         RefusedError: squashfs-tools are absent, or the source refuses.
         InfrastructureError: source, mksquashfs or the disk failed; nothing is left behind.
     """
-    started = time.monotonic()
     target = store_dir or store.directory()
     packing = packing or pack.Packing()
-    moved_from = _moved_from(source, target)
     # Whatever order its data have, it is the same root.
-    keys = {order: _key(source.digest, order, packing) for order in (source.order, *_ORDERS)}
+    first, *others = (_key(source.digest, order, packing) for order in dict.fromkeys((source.order, *_ORDERS)))
+
+    def make() -> store.StoredImage:
+        return _make(source, target, first, packing, progress)
+
+    return kept_or_made(source, (first, *others), target, make, progress)
+
+
+def kept_or_made(
+    source: Source,
+    keys: tuple[str, ...],
+    target: Path,
+    make: Callable[[], store.StoredImage],
+    progress: Progress,
+    form: store.Form = "squashfs",
+) -> Conversion:
+    """What the store ``target`` holds by one of ``keys``, or what ``make`` publishes there by the first of them.
+
+    One process makes it while all others wait; what is sound is never made again.
+    """
+    started = time.monotonic()
+    moved_from = _moved_from(source, target, form)
 
     def kept() -> Conversion | None:
-        found = next(filter(None, (_sound(key, target) for key in keys.values())), None)
+        found = next(filter(None, (_sound(key, target, form) for key in keys)), None)
         return None if found is None else Conversion(_referred(found, source), False, elapsed(), moved_from)
 
     def elapsed() -> float:
         return time.monotonic() - started
 
-    key = keys[source.order]
-    claim = store.claim_path(key, target)
+    claim = store.claim_path(keys[0], target)
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(claim)):
         return done
-    for program in ("mksquashfs", "unsquashfs"):
-        if process.find(program) is None:
-            raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
     paths.made(target)
     with claimed(claim, progress.step):
-        store.sweep(key, target)
+        store.sweep(keys[0], target)
         if (done := kept()) is not None:
             return done
-        stored = _make(source, target, key, packing, progress)
+        stored = make()
     return Conversion(_referred(stored, source), True, elapsed(), moved_from)
 
 
-def _moved_from(source: Source, target: Path) -> str:
+def _moved_from(source: Source, target: Path, form: store.Form) -> str:
     """Digest of another image that the source's name stands for in the store; empty where there is none."""
     with suppress(InfrastructureError):  # a sidecar that cannot be read: of that image nothing is known
-        before = store.lookup(source.name, target)
+        before = store.lookup(source.name, target, form)
         if before is not None and before.digest != source.digest:
             return before.origin or before.digest
     return ""
@@ -200,12 +223,12 @@ def found_in_engine(image: str, client: docker.DockerClient) -> Image:
         ) from error
 
 
-def _sound(key: str, target: Path) -> store.StoredImage | None:
+def _sound(key: str, target: Path, form: store.Form) -> store.StoredImage | None:
     """The stored image of this key; None where there is none, or none that could be used."""
     if cold():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
-        found = store.by_key(key, target)
+        found = store.by_key(key, target, form)
         return found if found is not None and not integrity.problem(found) else None
     return None
 
@@ -219,15 +242,18 @@ def _referred(found: store.StoredImage, source: Source) -> store.StoredImage:
 
 
 def _make(source: Source, target: Path, key: str, packing: pack.Packing, progress: Progress) -> store.StoredImage:
+    for program in ("mksquashfs", "unsquashfs"):
+        if process.find(program) is None:
+            raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
     config = source.config
     added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
     partial = store.partial_path(key, target)
     try:
-        passed = source.packed(added, partial, packing, progress, (_ABOUT,))
+        passed = source.packed(added, partial, packing, progress, (ABOUT,))
         progress.step("verifying")
         squashfs.check_listing(partial, passed.names)
         sha256 = integrity.sha256(partial)
-        about = passed.captured.get(_ABOUT)
+        about = passed.captured.get(ABOUT)
         stored = store.StoredImage(
             path=target / store.file_name(source.name, source.digest, sha256),
             reference=source.name,

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from runner.errors import InfrastructureError
-from runner.images import squashfs, store
+from runner.images import sif_file, squashfs, store
 from runner.images.store import StoredImage
 from runner.process import CommandFailedError
+
+
+class _Kind(Protocol):
+    """A kind of image file."""
+
+    def problem(self, path: Path) -> str: ...
+    def entries(self, path: Path) -> Counter[str]: ...
+
 
 # Some file systems keep whole seconds, FAT two; what has changed a file in place leaves a later time than that.
 _TIME_ROOM_NS = 2_000_000_000
 
 
 def problem(image: StoredImage) -> str:
-    """Why the image cannot be used, by its sidecar, size, time and first 96 bytes; empty if nothing speaks against it.
+    """Why the image cannot be used, by its sidecar, size, time and head; empty if nothing speaks against it.
 
     What was changed with its time put back is found by ``verified`` alone.
     """
@@ -30,7 +40,7 @@ def problem(image: StoredImage) -> str:
             return f"it is {found.st_size} bytes long, and was {image.size_bytes} when it was made"
         if image.mtime_ns and abs(found.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
             return "it was written to since it was made (or copied without its time)"
-        return "" if image.path.suffix == ".sif" else squashfs.problem(image.path)
+        return _kind(image.path).problem(image.path)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
 
@@ -38,14 +48,15 @@ def problem(image: StoredImage) -> str:
 def verified(image: StoredImage) -> StoredImage:
     """The image after a check of all its bytes against its checksum; ``broken`` says what is wrong with it.
 
-    A stranger's squashfs, of which no checksum is known, is listed to its end. What is found is kept in the
+    A stranger's file, of which no checksum is known, is listed to its end. What is found is kept in the
     sidecar, so that ``submit`` refuses a broken image and ``convert`` makes it anew; a store that may not be
     written to keeps what it has.
 
     Raises:
         OSError: it cannot be read, which says nothing about its bytes.
     """
-    why = squashfs.problem(image.path)
+    kind = _kind(image.path)
+    why = kind.problem(image.path)
     if image.sha256 and not why:
         size = image.path.stat().st_size
         found = sha256(image.path)
@@ -55,7 +66,7 @@ def verified(image: StoredImage) -> StoredImage:
             why = f"its SHA-256 is {found[:12]}..., and was {image.sha256[:12]}... when it was made"
     elif not why:
         try:
-            squashfs.entries(image.path)
+            kind.entries(image.path)
         except CommandFailedError as error:
             why = f"it cannot be listed: {error.done.last_lines(1)}"
     mtime_ns = image.mtime_ns if why else image.path.stat().st_mtime_ns
@@ -64,6 +75,10 @@ def verified(image: StoredImage) -> StoredImage:
         with suppress(InfrastructureError):
             store.record(checked)
     return checked
+
+
+def _kind(path: Path) -> _Kind:
+    return sif_file if store.form_of(path) == "sif" else squashfs
 
 
 def sha256(path: Path) -> str:

@@ -1,8 +1,5 @@
 """Singularity images (SIF) in the store, built by Apptainer or SingularityCE from an engine's image, through spython.
 
-    DIR/NAME-DIGEST-KEY.sif     the image; a name stands for one image of the engine for ever
-    DIR/NAME.sif                link to the newest of that reference, for ``submit --image REFERENCE``
-
 An image is converted, never a recipe: spython's converter of Dockerfiles drops stages and keeps ``SHELL`` and
 ``--mount`` as shell text (0.3.14). Its ``Client.build(stream=True)`` reads one of two pipes and stands still when the
 other is full; ``stream_command(output_type="both")`` joins them, and every line of an error is seen.
@@ -10,50 +7,32 @@ other is full; ``stream_command(output_type="both")`` joins them, and every line
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner import paths, process
+import msgspec
+
+from runner import process
 from runner.errors import InfrastructureError, RefusedError
-from runner.images import reference as references
-from runner.images import store
-from runner.images.claims import claimed
-from runner.images.keys import cold, key_of
+from runner.images import integrity, sif_file, store
+from runner.images.convert import ABOUT, Conversion, Source, engine_source, kept_or_made
+from runner.images.keys import key_of
 from runner.images.progress import Progress
 
 if TYPE_CHECKING:
     import docker
 
-CONVERTER = "runner-sif 1"
+CONVERTER = "runner-sif 2"
 OPTIONS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "1M")
-_MAGIC = b"SIF_MAGIC"  # at byte 32, after the launch script: SIF specification 1.0
-_CHECK_S = 600.0
-
-
-@dataclass(frozen=True)
-class Sif:
-    """A SIF file of the store: whether it was made now, and in how many seconds."""
-
-    path: Path
-    made: bool
-    seconds: float
-
-
-def lookup(reference: str) -> Path | None:
-    """The newest SIF file of that reference in the store; None where there is none."""
-    link = _link(_name(reference), store.directory())
-    return link.resolve() if link.exists() else None
 
 
 def convert(
     image: str, client: docker.DockerClient, engine_url: str, progress: Progress, *, store_dir: Path | None = None
-) -> Sif:
+) -> Conversion:
     """The SIF file of the engine's ``image``, made unless the store has it.
 
     Args:
@@ -63,52 +42,45 @@ def convert(
         UsageError: no image reference. RefusedError: the engine has no such image, or no builder is here.
         InfrastructureError: the builder or the disk failed; nothing is left behind.
     """
-    from runner.images.convert import found_in_engine
+    source = engine_source(image, client)
+    target = store_dir or store.directory()
+    key = key_of(source.digest, CONVERTER, *OPTIONS)
 
-    started = time.monotonic()
-    name = _name(image)
-    digest = str(found_in_engine(image, client).id)
-    target = paths.made(store_dir or store.directory())
-    key = key_of(digest, CONVERTER, *OPTIONS)
-    final = target / store.file_name(name, digest, key).replace(".sqsh", ".sif")
-    made = cold() or not final.is_file()
-    if made:
-        with claimed(store.claim_path(key, target), progress.step):
-            store.sweep(key, target)
-            made = cold() or not final.is_file()
-            if made:
-                _make(digest, engine_url, final, store.partial_path(key, target), progress)
-    _point(_link(name, target), final)
-    return Sif(final, made, time.monotonic() - started)
+    def make() -> store.StoredImage:
+        partial = store.partial_path(key, target)
+        try:
+            progress.step(f"building a SIF of {source.name}")
+            build(source.digest, engine_url, partial, progress.line)
+            progress.step("verifying")
+            return store.publish(partial, _described(source, partial, target, key))
+        finally:
+            partial.unlink(missing_ok=True)
+
+    return kept_or_made(source, (key,), target, make, progress, "sif")
 
 
-def _make(digest: str, engine_url: str, final: Path, partial: Path, progress: Progress) -> None:
-    progress.step(f"building {final.name}")
-    try:
-        build(digest, engine_url, partial, progress.line)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.rename(final)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _name(text: str) -> str:
-    return text if text.startswith("sha256:") else str(references.parse(text))
-
-
-def _link(name: str, target: Path) -> Path:
-    return target / (re.sub(r"[^A-Za-z0-9._-]", "+", name) + ".sif")
-
-
-def _point(link: Path, final: Path) -> None:
-    """Let the link stand for this file from now on, at once."""
-    if link.is_symlink() and link.resolve() == final:
-        return
-    fresh = link.with_name(f".{link.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(final.name)
-    fresh.rename(link)
+def _described(source: Source, made: Path, target: Path, key: str) -> store.StoredImage:
+    """The finished file as the store knows it. Raises InfrastructureError where it is no whole SIF."""
+    listing, config, sha256 = sif_file.entries(made), source.config, integrity.sha256(made)
+    return store.StoredImage(
+        path=target / store.file_name(source.name, source.digest, sha256, "sif"),
+        reference=source.name,
+        digest=source.digest,
+        size_bytes=made.stat().st_size,
+        sha256=sha256,
+        entries=sum(listing.values()),
+        environment=config.environment,
+        workdir=config.workdir or "/",
+        entrypoint=config.entrypoint,
+        command=config.command,
+        labels=config.labels,
+        about=msgspec.json.decode(sif_file.content(made, ABOUT) or "{}"),
+        architecture=source.architecture,
+        key=key,
+        converter=CONVERTER,
+        options=OPTIONS,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
 
 
 def program() -> str:
@@ -160,24 +132,6 @@ def build(image_id: str, engine_url: str, out: Path, say: Callable[[str], None])
             for _line in lines:
                 pass
         raise
-    check(out)
-
-
-def check(path: Path) -> None:
-    """That ``path`` is a SIF file whose system partition is a whole squashfs.
-
-    Raises:
-        InfrastructureError: it is not.
-    """
-    with path.open("rb") as file:
-        head = file.read(64)
-    if head[32 : 32 + len(_MAGIC)] != _MAGIC:
-        raise InfrastructureError("this is no SIF file", where=str(path), mend="convert the image again")
-    listed = process.run((program(), "sif", "list", path), timeout_s=_CHECK_S).out
-    found = re.search(r"\|(\d+)-\d+\s+\|FS \(Squashfs/\*System", listed)
-    if found is None:
-        raise InfrastructureError(f"no system partition in it:\n{listed}", where=str(path))
-    process.run(("unsquashfs", "-o", found[1], "-s", path), timeout_s=_CHECK_S)
 
 
 def _mend(said: str) -> str:

@@ -59,14 +59,19 @@ def problem(path: Path) -> str:
     return ""
 
 
-def entries(path: Path) -> Counter[str]:
-    """The lines of its listing, each with its number; a name with newlines is several.
+def entries(path: Path, offset: int = 0) -> Counter[str]:
+    """The lines of its listing, each with its number; a name with newlines is several. ``offset``: in the file, bytes.
 
     Raises:
         CommandFailedError: its tables cannot be read.
     """
-    listing = process.run(["unsquashfs", "-l", path], timeout_s=_LIST_S).out
+    listing = process.run(["unsquashfs", "-o", str(offset), "-l", path], timeout_s=_LIST_S).out
     return Counter(listing.removesuffix("\n").split("\n"))
+
+
+def content(path: Path, name: str, offset: int = 0) -> str:
+    """A small file in it, by its name relative to the root; empty where there is none. ``offset``: as above."""
+    return process.run(["unsquashfs", "-o", str(offset), "-cat", path, name], timeout_s=_LIST_S, check=False).out
 
 
 def check_listing(path: Path, names: Iterable[str]) -> None:

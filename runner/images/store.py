@@ -1,9 +1,10 @@
-"""The image store: squashfs files that every node can use, found in milliseconds with no engine.
+"""The image store: squashfs and SIF files that every node can use, found in milliseconds with no engine.
 
     DIR/NAME-DIGEST-SUM.sqsh        the image; a name stands for these bytes for ever (SUM: of its SHA-256)
     DIR/NAME-DIGEST-SUM.sqsh.json   its sidecar: what it is and where it comes from
-    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each;
-                                    its time is when the name's source last said so
+    DIR/NAME-DIGEST-SUM.sif ...     the same for Apptainer and Singularity
+    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
+                                    and form; its time is when the name's source last said so
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; files that are being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
@@ -24,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,11 +35,13 @@ from runner.images import owners
 from runner.images import reference as references
 from runner.images.keys import key_of
 
+Form = Literal["squashfs", "sif"]
+SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
 _SIDECAR = ".json"
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A squashfs and what is known about it.
+    """A squashfs or SIF and what is known about it.
 
     Attributes:
         path: the file. size_bytes: its size. sha256: of the file, hex.
@@ -80,7 +83,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class BrokenSidecar:
-    """A squashfs in the store of which nothing is known, and why."""
+    """A file in the store of which nothing is known, and why."""
 
     path: Path
     why: str
@@ -92,38 +95,43 @@ def directory() -> Path:
     return Path(override).expanduser().absolute() if override else paths.cache_dir() / "images"
 
 
-def lookup(text: str, store: Path | None = None) -> StoredImage | None:
+def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:
     """The stored image that a reference, a digest (``sha256:...``) or a path stands for; None where there is none.
 
-    A squashfs that is not ours is taken by its path, with nothing known about it.
+    A file that is not ours is taken by its path, whatever its form, with nothing known about it.
 
     Raises:
         UsageError: the text is no reference. InfrastructureError: a sidecar cannot be read.
     """
     if references.is_path(text):
         return _by_path(Path(text).expanduser().absolute(), text)
-    return _by_name(_name(text), store or directory())
+    return _by_name(_name(text), store or directory(), form)
 
 
 def confirm(name: str, image: StoredImage) -> None:
     """Let ``name`` stand for this image from now on, as its source has just said."""
     refer(name, image)
     with _writing(image.path):
-        os.utime(_ref(name, image.path.parent))
+        os.utime(_ref(name, image.path.parent, form_of(image.path)))
 
 
-def confirmed_at(text: str, store: Path | None = None) -> float | None:
+def confirmed_at(text: str, store: Path | None = None, form: Form = "squashfs") -> float | None:
     """When a reference was last found to stand for its image, seconds since the epoch; None for a file or nothing."""
     if references.is_path(text):
         return None
     with suppress(FileNotFoundError, NotADirectoryError):
-        return _ref(_name(text), store or directory()).stat().st_mtime
+        return _ref(_name(text), store or directory(), form).stat().st_mtime
     return None
 
 
-def by_key(key: str, store: Path) -> StoredImage | None:
+def by_key(key: str, store: Path, form: Form = "squashfs") -> StoredImage | None:
     """The stored image of this conversion key."""
-    return _by_name(key, store)
+    return _by_name(key, store, form)
+
+
+def form_of(path: Path) -> Form:
+    """What a file of the store is, by its name."""
+    return "sif" if path.suffix == SUFFIXES["sif"] else "squashfs"
 
 
 def claim_path(key: str, store: Path) -> Path:
@@ -145,16 +153,16 @@ def sweep(key: str | None, store: Path) -> None:
 
 
 def publish(made: Path, image: StoredImage) -> StoredImage:
-    """Give a verified squashfs its name, with sidecar and references; ``made`` lies in the same directory.
+    """Give a verified image file its name, with sidecar and references; ``made`` lies in the same directory.
 
     At every moment a reader finds the old state or the new, also after a power cut.
 
     Raises:
         InfrastructureError: the disk is full, or may not be written to.
     """
-    with _writing(made), made.open("rb") as squashfs:
-        os.fsync(squashfs.fileno())
-        found = os.fstat(squashfs.fileno())
+    with _writing(made), made.open("rb") as file:
+        os.fsync(file.fileno())
+        found = os.fstat(file.fileno())
     image = msgspec.structs.replace(image, mtime_ns=found.st_mtime_ns)
     # The sidecar first: one without its image is passed over, an image without its sidecar would be a stranger.
     record(image, mode=stat.S_IMODE(found.st_mode))
@@ -176,7 +184,7 @@ def record(image: StoredImage, *, mode: int | None = None) -> None:
 def refer(name: str, image: StoredImage) -> None:
     """Let ``name`` (a reference, digest or key) stand for this image from now on."""
     content = image.path.name.encode() + b"\n"
-    path = _ref(name, image.path.parent)
+    path = _ref(name, image.path.parent, form_of(image.path))
     with suppress(FileNotFoundError, NotADirectoryError):
         if path.read_bytes() == content:
             return
@@ -186,7 +194,7 @@ def refer(name: str, image: StoredImage) -> None:
 def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
     """All images of the store by name, from their sidecars."""
     found: list[StoredImage | BrokenSidecar] = []
-    for path in sorted(store.glob("*.sqsh")):
+    for path in sorted(path for suffix in SUFFIXES.values() for path in store.glob(f"*{suffix}")):
         try:
             known = _read(path)
         except InfrastructureError as error:
@@ -220,14 +228,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def file_name(reference: str, digest: str, sha256: str) -> str:
+def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs") -> str:
     """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at.
 
     The file's own checksum is in its name: whoever else converts the same image to other bytes (another version of
     the tool) makes another file, and a sidecar never stands beside bytes that are not its own.
     """
     slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])[-120:]
-    return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}.sqsh"
+    return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}{SUFFIXES[form]}"
 
 
 def _sidecar(path: Path) -> Path:
@@ -242,13 +250,13 @@ def _name(text: str) -> str:
     return reference.digest or str(reference)
 
 
-def _ref(name: str, store: Path) -> Path:
-    return store / "refs" / key_of(name)
+def _ref(name: str, store: Path, form: Form) -> Path:
+    return store / "refs" / (key_of(name) if form == "squashfs" else key_of(name, form))
 
 
-def _by_name(name: str, store: Path) -> StoredImage | None:
+def _by_name(name: str, store: Path, form: Form) -> StoredImage | None:
     with suppress(FileNotFoundError, NotADirectoryError):
-        return _read(store / _ref(name, store).read_text("utf-8").strip())
+        return _read(store / _ref(name, store, form).read_text("utf-8").strip())
     return None
 
 
@@ -276,7 +284,7 @@ def _read(path: Path) -> StoredImage | None:
         raise InfrastructureError(
             f"the sidecar of a stored image cannot be read: {error}",
             where=str(sidecar),
-            mend="delete it with its .sqsh file and convert the image again",
+            mend="delete it with its image file and convert the image again",
         ) from error
     return msgspec.structs.replace(image, path=path)
 

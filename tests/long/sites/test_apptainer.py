@@ -31,6 +31,10 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
     again = json.loads(runner(*convert, code=0, env=tools).out)
     assert Path(first["path"]).suffix == ".sif"
     assert (again["path"], again["made"]) == (first["path"], False)
+    assert first["about"]["framework"] == "pytorch"
+    assert first["entries"] > 10_000
+    assert f"good   {first['path']}" in runner("images", "verify", first["path"], code=0).out
+    assert first["path"] in {row["path"] for row in json.loads(runner("images", "list", "--json", code=0).out)}
 
     words = ("submit", "--gpus", "16", "--runtime", "apptainer", "--image", horovod_image.digest, "--wait")
     done = runner(*words, code=0)
