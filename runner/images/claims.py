@@ -10,6 +10,7 @@ published by atomic renames.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -129,6 +130,8 @@ def _made(path: Path, owner: str) -> int | None:
     except FileExistsError:
         return None
     except OSError as error:
+        if error.errno == errno.EPERM and _appears(path):
+            return None
         raise _unlockable(path, error) from error
     try:
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
@@ -138,6 +141,16 @@ def _made(path: Path, owner: str) -> int | None:
         path.unlink(missing_ok=True)
         raise _unlockable(path, error) from error
     return handle
+
+
+def _appears(path: Path) -> bool:
+    """Whether somebody's lock shows: SFTP has no word for that, so sshfs says EPERM, and may learn of the file late."""
+    until = time.monotonic() + _SILENT_S
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
 
 
 def _seen(path: Path) -> Claim | None:

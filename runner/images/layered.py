@@ -94,7 +94,6 @@ class LayeredImage:
         stream = union.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
         return pack.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
 
-
     def _layers(self, fetched: tuple[Opened, ...], seen: _Seen) -> tuple[Layer, ...]:
         return tuple(
             Layer(

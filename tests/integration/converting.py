@@ -149,17 +149,25 @@ def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pi
     assert not [mark for mark in marks if int(mark.split(".")[3]) in pids], "a dead conversion's container is left"
 
 
-def assert_one_of_many(count: int, image: str, tmp_path: Path) -> None:
-    """So many at once, flock a word without meaning, half of them on other machines: one converts, all are answered."""
+def assert_one_of_many(count: int, image: str, tmp_path: Path, elsewhere: Path | None = None) -> None:
+    """So many at once, flock a word without meaning, half of them on other machines: one converts, all are answered.
+
+    Args:
+        elsewhere: where the others see ``tmp_path``; None for the same place.
+    """
     (tmp_path / "sitecustomize.py").write_text(NO_FLOCK)
     env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     target = tmp_path / "store"
-    children = [converter(image, target, host=f"node{n}" if n % 2 else "", env=env) for n in range(count)]
+    seen_there = (elsewhere or tmp_path) / "store"
+    children = [
+        converter(image, seen_there if n % 2 else target, host=f"node{n}" if n % 2 else "", env=env)
+        for n in range(count)
+    ]
     said = [child.communicate(timeout=LIMIT_S) for child in children]
     assert [child.returncode for child in children] == [0] * count, said
     answers = [out.splitlines()[-1].split() for out, _ in said]
     assert sorted(words[1] for words in answers) == ["False"] * (count - 1) + ["True"]
-    assert len({words[3] for words in answers}) == 1
+    assert len({Path(words[3]).name for words in answers}) == 1
     assert assert_sound(target) == 1
     assert list(target.rglob(".*")) == []
 

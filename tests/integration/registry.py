@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 import requests
 import yaml
 
-from runner import paths
+from tests.integration.packages import unpacked
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -34,22 +33,8 @@ _PACKAGE = "docker-registry"
 
 
 def program() -> Path:
-    """The registry's program, unpacked from its package into the cache: nothing is installed, nothing is started."""
-    tools = paths.made(paths.cache_dir() / "test-tools")
-    found = tools / _PACKAGE / "usr/bin" / _PACKAGE
-    if not found.exists():
-        with tempfile.TemporaryDirectory(dir=tools) as scratch:
-            # apt's own lists may be empty, and only root may fill them: these are ours.
-            own = (f"Dir::State={scratch}/state", f"Dir::Cache={scratch}/cache")
-            options = [word for option in (*own, "Dir::State::status=/var/lib/dpkg/status") for word in ("-o", option)]
-            Path(scratch, "state/lists/partial").mkdir(parents=True)
-            for words in (["update"], ["download", _PACKAGE]):
-                subprocess.run(["apt-get", *options, *words], cwd=scratch, check=True, capture_output=True, timeout=300)
-            (package,) = Path(scratch).glob(f"{_PACKAGE}_*.deb")
-            subprocess.run(["dpkg-deb", "-x", package, f"{scratch}/root"], check=True)
-            with suppress(OSError):  # another test run was first
-                Path(scratch, "root").rename(tools / _PACKAGE)
-    return found
+    """The registry's program."""
+    return unpacked(_PACKAGE) / "usr/bin" / _PACKAGE
 
 
 @contextmanager

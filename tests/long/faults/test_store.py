@@ -18,6 +18,7 @@ from runner.images import engine
 from runner.images.convert import convert
 from runner.images.progress import Silent
 from tests.integration import converting
+from tests.long.faults.remote import seen_from_two_machines
 
 if TYPE_CHECKING:
     import docker
@@ -36,6 +37,14 @@ def image(engine_client: docker.DockerClient) -> Iterator[str]:
 
 def test_sixteen_at_once_are_one_conversion(image: str, tmp_path: Path) -> None:
     converting.assert_one_of_many(16, image, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting with no fusermount takes root")
+def test_sixteen_at_once_on_a_slow_file_system_that_two_machines_share(image: str, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    with seen_from_two_machines(tmp_path / "shared", tmp_path) as (here, there):
+        converting.assert_one_of_many(16, image, here, there)
+        assert [path.name for path in (tmp_path / "shared/store").rglob(".*")] == []
 
 
 @pytest.mark.parametrize(
