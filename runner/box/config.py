@@ -99,11 +99,13 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         f" CPUs={shape.cpus} Boards=1 SocketsPerBoard={shape.sockets} CoresPerSocket={shape.cores_per_socket}"
         f" ThreadsPerCore={shape.threads_per_core} RealMemory={shape.memory_mb}"
         + (f" Gres=gpu:{shape.gpu_type}:{shape.gpus}" if shape.gpus else "")
+        + (f" Feature={','.join(shape.features)}" if shape.features else "")
         + " State=UNKNOWN"
         for index, name in enumerate(spec.node_names)
     ]
     lines.append(
-        f"PartitionName=batch Nodes={','.join(spec.node_names)} Default=YES MaxTime=INFINITE DefaultTime=30 State=UP"
+        f"PartitionName={spec.partition} Nodes={','.join(spec.node_names)}"
+        " Default=YES MaxTime=INFINITE DefaultTime=30 State=UP"
     )
     return _text(lines)
 

@@ -146,12 +146,12 @@ def _start(spec: BoxSpec, progress: Progress) -> Box:
     if missing:
         raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", mend="correct the path")
     cold = keys.cold()
-    target = root.location(spec.slurm) / "root"
+    target = root.location(spec.slurm, spec.packages) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
         raise RefusedError(
             "COLD=1 would remake a root that a running box uses", mend="python -m runner box down --name NAME"
         )
-    box_root = root.ensure(spec.slurm, progress, cold=cold)
+    box_root = root.ensure(spec.slurm, progress, more=spec.packages, cold=cold)
     state = boxes_dir() / spec.name
     shutil.rmtree(state, ignore_errors=True)
     _lay_out(state, spec, box_root.path)

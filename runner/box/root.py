@@ -48,33 +48,36 @@ class BoxRoot(msgspec.Struct, frozen=True):
     version: str
 
 
-def key(slurm: str, machine: str, as_root: bool) -> str:
+def key(slurm: str, machine: str, as_root: bool, more: tuple[str, ...] = ()) -> str:
     """Name of the root in the cache: the suite and a hash of what goes into it."""
-    inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], packages(SUITES[slurm]), LEFT_OUT, machine, as_root))
+    inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], packages(SUITES[slurm], more), LEFT_OUT, machine, as_root))
     return f"{SUITES[slurm]}-{hashlib.sha256(inputs).hexdigest()[:16]}"
 
 
-def packages(suite: str) -> tuple[str, ...]:
-    """The Debian packages of a root of that suite."""
-    return (*PACKAGES, *MORE_PACKAGES.get(suite, ()))
+def packages(suite: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The Debian packages of a root of that suite, with those that one box wants besides."""
+    return (*PACKAGES, *MORE_PACKAGES.get(suite, ()), *more)
 
 
-def location(slurm: str) -> Path:
-    """Where the root of that Slurm lies, once made."""
-    return paths.cache_dir() / "box-roots" / key(slurm, platform.machine(), os.geteuid() == 0)
+def location(slurm: str, more: tuple[str, ...] = ()) -> Path:
+    """Where the root of that Slurm and those further packages lies, once made."""
+    return paths.cache_dir() / "box-roots" / key(slurm, platform.machine(), os.geteuid() == 0, more)
 
 
-def ensure(slurm: str, progress: Callable[[str], None], *, cold: bool = False) -> BoxRoot:
+def ensure(
+    slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...] = (), cold: bool = False
+) -> BoxRoot:
     """The root with that Slurm; made now (about a minute, 200 MB to fetch) unless the cache has it.
 
     Args:
+        more: Debian packages besides those of every root.
         cold: make it anew even if the cache has it; nothing may run from the old one.
 
     Raises:
         RefusedError: mmdebstrap is missing.
         InfrastructureError: the packages could not be fetched or unpacked.
     """
-    final = location(slurm)
+    final = location(slurm, more)
     facts = final / "facts.json"
     if facts.exists() and not cold:
         return _read(final)
@@ -84,7 +87,7 @@ def ensure(slurm: str, progress: Callable[[str], None], *, cold: bool = False) -
             return _read(final)
         fresh = final.with_name(f"{final.name}.new-{os.getpid()}")
         try:
-            _make(slurm, fresh, progress)
+            _make(slurm, more, fresh, progress)
             if final.exists():
                 shutil.rmtree(final)
             fresh.rename(final)
@@ -94,14 +97,19 @@ def ensure(slurm: str, progress: Callable[[str], None], *, cold: bool = False) -
 
 
 def mmdebstrap_argv(
-    suite: str, archive: Path, mode: str, entries: tuple[mirror.Source, ...], apt_options: tuple[str, ...]
+    suite: str,
+    include: tuple[str, ...],
+    archive: Path,
+    mode: str,
+    entries: tuple[mirror.Source, ...],
+    apt_options: tuple[str, ...],
 ) -> list[str]:
     """The command that makes the root's archive; as an ordinary user in a user namespace (``unshare``)."""
     return [
         "mmdebstrap",
         f"--mode={mode}",
         "--variant=minbase",
-        f"--include={','.join(packages(suite))}",
+        f"--include={','.join(include)}",
         '--aptopt=Acquire::Languages "none"',
         *(f"--aptopt={option.rstrip(';')}" for option in apt_options),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
@@ -111,7 +119,7 @@ def mmdebstrap_argv(
     ]
 
 
-def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
+def _make(slurm: str, more: tuple[str, ...], fresh: Path, progress: Callable[[str], None]) -> None:
     suite = SUITES[slurm]
     root = fresh / "root"
     root.mkdir(parents=True)
@@ -120,7 +128,8 @@ def _make(slurm: str, fresh: Path, progress: Callable[[str], None]) -> None:
     mode = "root" if os.geteuid() == 0 else "unshare"
     apt_config = _apt_config()
     options = mirror.reach_options(apt_config)
-    command = mmdebstrap_argv(suite, archive, mode, mirror.sources(suite, _host_files()), options)
+    archives = mirror.sources(suite, _host_files())
+    command = mmdebstrap_argv(suite, packages(suite, more), archive, mode, archives, options)
     said: list[str] = []
 
     def heard(line: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from runner.errors import UsageError
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.
 SUITES: dict[str, str] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "unstable"}
@@ -16,6 +17,7 @@ DEFAULT_NAME = "box"  # the one that the shipped site "box" means
 MAX_NODES = 99
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")  # Debian Policy 5.6.7
 
 
 class Bind(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class NodeShape(msgspec.Struct, frozen=True):
 
     Attributes:
         memory_mb: RealMemory, MiB. Nothing of it is reserved on this machine.
+        features: what a job may name in ``--constraint``.
     """
 
     sockets: int = 2
@@ -57,6 +60,7 @@ class NodeShape(msgspec.Struct, frozen=True):
     memory_mb: int = 1_000_000
     gpus: int = 8
     gpu_type: str = "a100"
+    features: tuple[str, ...] = ()
 
     @property
     def cpus(self) -> int:
@@ -72,6 +76,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
         slurm: a key of SUITES.
         spank: lines for plugstack.conf.
         binds: host paths seen inside besides the host's own top-level directories.
+        partition: name of the one partition, which all nodes are in.
+        packages: Debian packages that its root has besides those of every box; such a root is made and kept apart.
     """
 
     name: str = DEFAULT_NAME
@@ -80,6 +86,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     spank: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
     shape: NodeShape = NodeShape()
+    partition: str = "batch"
+    packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises UsageError for what no box can be."""
@@ -88,6 +96,12 @@ class BoxSpec(msgspec.Struct, frozen=True):
             raise UsageError(f"a box has 1 to {MAX_NODES} nodes, not {self.nodes}", where="--nodes")
         if self.slurm not in SUITES:
             raise UsageError(f"no Slurm {self.slurm!r} for a box", where="--slurm", mend=f"one of: {', '.join(SUITES)}")
+        for word in (self.partition, *self.shape.features):
+            if not PLAIN_NAME.match(word):
+                raise UsageError(f"not a name of a partition or a feature: {word!r}", mend=PLAIN_NAME_MEND)
+        for package in self.packages:
+            if not _PACKAGE.fullmatch(package):
+                raise UsageError(f"not a name of a Debian package: {package!r}")
         for line in self.spank:
             if not re.fullmatch(r"(required|optional|include)\s+\S[^\n\0]*", line):
                 raise UsageError(

@@ -13,7 +13,7 @@ import msgspec
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
 from runner.model.job import JobState, Phase
-from runner.schedulers import client
+from runner.schedulers import client, slurm_words
 
 # Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
 _PHASES: Final[dict[str, Phase]] = {
@@ -91,7 +91,7 @@ class Slurm:
             raise NotAcceptedError(
                 f"Slurm did not take the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
-                mend="see the script and the site's limits (`sinfo`, `scontrol show partition`)",
+                mend=slurm_words.mend(done.err),
             )
         return done.out.strip().split(";")[0]
 
@@ -187,10 +187,13 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
     if found("WorkDir=(.*)$") != str(run_directory):
         return JobState(phase="unknown")
     name = found(r"JobState=(\S+)")
+    phase = _PHASES.get(name, "unknown")
     reason = found(r"JobState=\S+ Reason=(\S+)")
+    if phase == "pending":
+        reason = slurm_words.explained(reason)
     nodes = found(r"NodeList=(\S*)")
     return JobState(
-        phase=_PHASES.get(name, "unknown"),
+        phase=phase,
         name=name,
         reason="" if reason == "None" else reason,
         nodes="" if nodes == "(null)" else nodes,

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from runner.model.names import ImageForm
-from runner.model.plan import PlannedImage
+from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
+from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, filled
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe
@@ -50,6 +51,7 @@ SHIFTER = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My.Sets", "/data
 ENROOT = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/'$HOME'", "/data", read_only=True),), env=(HOSTILE.env[0], ("PAIR", '"a" "b"'))
 )
+CHARLIECLOUD = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HOME", "/data set"),))
 ASKED = Request(
     gpus=2,
     gpu_type="a100_1g.5gb",
@@ -73,7 +75,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "box-hostile": (
         "box",
         "charliecloud",
-        msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HOME", "/data set"),), account="m1234_g"),
+        msgspec.structs.replace(CHARLIECLOUD, account="m1234_g"),
     ),
     "box-pyxis-16": ("box", "pyxis", PLAIN),
     "perlmutter-shifter-16": ("perlmutter", "shifter", PLAIN),
@@ -101,16 +103,31 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-asked": ("slurm", "apptainer", ASKED),
     "box-staged-16": ("box", "charliecloud", Request(gpus=16, stage=True)),
     "technion-staged-2": ("technion", "pyxis", Request(gpus=2, stage=True)),
+    "box-pyxis-hostile": ("box", "pyxis", HOSTILE),
+    "perlmutter-shifter-pmi2-hostile": ("perlmutter", "shifter", msgspec.structs.replace(SHIFTER, wireup="pmi2")),
+    "perlmutter-podman-pmi2-hostile": ("perlmutter", "podman-hpc", msgspec.structs.replace(HOSTILE, wireup="pmi2")),
+    "polaris-mpich-hostile": ("polaris", "apptainer", msgspec.structs.replace(HOSTILE, wireup="mpich")),
+    "slurm-apptainer-hostile": ("slurm", "apptainer", HOSTILE),
+    "slurm-singularity-hostile": ("slurm", "singularity", HOSTILE),
+    "slurm-pyxis-hostile": ("slurm", "pyxis", HOSTILE),
+    "slurm-charliecloud-hostile": ("slurm", "charliecloud", CHARLIECLOUD),
+    "slurm-podman-hostile": ("slurm", "podman-hpc", HOSTILE),
+    "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
 }
 
 
-def script(name: str) -> str:
+def planned(name: str) -> tuple[Plan, StepSpec]:
+    """The plan of a golden script, and the step that its runtime makes of it."""
     site, via, request = CASES[name]
     shipped = read_site(site)
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
-    planned = plan(TRAIN, filled(shipped, ELVIS), asked, IMAGES[runtime(via).IMAGE])
-    return render(planned, staging.step(planned, runtime(via)))
+    decided = plan(TRAIN, filled(shipped, ELVIS), asked, IMAGES[runtime(via).IMAGE])
+    return decided, staging.step(decided, runtime(via))
+
+
+def script(name: str) -> str:
+    return render(*planned(name))
 
 
 def golden(name: str) -> Path:

@@ -20,18 +20,27 @@ ASKED = {
 }
 
 
-def test_a_site_asks_in_its_own_way_and_ranks_lie_as_planned(runner: Runner, tmp_path: Path) -> None:
-    """All are submitted before any is waited for."""
+def accepted(runner: Runner, directory: Path) -> dict[str, Path]:
+    """Submit one of each, none waited for; returns the runs."""
     submitted: dict[str, Path] = {}
     for name, (slurm, gpus, _) in ASKED.items():
-        site = tmp_path / f"{name}.yaml"
+        site = directory / f"{name}.yaml"
         site.write_text(f"name: {name}\nextends: {json.dumps(str(runner.site))}\nslurm: {{{slurm}}}\n")
         said = runner("submit", "--recipe", "probe", "--gpus", gpus, "--json", code=0, site=site)
         submitted[name] = Path(json.loads(said.out)["directory"])
+    return submitted
+
+
+def lie_as_planned(runner: Runner, submitted: dict[str, Path]) -> None:
+    """Each ends well, and its ranks lie as they should."""
     for name, run in submitted.items():
         runner("wait", str(run), code=0)
         hosts = [json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")]
         assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == ASKED[name][2], name
+
+
+def test_a_site_asks_in_its_own_way_and_ranks_lie_as_planned(runner: Runner, tmp_path: Path) -> None:
+    lie_as_planned(runner, accepted(runner, tmp_path))
 
 
 def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_nodes_without_gpus_name_none() -> None:
     assert "Gres=" not in config.slurm_conf(spec, ROOT)
 
 
+def test_nodes_have_the_features_and_the_partition_of_a_site() -> None:
+    spec = BoxSpec(nodes=1, shape=NodeShape(features=("gpu", "hbm40g")), partition="amd_a100nv_8")
+    node, partition = config.slurm_conf(spec, ROOT).splitlines()[-2:]
+    assert " Gres=gpu:a100:8 Feature=gpu,hbm40g State=UNKNOWN" in node
+    assert partition.startswith("PartitionName=amd_a100nv_8 Nodes=dgx01 Default=YES ")
+
+
 def test_daemons_run_as_the_user() -> None:
     text = config.slurm_conf(BoxSpec(), USER)
     assert "SlurmUser=ada\nSlurmdUser=ada\n" in text
@@ -117,6 +124,9 @@ def test_bad_binds_are_usage_errors(text: str) -> None:
         {"name": "../x"},
         {"spank": ("hello x.so",)},
         {"spank": ("required /x.so\nrequired /y.so",)},
+        {"partition": "a b"},
+        {"shape": NodeShape(features=("a,b",))},
+        {"packages": ("gcc -o x",)},
     ],
 )
 def test_bad_specs_are_usage_errors(wrong: dict[str, object]) -> None:
@@ -129,6 +139,7 @@ def test_the_key_of_a_root_follows_what_goes_into_it() -> None:
     assert len(keys) == 4
     assert root.key("22.05", "x86_64", True) == root.key("22.05", "x86_64", True)
     assert root.key("22.05", "x86_64", True).startswith("bookworm-")
+    assert root.key("22.05", "x86_64", True, ("gcc",)) != root.key("22.05", "x86_64", True)
 
 
 def test_slurm_version_is_the_packages_upstream_one() -> None:

@@ -73,7 +73,7 @@ def test_only_how_the_archive_is_reached_is_taken_over() -> None:
     )
     kept = mirror.reach_options(dump)
     assert kept == ('Acquire::http::Proxy "http://p:3142";', 'Acquire::Check-Valid-Until "false";')
-    argv = root.mmdebstrap_argv("bookworm", Path("/t.tar"), "root", (mirror.Source("u", "s"),), kept)
+    argv = root.mmdebstrap_argv("bookworm", ("munge",), Path("/t.tar"), "root", (mirror.Source("u", "s"),), kept)
     assert '--aptopt=Acquire::Check-Valid-Until "false"' in argv
     assert argv[-3:] == ["bookworm", "/t.tar", "deb u s main"]
 

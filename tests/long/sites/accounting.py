@@ -1,0 +1,65 @@
+"""Accounting on a cluster of the tests: MariaDB and slurmdbd, with accounts, QOS and limits that Slurm enforces."""
+
+from __future__ import annotations
+
+import time
+
+from tests.integration.daemons import CONTROLLER, Daemons
+
+_DATABASE = """
+mkdir -p /run/mysqld /var/box/db
+mariadb-install-db --datadir=/var/box/db --user=root --auth-root-authentication-method=socket --skip-test-db >/dev/null
+mariadbd --user=root --datadir=/var/box/db --skip-networking --socket=/run/mysqld/mysqld.sock \
+    --innodb-use-native-aio=0 --innodb-flush-method=fsync --innodb-lock-wait-timeout=900 \
+    >>/var/log/slurm/mariadb.log 2>&1 &
+for try in $(seq 600); do
+    ! mariadb-admin --socket=/run/mysqld/mysqld.sock ping >/dev/null 2>&1 || exit 0
+    sleep 0.1
+done
+exit 1
+"""
+_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket=/var/box/munge/socket
+DbdHost=box
+SlurmUser=root
+LogFile=/var/log/slurm/slurmdbd.log
+PidFile=/var/box/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageUser=root
+StorageLoc=slurm_acct_db
+"""
+_SETTINGS = {
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageHost": "box",
+    "AccountingStoragePass": "/var/box/munge/socket",
+    "AccountingStorageTRES": "gres/gpu",
+    "AccountingStorageEnforce": "associations,limits,qos",
+}
+
+
+def begin(daemons: Daemons) -> None:
+    """Start the database and its daemon, and have the cluster account to it."""
+    daemons.inside("sh", "-c", _DATABASE)
+    daemons.inside("sh", "-c", 'umask 077; printf %s "$1" >/etc/slurm/slurmdbd.conf; slurmdbd', "sh", _CONF)
+    # sacctmgr needs slurm.conf to name the daemon, slurmctld needs the cluster to be known: the file comes first.
+    conf = daemons.inside("cat", "/etc/slurm/slurm.conf")
+    kept = [line for line in conf.splitlines() if line.partition("=")[0] not in _SETTINGS]
+    lines = [*kept, *(f"{key}={value}" for key, value in _SETTINGS.items())]
+    daemons.inside("sh", "-c", 'printf "%s\\n" "$1" >/etc/slurm/slurm.conf', "sh", "\n".join(lines))
+    _until_it_answers(daemons)
+    manage(daemons, "add", "cluster", "box")
+    for name in (CONTROLLER, *daemons.box.spec.node_names):
+        daemons.restart(name)
+
+
+def manage(daemons: Daemons, *words: str) -> None:
+    """``sacctmgr``, without its question."""
+    daemons.inside("sacctmgr", "--immediate", *words)
+
+
+def _until_it_answers(daemons: Daemons) -> None:
+    deadline = time.monotonic() + 120
+    while "answers" not in daemons.inside("sh", "-c", "sacctmgr --noheader show cluster && echo answers || true"):
+        assert time.monotonic() < deadline, "slurmdbd does not answer"
+        time.sleep(0.3)

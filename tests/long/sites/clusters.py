@@ -1,0 +1,134 @@
+"""Boxes in the shapes of sites, each with what its cluster has besides Slurm: a plugin's options, container commands,
+environment modules. The shapes are the machines' own, not those of the site files that are tried on them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import box
+from runner.box import Bind, BoxSpec, NodeShape
+from tests.integration.commands import Runner
+from tests.integration.daemons import Daemons
+
+SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
+STAND_IN = Path(__file__).parent / "stand_in.sh"
+STANDS_FOR = ("apptainer", "singularity", "shifter", "podman-hpc", "enroot")
+# A compiler for the plugin, which is built for the version of Slurm that is to load it; a database for accounting.
+PACKAGES = ("gcc", "libc6-dev", "libslurm-dev", "mariadb-server", "slurmdbd")
+IMAGES = {"sif": "image.sif", "registry": "registry.example.org/m1234/horovod:25.02"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a site's GPU nodes are, and which plugins' options its srun and sbatch have."""
+
+    nodes: int
+    shape: NodeShape
+    partition: str = "batch"
+    plugins: str = ""
+
+
+# By the sites' public guides, read 2026-11 (see runner/sites/files); `slurm` is any small cluster.
+MACHINES = {
+    "technion": Machine(2, NodeShape(), plugins="pyxis"),
+    "perlmutter": Machine(
+        4,
+        NodeShape(sockets=1, memory_mb=256_000, gpus=4, features=("gpu", "hbm40g")),
+        plugins="shifter",
+    ),
+    "alpha": Machine(2, NodeShape(cores_per_socket=24, threads_per_core=1)),
+    "neuron": Machine(2, NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000), "amd_a100nv_8"),
+    "slurm": Machine(
+        4,
+        NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4),
+        plugins="pyxis shifter",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A box in the shape of a site.
+
+    Attributes:
+        directory: for what tests write; both the nodes and this process see it.
+        plugin: the shared object, built for the box's Slurm.
+    """
+
+    site: str
+    daemons: Daemons
+    directory: Path
+    plugin: Path
+
+    @property
+    def box(self) -> box.Box:
+        return self.daemons.box
+
+    def load(self, words: str) -> None:
+        """From the next job on the plugin has these words in plugstack.conf; without any it is not loaded."""
+        line = f"required {self.plugin} {words}\n" if words else ""
+        self.daemons.inside("sh", "-c", 'printf %s "$1" >/etc/slurm/plugstack.conf', "sh", line)
+
+    def runner(self, squashfs: Path, **changed: object) -> Runner:
+        """The command line at that site, with what differs in its file."""
+        facts = {"name": self.site, "extends": self.site, "box": self.box.name, **changed}
+        path = self.directory / f"site-{abs(hash(json.dumps(facts)))}.yaml"
+        path.write_text(json.dumps(facts))  # which is YAML
+        (self.directory / IMAGES["sif"]).touch()
+        link = self.directory / "image.sqsh"
+        if not link.exists():
+            link.symlink_to(squashfs)
+        return Runner(path, self.directory / "my runs", self.directory / "state", self.box.bin_dir)
+
+    def image(self, form: str) -> str:
+        """What ``--image`` gets for a runtime that takes this form."""
+        named = IMAGES.get(form, "image.sqsh")
+        return named if form == "registry" else str(self.directory / named)
+
+    def at_rest(self, timeout_s: float = 300) -> None:
+        """Wait until no job is left in the queue."""
+        deadline = time.monotonic() + timeout_s
+        while waiting := self.daemons.inside("squeue", "--noheader", "--format=%i %T %r"):
+            assert time.monotonic() < deadline, waiting
+            time.sleep(0.3)
+
+
+@contextmanager
+def cluster(site: str, directory: Path, slurm: str = box.DEFAULT_SLURM) -> Iterator[Cluster]:
+    """The site's cluster, taken down at the end."""
+    machine = MACHINES[site]
+    stand_ins = directory / "stand-ins"
+    stand_ins.mkdir()
+    for name in STANDS_FOR:
+        (stand_ins / name).write_bytes(STAND_IN.read_bytes())
+        (stand_ins / name).chmod(0o755)
+    spec = BoxSpec(
+        name=f"sites-{site}-{os.getpid()}",
+        nodes=machine.nodes,
+        slurm=slurm,
+        shape=machine.shape,
+        partition=machine.partition,
+        packages=PACKAGES,
+        binds=(Bind(str(stand_ins), "/usr/local/bin"),),
+    )
+    try:
+        daemons = Daemons(box.up(spec))
+        plugin = directory / "site_options.so"
+        daemons.inside(*COMPILER, str(plugin), str(SOURCE))
+        daemons.inside("sh", "-c", f"cat >/etc/profile.d/modules.sh <<'E'\n{MODULES}E\n")
+        made = Cluster(site, daemons, directory, plugin)
+        made.load(machine.plugins)
+        yield made
+    finally:
+        box.down(spec.name)
+
+
+COMPILER = ("gcc", "-shared", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o")
+MODULES = 'module() { printf "%s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }\n'

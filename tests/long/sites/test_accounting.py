@@ -1,0 +1,131 @@
+"""Accounts, QOS and limits that a real Slurm enforces: what it refuses, what waits, and who cancelled a job."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.images.store import StoredImage
+from tests.integration.commands import Runner
+from tests.long.sites import accounting
+from tests.long.sites.clusters import Cluster, cluster
+
+OTHER_USER = "4711"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Perlmutter's shape and its rules: an account for GPUs, and the QOS regular and debug with limits of their own."""
+    with cluster("perlmutter", tmp_path_factory.mktemp("perlmutter")) as made:
+        accounting.begin(made.daemons)
+        for words in (
+            ("add", "qos", "regular"),
+            ("add", "qos", "debug"),
+            ("modify", "qos", "debug", "set", "maxwall=00:30:00", "flags=DenyOnLimit"),
+            ("add", "qos", "short"),  # that no account has
+            ("add", "account", "m1234_g", "qos=regular,debug", "defaultqos=debug"),
+            ("add", "user", "root", "account=m1234_g"),
+            ("modify", "account", "m1234_g", "set", "grptres=gres/gpu=8"),
+            ("add", "user", "operator", "account=m1234_g", "adminlevel=operator"),
+        ):
+            if "operator" in words:
+                line = f"operator:x:{OTHER_USER}:{OTHER_USER}::/:/bin/sh"
+                made.daemons.inside("sh", "-c", f"echo {line} >>/etc/passwd")
+            accounting.manage(made.daemons, *words)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runner(here: Cluster, squashfs: StoredImage) -> Runner:
+    return here.runner(squashfs.path)
+
+
+def request(here: Cluster, gpus: int, *words: str) -> tuple[str, ...]:
+    image = ("--image", here.image("registry"), "--env", f"RUNNER_RDV_TIMEOUT_S={240}")
+    return ("submit", "--recipe", "probe", "--gpus", str(gpus), *image, *words)
+
+
+def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: Runner) -> None:
+    runner(*request(here, 4, "--account", "m1234", "--wait"), code=6)
+    run = runner.newest()
+    assert json.loads((run / "verdict.json").read_text())["reasons"] == ["4 ranks saw no GPU: 0, 1, 2, 3"]
+    said = sacct(here, run, "Account,QOS,State")
+    assert said == "m1234_g|regular|COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal", "mend"),
+    [
+        (("--account", "m9999"), "Invalid account or account/partition combination specified", "with --account"),
+        (("--account", "m1234", "--queue", "short"), "Invalid qos specification", "with --queue"),
+        (("--account", "m1234", "--queue", "debugg"), "Invalid qos specification", "with --queue"),
+        (
+            ("--account", "m1234", "--queue", "debug", "--time", "40:00"),
+            "Job violates accounting/QOS policy",
+            "sacctmgr show qos",
+        ),
+    ],
+)
+def test_what_the_rules_forbid_is_told_with_its_mend(
+    here: Cluster, runner: Runner, words: tuple[str, ...], refusal: str, mend: str
+) -> None:
+    """Our own checks know some of it and are overridden here: these are Slurm's."""
+    forced = ("--force", "queue-unknown", "--force", "queue-unfit")
+    said = runner(*request(here, 4, *words, *forced), code=4)
+    assert refusal in said.err
+    assert mend in said.err
+
+
+def test_a_job_that_waits_for_the_accounts_limit_says_so_and_starts_when_it_is_free(
+    here: Cluster, runner: Runner
+) -> None:
+    mine = ("--account", "m1234", "--json")
+    first, second = (
+        Path(json.loads(runner(*request(here, 8, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
+        for seconds in ("300", "0")
+    )
+    until(lambda: "AssocGrpGRES" in runner("status", str(second), code=0).out)
+    said = runner("status", str(second), code=0).out
+    assert "pending (AssocGrpGRES: the account's limit on GPUs is reached" in said
+    waiting = runner("wait", str(second), "--timeout", "1", code=9)
+    assert "AssocGrpGRES: the account's limit on GPUs is reached" in waiting.err
+    runner("cancel", str(first), code=0)
+    runner("wait", str(second), code=6)
+    assert "COMPLETED" in sacct(here, second, "State")
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_job_that_somebody_else_has_cancelled(here: Cluster, runner: Runner, running: bool) -> None:
+    """While it runs, and while it waits."""
+    words = ("--account", "m1234", "--json", *(() if running else ("-S", "begin=now+1hour")))
+    run = Path(json.loads(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])
+    if running:
+        until(lambda: len(list((run / "ranks").glob("*.report.json"))) == 4)
+    other = ("setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups")
+    here.daemons.inside(*other, "scancel", job_of(run))
+    runner("wait", str(run), code=5)
+    (first, *_) = json.loads((run / "verdict.json").read_text())["reasons"]
+    assert first == f"the job was cancelled by uid {OTHER_USER}"
+
+
+def job_of(run: Path) -> str:
+    return str(json.loads((run / "job.json").read_text())["job_id"])
+
+
+def sacct(here: Cluster, run: Path, fields: str) -> str:
+    """The job's own line, which comes to the database some time after its end."""
+    words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_of(run)}", f"--format={fields}"]
+    until(lambda: "RUNNING" not in (said := here.daemons.inside(*words)) and bool(said))
+    return here.daemons.inside(*words).strip()
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+

@@ -1,0 +1,102 @@
+"""Every golden script, byte for byte, through the real sbatch and srun of a cluster in the shape of its site.
+
+The plugin of the tests (tests/spank) registers what the site's own plugin documents, so that the real programs parse
+it, records what reaches each task, and ends the task there: nothing is run. What runs is in test_ways.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.model.step import JOB_ID, RUN_DIRECTORY
+from tests.golden.test_scripts import CASES, golden, planned
+from tests.long.sites import arrived
+from tests.long.sites.clusters import MACHINES, Cluster
+
+# The site of a golden script -> whose cluster it is tried on.
+TRIED_ON = {site: site for site in MACHINES} | {"box": "technion"}
+# What no cluster has but the one that the options name: jobs that are to end first, nodes, a reservation.
+APART = frozenset({"slurm-asked"})
+AtSite = Callable[[str], Cluster]
+
+
+def scripts(site: str) -> list[str]:
+    return [name for name, case in CASES.items() if TRIED_ON.get(case[0]) == site and name not in APART]
+
+
+def test_no_script_for_slurm_is_left_out() -> None:
+    tried = {name for site in MACHINES for name in scripts(site)} | APART
+    assert {name for name in CASES if golden(name).suffix == ".sbatch"} == tried
+
+
+@pytest.mark.parametrize("site", MACHINES)
+def test_it_is_accepted_and_its_tasks_lie_and_look_as_planned(at_site: AtSite, site: str, tmp_path: Path) -> None:
+    here = at_site(site)
+    here.load(f"{MACHINES[site].plugins} only")
+    jobs: dict[str, tuple[Path, str]] = {}
+    for name in scripts(site):
+        directory = tmp_path / f"{name}'s run $x"
+        (directory / "logs").mkdir(parents=True)
+        (directory / "job.sh").write_bytes(golden(name).read_bytes())
+        done = subprocess.run(
+            [here.box.bin_dir / "sbatch", "--parsable", "job.sh"],
+            cwd=directory, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (name, done.stderr)
+        jobs[name] = directory, done.stdout.strip()
+    here.at_rest()
+    for name, (directory, job) in jobs.items():
+        said = (directory / "logs" / "batch.err").read_text()
+        assert '"exit":0' in (directory / "exit.json").read_text(), (name, said)
+        assert "srun: error" not in said, name
+        _is_as_planned(name, directory, job)
+
+
+def _is_as_planned(name: str, directory: Path, job: str) -> None:
+    plan, step = planned(name)
+    found = arrived.tasks(directory, job)
+    ranks = arrived.last_step(found, plan.tasks_per_node)
+    values = {RUN_DIRECTORY: str(directory), JOB_ID: job, "USER": "root"}
+    rendezvous = {key: ranks[0].variables[key].decode() for key in ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")}
+    options, words, variables = arrived.expected(step, values | rendezvous)
+    in_batch = found["batch"][0].options
+    assert {key: in_batch.get(key) for key, _ in step.directives} == {
+        key: value.encode() for key, value in step.directives
+    }, name
+    assert arrived.hosts(ranks) == list(plan.tasks_per_node), name
+    assert rendezvous["RUNNER_RDV_HOST"] == ranks[0].host
+    for rank, task in ranks.items():
+        assert {key: task.options.get(key) for key in options} == options, (name, rank)
+        assert set(task.options) <= set(options) | {key for key, _ in step.directives}, (name, rank)
+        assert task.words == words, (name, rank)
+        assert not arrived.differing(task.variables, variables), (name, rank)
+        assert task.variables["SLURM_PROCID"] == str(rank).encode()
+        assert task.variables["SLURM_CPUS_PER_TASK"] == str(plan.cpus_per_task).encode()
+        assert task.variables["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, range(plan.gpus_per_node))).encode()
+
+
+@pytest.mark.parametrize(
+    ("site", "words", "says"),
+    [
+        ("technion", ("--container-imagee=/x", "true"), "unrecognized option '--container-imagee=/x'"),
+        ("technion", ("--container-image",), "requires an argument"),
+        ("technion", ("--no-container-entrypoint=yes", "true"), "doesn't allow an argument"),
+        ("technion", ("--image=docker:x", "true"), "'--image=docker:x'"),
+        ("perlmutter", ("--container-image=/x", "true"), "unrecognized option '--container-image=/x'"),
+        ("perlmutter", ("--modul3=gpu", "true"), "unrecognized option '--modul3=gpu'"),
+        ("alpha", ("--container-image=/x", "true"), "unrecognized option '--container-image=/x'"),
+    ],
+)
+def test_srun_refuses_what_no_plugin_of_the_site_has_registered(
+    at_site: AtSite, site: str, words: tuple[str, ...], says: str
+) -> None:
+    here = at_site(site)
+    here.load(MACHINES[site].plugins)
+    srun = [here.box.bin_dir / "srun", *words]
+    done = subprocess.run(srun, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert says in done.stderr

@@ -1,0 +1,118 @@
+"""Every way of every site with Slurm: accepted and run, and its ranks lie where the plan puts them.
+
+Sites have GPUs and these clusters have none, so each run must be told "saw no GPU" of all its ranks, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.images.store import StoredImage
+from runner.runtimes import runtime
+from tests.integration.commands import Runner
+from tests.integration.test_jobs import records
+from tests.long.sites.clusters import MACHINES, Cluster
+from tests.long.sites.ways import REAL, WAYS, Way
+
+AtSite = Callable[[str], Cluster]
+HOSTILE = "it's \"a\" $HOME `id` \\ # % é,;"
+SEEN = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK", "SLURM_JOB_PARTITION", "NOTE")
+
+
+@pytest.mark.parametrize("site", MACHINES)
+def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: StoredImage, site: str) -> None:
+    """All of a site are submitted before any is waited for."""
+    here = at_site(site)
+    here.load(MACHINES[site].plugins)
+    data = here.directory / "My Data" if site != "perlmutter" else here.directory / "my.data"
+    data.mkdir(exist_ok=True)
+    (data / "marker").touch()
+    changed = {"submit_below": [str(here.directory)]} if site == "neuron" else {}
+    runner = here.runner(squashfs.path, **changed)
+    submitted = [(way, _submitted(runner, here, way, data)) for way in WAYS if way.site == site]
+    for way, run in submitted:
+        _ran_as_planned(runner, here, way, run)
+
+
+def _submitted(runner: Runner, here: Cluster, way: Way, data: Path) -> Path:
+    if way.wireup == "rendezvous":
+        seen = (word for name in SEEN for word in ("--env", name))
+        what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "ls", HOSTILE)
+    else:  # the program's own MPI would meet; this one has none
+        what, program = (), ("--", "ls", "/data")
+    image = here.image(runtime(way.runtime).IMAGE)
+    request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
+    mount = ("--mount", f"{data}:/data", "--env", f"NOTE={HOSTILE}")
+    said = runner("submit", *what, *request, *way.words, "--image", image, *mount, "--json", *program, code=0)
+    return Path(json.loads(said.out)["directory"])
+
+
+def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
+    runner("wait", str(run), code=6)
+    verdict = json.loads((run / "verdict.json").read_text())
+    (reason,) = verdict["reasons"]
+    assert re.fullmatch(rf"{sum(way.ranks)} ranks saw no GPU: .*", reason), (way.name, verdict)
+    plan = json.loads((run / "plan.json").read_text())
+    starts = records(run, "start")
+    assert tuple(plan["tasks_per_node"]) == way.ranks, way.name
+    assert [starts[rank]["local_size"] for rank in sorted(starts)] == [n for n in way.ranks for _ in range(n)]
+    assert [starts[rank]["local_rank"] for rank in sorted(starts)] == [i for n in way.ranks for i in range(n)]
+    hosts = list(dict.fromkeys(starts[rank]["host"] for rank in sorted(starts)))
+    assert [[s["host"] for s in starts.values()].count(host) for host in hosts] == list(way.ranks), way.name
+    allocated = _allocated(here, str(json.loads((run / "job.json").read_text())["job_id"]))
+    for host, ranks in zip(hosts, way.ranks, strict=True):
+        cpus, gpus = allocated[host]
+        assert cpus >= ranks * plan["cpus_per_task"], (way.name, host)
+        assert gpus == plan["gpus_per_node"], (way.name, host)
+    for rank, probe in records(run, "probe").items():
+        seen = {name: base64.b64decode(value).decode() for name, value in probe["environment_base64"].items()}
+        assert seen == {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(plan["gpus_per_node"]))),
+            "SLURM_CPUS_PER_TASK": str(plan["cpus_per_task"]),
+            "SLURM_JOB_PARTITION": MACHINES[way.site].partition,
+            "NOTE": HOSTILE,
+        }, (way.name, rank)
+        assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe", way.name
+        assert base64.b64decode(probe["argv_base64"][-1]).decode() == HOSTILE
+        assert probe["node_name"] == starts[rank]["host"]
+
+
+def _allocated(here: Cluster, job: str) -> dict[str, tuple[int, int]]:
+    """Node -> its CPUs and GPUs of a job, by their numbers (``CPU_IDs=0-15,32 ... GRES=gpu:a100:8(IDX:0-7)``)."""
+    shown = here.daemons.inside("scontrol", "show", "-d", "job", job)
+    found: dict[str, tuple[int, int]] = {}
+    for match in re.finditer(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=gpu:\w+:\d+\(IDX:(\S+)\)", shown):
+        names = here.daemons.inside("scontrol", "show", "hostnames", match[1]).split()
+        found |= dict.fromkeys(names, (_count(match[2]), _count(match[3])))
+    return found
+
+
+def _count(numbers: str) -> int:
+    """Of ``0-3,7``: five."""
+    ends = (part.partition("-") for part in numbers.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+
+def test_a_site_without_the_plugin_refuses_the_script_and_the_mend_is_told(
+    at_site: AtSite, squashfs: StoredImage
+) -> None:
+    """Shifter's directives, where no Shifter is."""
+    here = at_site("perlmutter")
+    here.load("")
+    runner = here.runner(squashfs.path)
+    image = here.image("registry")
+    said = runner("submit", "--recipe", "probe", "--gpus", "4", "--account", "m1234", "--image", image, code=4)
+    assert "unrecognized option '--image=docker:registry.example.org/m1234/horovod:25.02'" in said.err
+    assert "its plugin is not loaded" in said.err
+
+
+def test_every_machine_is_tried_and_every_real_runtime_is_named() -> None:
+    assert {way.site for way in WAYS} == set(MACHINES)
+    assert {way.runtime for way in WAYS} >= REAL
+
