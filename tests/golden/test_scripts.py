@@ -106,6 +106,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "box-pyxis-hostile": ("box", "pyxis", HOSTILE),
     "perlmutter-shifter-pmi2-hostile": ("perlmutter", "shifter", msgspec.structs.replace(SHIFTER, wireup="pmi2")),
     "perlmutter-podman-pmi2-hostile": ("perlmutter", "podman-hpc", msgspec.structs.replace(HOSTILE, wireup="pmi2")),
+    "perlmutter-shifter-mpich-hostile": ("perlmutter", "shifter", msgspec.structs.replace(SHIFTER, wireup="mpich")),
+    "perlmutter-podman-mpich-hostile": ("perlmutter", "podman-hpc", msgspec.structs.replace(HOSTILE, wireup="mpich")),
     "polaris-mpich-hostile": ("polaris", "apptainer", msgspec.structs.replace(HOSTILE, wireup="mpich")),
     "slurm-apptainer-hostile": ("slurm", "apptainer", HOSTILE),
     "slurm-singularity-hostile": ("slurm", "singularity", HOSTILE),

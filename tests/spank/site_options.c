@@ -54,7 +54,8 @@ static const struct {
     {"shifter", "module", "NAME[,NAME...]"},
     {"shifter", "ccm", NULL},
 };
-enum { KNOWN = sizeof known / sizeof known[0], MOUNTS = 1, WORKDIR = 2, FIRST_SPECIAL_STEP = 0xfffffff0 };
+enum { KNOWN = sizeof known / sizeof known[0], MOUNTS = 1, WORKDIR = 2 };
+#define FIRST_SPECIAL_STEP 0xfffffff0u /* of a script, of salloc's shell ... (slurm.h) */
 
 static char *given[KNOWN]; /* NULL where an option was not given */
 static int only;
@@ -99,7 +100,7 @@ static int failed(const char *what)
 }
 
 /* Bind SOURCE at TARGET, which is made where it is not there; both are directories. */
-static int bind(const char *source, char *target)
+static int bound(const char *source, char *target)
 {
     for (char *slash = strchr(target + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -122,7 +123,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
     for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
         char *source = strsep(&one, ":"), *target = strsep(&one, ":");
 
-        if (!target || bind(source, target))
+        if (!target || bound(source, target))
             return failed(source);
     }
     free(mounts);

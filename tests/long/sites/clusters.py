@@ -33,6 +33,7 @@ class Machine:
     shape: NodeShape
     partition: str = "batch"
     plugins: str = ""
+    slurm: str = box.DEFAULT_SLURM
 
 
 # By the sites' public guides, read 2026-11 (see runner/sites/files); `slurm` is any small cluster.
@@ -42,6 +43,7 @@ MACHINES = {
         4,
         NodeShape(sockets=1, memory_mb=256_000, gpus=4, features=("gpu", "hbm40g")),
         plugins="shifter",
+        slurm="24.11",  # with 22.05.8, srun --gpu-bind=none hides CUDA_VISIBLE_DEVICES from every task
     ),
     "alpha": Machine(2, NodeShape(cores_per_socket=24, threads_per_core=1)),
     "neuron": Machine(2, NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000), "amd_a100nv_8"),
@@ -101,7 +103,7 @@ class Cluster:
 
 
 @contextmanager
-def cluster(site: str, directory: Path, slurm: str = box.DEFAULT_SLURM) -> Iterator[Cluster]:
+def cluster(site: str, directory: Path) -> Iterator[Cluster]:
     """The site's cluster, taken down at the end."""
     machine = MACHINES[site]
     stand_ins = directory / "stand-ins"
@@ -112,7 +114,7 @@ def cluster(site: str, directory: Path, slurm: str = box.DEFAULT_SLURM) -> Itera
     spec = BoxSpec(
         name=f"sites-{site}-{os.getpid()}",
         nodes=machine.nodes,
-        slurm=slurm,
+        slurm=machine.slurm,
         shape=machine.shape,
         partition=machine.partition,
         packages=PACKAGES,

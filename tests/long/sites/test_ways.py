@@ -41,11 +41,11 @@ def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: Store
 
 
 def _submitted(runner: Runner, here: Cluster, way: Way, data: Path) -> Path:
+    what: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("--", "ls", "/data")  # its own MPI would meet; this one has none
     if way.wireup == "rendezvous":
         seen = (word for name in SEEN for word in ("--env", name))
         what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "ls", HOSTILE)
-    else:  # the program's own MPI would meet; this one has none
-        what, program = (), ("--", "ls", "/data")
     image = here.image(runtime(way.runtime).IMAGE)
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
     mount = ("--mount", f"{data}:/data", "--env", f"NOTE={HOSTILE}")
