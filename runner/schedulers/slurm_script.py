@@ -195,10 +195,12 @@ def _srun(plan: Plan) -> tuple[Word, ...]:
 
 def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
     yield from _srun(plan)
-    yield from texts(f"--nodes={plan.nodes}", f"--ntasks={plan.tasks}")
+    if not _uneven(plan):
+        yield text(f"--nodes={plan.nodes}")
+    yield text(f"--ntasks={plan.tasks}")
     yield from _of_held(plan)
     if _uneven(plan):
-        yield text("--distribution=arbitrary")
+        yield text("--distribution=arbitrary")  # beside which srun takes no --nodes (24.11)
     else:
         yield from _on_nodes(plan)
         yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")

@@ -47,10 +47,16 @@ def begin(daemons: Daemons) -> None:
     kept = [line for line in conf.splitlines() if line.partition("=")[0] not in _SETTINGS]
     lines = [*kept, *(f"{key}={value}" for key, value in _SETTINGS.items())]
     daemons.inside("sh", "-c", 'printf "%s\\n" "$1" >/etc/slurm/slurm.conf', "sh", "\n".join(lines))
-    _until_it_answers(daemons)
+    _until(daemons, "sacctmgr show cluster", "Cluster")
     manage(daemons, "add", "cluster", "box")
-    for name in (CONTROLLER, *daemons.box.spec.node_names):
-        daemons.restart(name)
+    daemons.end(CONTROLLER)
+    daemons.inside("rm", "/var/box/state/clustername")  # the number that it gave itself is not the database's
+    daemons.start()
+    for node in daemons.box.spec.node_names:
+        daemons.restart(node)
+    _until(daemons, "sacctmgr --noheader show tres type=gres", "gpu")  # the controller has told of its GPUs
+    for node in daemons.box.spec.node_names:
+        daemons.await_up(node)
 
 
 def manage(daemons: Daemons, *words: str) -> None:
@@ -58,8 +64,9 @@ def manage(daemons: Daemons, *words: str) -> None:
     daemons.inside("sacctmgr", "--immediate", *words)
 
 
-def _until_it_answers(daemons: Daemons) -> None:
+def _until(daemons: Daemons, command: str, holds: str) -> None:
+    """Wait until what a command says holds a word; it may fail meanwhile."""
     deadline = time.monotonic() + 120
-    while "answers" not in daemons.inside("sh", "-c", "sacctmgr --noheader show cluster && echo answers || true"):
-        assert time.monotonic() < deadline, "slurmdbd does not answer"
+    while holds not in (said := daemons.inside("sh", "-c", f"{command} 2>&1 || true")):
+        assert time.monotonic() < deadline, said
         time.sleep(0.3)

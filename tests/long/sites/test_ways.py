@@ -1,6 +1,7 @@
 """Every way of every site with Slurm: accepted and run, and its ranks lie where the plan puts them.
 
-Sites have GPUs and these clusters have none, so each run must be told "saw no GPU" of all its ranks, and nothing else.
+Sites have GPUs and these clusters have none, so each run must be told "saw no GPU" of all its ranks, and nothing else
+but that they have not met where an MPI would have had them meet, which the program here has not.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from tests.long.sites.ways import REAL, WAYS, Way
 
 AtSite = Callable[[str], Cluster]
 HOSTILE = "it's \"a\" $HOME `id` \\ # % é,;"
+NO_BLANKS = ("shifter", "enroot")
 SEEN = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK", "SLURM_JOB_PARTITION", "NOTE")
 
 
@@ -30,22 +34,24 @@ def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: Store
     """All of a site are submitted before any is waited for."""
     here = at_site(site)
     here.load(MACHINES[site].plugins)
-    data = here.directory / "My Data" if site != "perlmutter" else here.directory / "my.data"
-    data.mkdir(exist_ok=True)
-    (data / "marker").touch()
     changed = {"submit_below": [str(here.directory)]} if site == "neuron" else {}
     runner = here.runner(squashfs.path, **changed)
-    submitted = [(way, _submitted(runner, here, way, data)) for way in WAYS if way.site == site]
+    submitted = [(way, _submitted(runner, here, way)) for way in WAYS if way.site == site]
     for way, run in submitted:
         _ran_as_planned(runner, here, way, run)
 
 
-def _submitted(runner: Runner, here: Cluster, way: Way, data: Path) -> Path:
+def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
+    """Directories have blanks in their names where the runtime can mount such."""
+    plain = way.runtime in NO_BLANKS
+    data = here.directory / ("data" if plain else "My 'Data'")
+    data.mkdir(exist_ok=True)
+    runner = replace(runner, runs=here.directory / ("runs" if plain else "my runs"))
     what: tuple[str, ...] = ()
-    program: tuple[str, ...] = ("--", "ls", "/data")  # its own MPI would meet; this one has none
+    program: tuple[str, ...] = ("--", "sh", "-c", "ls /data && sleep 2")
     if way.wireup == "rendezvous":
         seen = (word for name in SEEN for word in ("--env", name))
-        what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "ls", HOSTILE)
+        what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "--sleep", "2", "ls", HOSTILE)
     image = here.image(runtime(way.runtime).IMAGE)
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
     mount = ("--mount", f"{data}:/data", "--env", f"NOTE={HOSTILE}")
@@ -54,10 +60,13 @@ def _submitted(runner: Runner, here: Cluster, way: Way, data: Path) -> Path:
 
 
 def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
+    allocated = _allocated(here, str(json.loads((run / "job.json").read_text())["job_id"]))
     runner("wait", str(run), code=6)
     verdict = json.loads((run / "verdict.json").read_text())
-    (reason,) = verdict["reasons"]
-    assert re.fullmatch(rf"{sum(way.ranks)} ranks saw no GPU: .*", reason), (way.name, verdict)
+    *others, blind = verdict["reasons"]
+    assert re.fullmatch(rf"{sum(way.ranks)} ranks saw no GPU: .*", blind), (way.name, verdict)
+    alone = [] if way.wireup == "rendezvous" else [f"rank {n} never met the other ranks" for n in range(sum(way.ranks))]
+    assert others == alone, (way.name, verdict)
     plan = json.loads((run / "plan.json").read_text())
     starts = records(run, "start")
     assert tuple(plan["tasks_per_node"]) == way.ranks, way.name
@@ -65,12 +74,13 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
     assert [starts[rank]["local_rank"] for rank in sorted(starts)] == [i for n in way.ranks for i in range(n)]
     hosts = list(dict.fromkeys(starts[rank]["host"] for rank in sorted(starts)))
     assert [[s["host"] for s in starts.values()].count(host) for host in hosts] == list(way.ranks), way.name
-    allocated = _allocated(here, str(json.loads((run / "job.json").read_text())["job_id"]))
     for host, ranks in zip(hosts, way.ranks, strict=True):
         cpus, gpus = allocated[host]
         assert cpus >= ranks * plan["cpus_per_task"], (way.name, host)
         assert gpus == plan["gpus_per_node"], (way.name, host)
-    for rank, probe in records(run, "probe").items():
+    probes = records(run, "probe")
+    assert len(probes) == (sum(way.ranks) if way.wireup == "rendezvous" else 0)
+    for rank, probe in probes.items():
         seen = {name: base64.b64decode(value).decode() for name, value in probe["environment_base64"].items()}
         assert seen == {
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(plan["gpus_per_node"]))),
@@ -84,8 +94,14 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
 
 
 def _allocated(here: Cluster, job: str) -> dict[str, tuple[int, int]]:
-    """Node -> its CPUs and GPUs of a job, by their numbers (``CPU_IDs=0-15,32 ... GRES=gpu:a100:8(IDX:0-7)``)."""
-    shown = here.daemons.inside("scontrol", "show", "-d", "job", job)
+    """Node -> its CPUs and GPUs of a job, by their numbers (``CPU_IDs=0-15,32 ... GRES=gpu:a100:8(IDX:0-7)``).
+
+    They are shown only while the job runs, and so this waits until it does.
+    """
+    deadline = time.monotonic() + 300
+    while "CPU_IDs=" not in (shown := here.daemons.inside("scontrol", "show", "-d", "job", job)):
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.1)
     found: dict[str, tuple[int, int]] = {}
     for match in re.finditer(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=gpu:\w+:\d+\(IDX:(\S+)\)", shown):
         names = here.daemons.inside("scontrol", "show", "hostnames", match[1]).split()
@@ -105,7 +121,7 @@ def test_a_site_without_the_plugin_refuses_the_script_and_the_mend_is_told(
     """Shifter's directives, where no Shifter is."""
     here = at_site("perlmutter")
     here.load("")
-    runner = here.runner(squashfs.path)
+    runner = replace(here.runner(squashfs.path), runs=here.directory / "runs")
     image = here.image("registry")
     said = runner("submit", "--recipe", "probe", "--gpus", "4", "--account", "m1234", "--image", image, code=4)
     assert "unrecognized option '--image=docker:registry.example.org/m1234/horovod:25.02'" in said.err
