@@ -1,7 +1,7 @@
 """Build a Horovod wheel inside a base image, or say the key under which such a wheel may be kept.
 
     build.py key   --framework pytorch [--cxx-standard 17] [--cuda-archs 80,90]
-    build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped] ...
+    build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped|KEY] ...
 
 A Horovod that the base ships is kept where it passes the proof (``prove.py``): nothing is built then. Otherwise the
 source is Horovod's last release from the package index, checked by its hash, with the mends that the base needs
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import install
 import mends
-from frameworks import FRAMEWORKS, Framework, base_facts, release
+from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, release
 
 HERE = Path(__file__).resolve().parent
 VERSION = "0.28.1"
@@ -123,12 +123,18 @@ def fetch(target: Path) -> Path:
     return target / f"horovod-{VERSION}"
 
 
+def take_kept(key: str, out: Path) -> bool:
+    """Whether a wheel is kept under this key, which is then put into ``out``."""
+    kept = sorted((HERE / "wheels" / key).glob("*.whl"))
+    if kept:
+        print("horovod: taking the wheel kept under " + key, flush=True)
+        shutil.copy(str(kept[0]), str(out))
+    return bool(kept)
+
+
 def build_wheel(facts: dict[str, object], chosen: dict[str, str], key: str, out: Path) -> None:
     """Put the wheel into ``out``: an earlier one with this key, or a new one."""
-    earlier = sorted((HERE / "wheels" / key).glob("*.whl"))
-    if earlier:
-        print("horovod: taking the wheel kept under " + key, flush=True)
-        shutil.copy(str(earlier[0]), str(out))
+    if take_kept(key, out):
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
@@ -161,20 +167,25 @@ def main() -> None:
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--cxx-standard", default="auto")
     parser.add_argument("--cuda-archs", default="80,90")
-    parser.add_argument("--horovod", choices=("auto", "build", SHIPPED), default="auto", help="whose Horovod to take")
+    parser.add_argument("--horovod", default="auto", help="auto, build, shipped, or the key of a kept wheel")
     parser.add_argument("--out", type=Path, default=Path("wheel"))
     asked = parser.parse_args()
+    if asked.verb == "wheel":
+        asked.out.mkdir(parents=True, exist_ok=True)
+        if asked.horovod not in ("auto", "build"):
+            # Whoever asked for the key before knows what this base needs: its framework is not asked again.
+            if asked.horovod != SHIPPED and not take_kept(asked.horovod, asked.out):
+                raise SystemExit(f"no wheel is kept under {asked.horovod}")
+            (asked.out / "key").write_text(f"{asked.horovod}\n")
+            return
     framework = FRAMEWORKS[asked.framework]
-    facts = base_facts(framework)
+    facts = base_facts(framework, ask_framework(framework))
     chosen = switches(framework, facts, asked.cxx_standard, asked.cuda_archs)
-    why = {"build": "a build was asked for", SHIPPED: ""}.get(asked.horovod)
-    if why is None:
-        why = why_not_shipped(framework)
+    why = why_not_shipped(framework) if asked.horovod == "auto" else "a build was asked for"
     key = wheel_key(facts, chosen) if why else SHIPPED
     if asked.verb == "key":
         print(json.dumps({"key": key, "why": why, "facts": facts, "mends": mends.needed(facts) if why else []}))
         return
-    asked.out.mkdir(parents=True, exist_ok=True)
     (asked.out / "key").write_text(f"{key}\n")
     if not why:
         print("horovod: the base's own is taken", flush=True)

@@ -11,14 +11,12 @@ import json
 import os
 import platform
 import re
-import subprocess
-import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import mends
-from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, says
+from frameworks import FRAMEWORKS, Framework, says
 
 HERE = Path(__file__).resolve().parent
 SCHEMA = 2
@@ -74,34 +72,24 @@ def compat_driver(directory: str = _COMPAT) -> str:
     return max((version for version in versions if version.count(".")), default="")
 
 
-def keras_version() -> str:
-    """Version of the Keras that ``tf.keras`` is in this image."""
-    program = "import sys, tensorflow as tf; print(sys.modules[tf.keras.Model.__module__.split('.')[0]].__version__)"
-    quiet = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
-    done = subprocess.run([sys.executable, "-c", program], env=quiet, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, check=False)  # fmt: skip
-    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""
-
-
 def describe(framework: Framework, proof: dict[str, object]) -> dict[str, object]:
     """Everything that is known of the image; the words are those of runner/model/image.py."""
-    facts = base_facts(framework)
-    mpi = facts["mpi"]
-    assert isinstance(mpi, dict)
-    abilities = proof["abilities"]
+    facts, abilities = proof["facts"], proof["abilities"]
+    assert isinstance(facts, dict)
     assert isinstance(abilities, dict)
+    mpi = facts["mpi"]
     key = (HERE / "wheel" / "key").read_text().strip()
     cuda = str(facts["cuda"] or "")
     return {
         "schema": SCHEMA,
         "framework": framework.name,
         "framework_version": facts["framework_version"],
-        "keras": keras_version() if framework.name == "tensorflow" else "",
+        "keras": proof["keras"],
         "python": facts["python"],
         "arch": platform.machine(),
         "libc": facts["libc"],
         "cuda": cuda,
-        "cuda_archs": ask_framework(framework)["archs"],
+        "cuda_archs": proof["archs"],
         "driver_min": DRIVERS.get(cuda.partition(".")[0], ""),
         "driver_compat": compat_driver() if cuda else "",
         "nccl": facts["nccl"] or "",

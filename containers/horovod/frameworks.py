@@ -125,9 +125,12 @@ def nccl_version(header: str) -> str | None:
     return ".".join(part.group(1) for part in parts if part) if all(parts) else None
 
 
-def base_facts(framework: Framework) -> dict[str, object]:
-    """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it."""
-    found = ask_framework(framework)
+def base_facts(framework: Framework, found: dict[str, object]) -> dict[str, object]:
+    """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it.
+
+    Args:
+        found: what ask_framework answered.
+    """
     headers = [Path(header) for header in _NCCL_HEADERS if Path(header).exists()]
     told = nccl_version(headers[0].read_text(errors="replace")) if headers and found["cuda"] else None
     return {

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from frameworks import FRAMEWORKS, Framework, base_facts, mpi_flavour
+from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts
 
 HERE = Path(__file__).resolve().parent
 RANKS = 2
@@ -89,8 +89,8 @@ def rank_command(framework: Framework) -> list[str]:
 RIGHT = [11.0, 11.0, 1.0, 1.0]  # rank.py's sums for two ranks
 
 
-def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> None:
-    """Every rank exited 0, saw size 2 and got the right sums."""
+def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> dict[str, object]:
+    """Every rank exited 0, saw size 2 and got the right sums; returns what one of them said."""
     said = [answer for answer in map(report, outputs) if answer is not None]
     if any(codes) or len(said) != RANKS or sorted(str(answer["rank"]) for answer in said) != ["0", "1"]:
         fail(
@@ -111,6 +111,7 @@ def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> None:
     if len({answer["weights"] for answer in said}) != 1:
         fail(f"{how}: after a step on unlike data the weights differ: training is not synchronised")
     print(f"PROVEN: two processes reduce and train as one, {how}", flush=True)
+    return said[0]
 
 
 def clean_environment() -> dict[str, str]:
@@ -134,7 +135,7 @@ def resolve_own_name() -> None:
             hosts.write(f"127.0.0.1 {name}\n")
 
 
-def prove_gloo(framework: Framework) -> None:
+def prove_gloo(framework: Framework) -> dict[str, object]:
     """Two plain processes and Horovod's rendezvous server on the loopback; no launcher at all."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousServer
@@ -171,7 +172,7 @@ def prove_gloo(framework: Framework) -> None:
             if child.poll() is None:
                 child.kill()
         server.stop()
-    verify(
+    return verify(
         "Gloo, formed by environment variables and a rendezvous server",
         outputs,
         [child.returncode for child in children],
@@ -184,9 +185,11 @@ def prove_mpi(framework: Framework, flavour: str) -> None:
     words = ["mpirun", "-np", str(RANKS)]
     if flavour == "openmpi":
         words += ["--allow-run-as-root", "--host", f"localhost:{RANKS}", "--bind-to", "none"]
-        # A build container may not read another process's memory, and has no fabric to probe.
+        # A build container may not read another process's memory (its name before and from Open MPI 5.0 on), and has
+        # no fabric to probe.
         world.update(
             OMPI_MCA_btl_vader_single_copy_mechanism="none",
+            OMPI_MCA_smsc="^cma",
             OMPI_MCA_pml="ob1",
             OMPI_MCA_btl="self,vader",
             OMPI_MCA_plm_rsh_agent="",
@@ -231,22 +234,26 @@ def main() -> None:
     framework = FRAMEWORKS[asked.framework]
     started = time.monotonic()
     abilities = check_build(framework)
-    facts = base_facts(framework)
-    flavour = mpi_flavour()["flavour"]
-    expect("controllers", ["Gloo"] + (["MPI"] if flavour else []), abilities["controllers"])
+    found = ask_framework(framework)
+    facts = base_facts(framework, found)
+    mpi = facts["mpi"]
+    assert isinstance(mpi, dict)
+    expect("controllers", ["Gloo"] + (["MPI"] if mpi["flavour"] else []), abilities["controllers"])
     with_nccl = bool(facts["cuda"] and facts["nccl_headers"])
-    operations = ["Gloo"] + (["MPI"] if flavour else []) + (["NCCL"] if with_nccl else [])
+    operations = ["Gloo"] + (["MPI"] if mpi["flavour"] else []) + (["NCCL"] if with_nccl else [])
     expect("operations", operations, abilities["operations"])
     if with_nccl:
         prove_nccl_is_shared(framework)
     resolve_own_name()
-    prove_gloo(framework)
+    said = prove_gloo(framework)
     proven = ["gloo"]
-    if flavour:
-        prove_mpi(framework, flavour)
+    if mpi["flavour"]:
+        prove_mpi(framework, mpi["flavour"])
         proven.append("mpi")
     if asked.write:
-        asked.write.write_text(json.dumps({"abilities": abilities, "proven": proven}) + "\n")
+        more = {"facts": facts, "archs": found["archs"], "keras": said["keras"]}
+        proof = {"abilities": abilities, "proven": proven, **more}
+        asked.write.write_text(json.dumps(proof) + "\n")
     print(f"PROVEN in {time.monotonic() - started:.0f} s", flush=True)
 
 

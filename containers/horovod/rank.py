@@ -107,6 +107,16 @@ def _bytes(variables: Any) -> bytes:
 PROGRAMS = {"pytorch": (torch_sums, torch_step), "tensorflow": (tensorflow_sums, tensorflow_step)}
 
 
+def keras_version() -> str:
+    """Version of the Keras that ``tf.keras`` is; empty without TensorFlow in this process."""
+    tf = sys.modules.get("tensorflow")
+    if tf is None:
+        return ""
+    package = tf.keras.Model.__module__.split(".")[0]
+    # Part of TensorFlow itself before 2.6, of whose package the version would be TensorFlow's.
+    return str((tf.keras if package.startswith("tensorflow") else sys.modules[package]).__version__)
+
+
 def mapped_nccl(maps: str) -> list[str]:
     """Files of NCCL that a process has mapped, out of the text of /proc/self/maps."""
     names = {line.split(None, 5)[5] for line in maps.splitlines() if len(line.split(None, 5)) == 6}
@@ -132,6 +142,7 @@ def main() -> None:
         "sum": total,
         "moved": before != after,
         "weights": hashlib.sha256(after).hexdigest()[:16],
+        "keras": keras_version(),
         "nccl_files": mapped_nccl(Path("/proc/self/maps").read_text()),
     }
     sys.stdout.write(json.dumps(said) + "\n")

@@ -111,9 +111,9 @@ class Way:
         return [float(np.asarray(span)) for span in spans]
 
     def peak_memory_bytes(self) -> int:
-        ask = getattr(tf.config.experimental, "get_memory_info", None)
-        if self.device.kind == "cuda" and ask is not None:
-            return int(ask("GPU:0")["peak"])
+        if self.device.kind == "cuda":
+            ask = getattr(tf.config.experimental, "get_memory_info", None)  # from 2.5 on
+            return 0 if ask is None else int(ask("GPU:0")["peak"])
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def _model(self, images: Any = None) -> Any:
@@ -277,12 +277,14 @@ def _jit() -> dict[str, bool]:
 
 def versions(keras: Any, mode: str) -> dict[str, Any]:
     """Of what computed; ``None`` where there is no such part."""
-    package = sys.modules[keras.Model.__module__.split(".")[0]]
+    package = keras.Model.__module__.split(".")[0]
+    # Part of TensorFlow itself before 2.6, of whose package the version would be TensorFlow's.
+    own = keras if package.startswith("tensorflow") else sys.modules[package]
     info = getattr(tf.sysconfig, "get_build_info", dict)()
     return {
         "framework": "horovod",
         "framework_version": tf.__version__,
-        "keras_version": package.__version__,
+        "keras_version": own.__version__,
         "training_mode": mode,
         "horovod_version": horovod.__version__,
         "python_version": platform.python_version(),

@@ -87,7 +87,7 @@ class Training(Protocol):
         """Without BatchNorm's running statistics: they differ between ranks by right."""
 
     def peak_memory_bytes(self) -> int:
-        """Of the device; of the process on a processor."""
+        """Of the device, 0 where the framework does not tell; of the process on a processor."""
 
 
 def run(recipe: str, options: argparse.Namespace, training: Training) -> int:

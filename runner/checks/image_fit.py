@@ -9,6 +9,7 @@ from runner.model.finding import Finding
 from runner.model.hardware import Hardware
 from runner.model.image import ImageFacts
 from runner.model.plan import Plan
+from runner.planning import wireup
 
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
 _PRECISION = "--precision"
@@ -21,6 +22,8 @@ CODES = frozenset(
         "no-kernels-for-gpu",
         "no-bf16-on-gpu",
         "pmi-not-in-image",
+        "image-without-mpi",
+        "mpi-abi-mismatch",
     }
 )
 
@@ -28,7 +31,7 @@ CODES = frozenset(
 def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
     """What does not fit, refusals first."""
     facts = plan.image.about
-    found = [] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan, facts)]
+    found = [*_mpi(plan)] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan)]
     if plan.device == "cuda":
         found += [] if facts is None else [*_cuda(plan, facts), *_kernels(facts, hardware)]
         found += _precision(plan, hardware)
@@ -121,14 +124,25 @@ def _precision(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
         )
 
 
-def _mpi(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
-    wanted = plan.mpi or ""
-    kind = next((name for name in ("pmix", "pmi2") if wanted.startswith(name)), "")
-    if kind and facts.mpi.flavour and kind not in facts.mpi.pmi:
+def _mpi(plan: Plan) -> Iterator[Finding]:
+    """Ranks that meet by MPI need one in the image that what starts them knows; all others need none."""
+    if plan.wireup in wireup.BY_MPI:
+        misfit = wireup.misfit(plan.image, plan.wireup)
+        if misfit is not None:
+            yield Finding(
+                misfit.code,
+                "refuse",
+                f"{misfit.what}: each rank would form a world of one",
+                "--wireup rendezvous, which needs no MPI, or build on a base whose MPI fits",
+            )
+        return
+    facts = plan.image.about
+    kind = next((name for name in ("pmix", "pmi2") if (plan.mpi or "").startswith(name)), "")
+    if facts is not None and kind and facts.mpi.flavour and kind not in facts.mpi.pmi:
         yield Finding(
             "pmi-not-in-image",
             "warn",
-            f"srun starts with --mpi={wanted}, the image's {facts.mpi.flavour} {facts.mpi.version} takes "
-            + (", ".join(facts.mpi.pmi) or "no PMI"),
+            f"srun starts with --mpi={plan.mpi}, the image's {facts.mpi.flavour} {facts.mpi.version} takes "
+            + wireup.pmi_of(facts.mpi),
             "ranks meet by the launcher's rendezvous and need none; a program that calls MPI itself would be alone",
         )

@@ -51,7 +51,7 @@ def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
         size_bytes=found.size_bytes,
         sha256=found.sha256,
         about=about,
-        mpi=_mpi(about),
+        mpi=mpi_of(about),
     )
     why = integrity.problem(found)
     if not why:
@@ -64,11 +64,11 @@ def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
     )
 
 
-def _mpi(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
+def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
     """The MPI that Horovod in the image was built with, as far as the image tells."""
-    if about is None:
+    if about is None or not about.horovod.controllers:
         return ""
-    if "mpi" not in about.horovod.controllers:
+    if not about.horovod.has_mpi:
         return "none"
     return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
 

@@ -1,7 +1,8 @@
 """NVIDIA's base images as data: which CUDA a release brings, and which drivers carry it.
 
-Source: "Driver Requirements" of each release's notes (docs.nvidia.com/deeplearning/frameworks, pytorch- and
-tensorflow-release-notes), as known on 2026-11-21; not every row was read again on that day.
+Containers of one month share their CUDA, so that "Driver Requirements" in the notes of any of them is a source for
+the others. Stored copies of docs.nvidia.com were read on 2026-11-21; where no copy of a month's own notes was found,
+the nearest release of the same CUDA is named.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Base:
         framework: ``pytorch`` or ``tensorflow``. release: ``25.02``. tag: of the image.
         cuda: ``12.8``. driver: the release of the driver that it asks for; every later one carries it, too.
         compat: least driver of older branches that carry it on data-center GPUs by the compat package inside.
+        source: the notes that say so.
     """
 
     framework: str
@@ -28,6 +30,7 @@ class Base:
     cuda: str
     driver: str
     compat: tuple[str, ...]
+    source: str
 
     @property
     def reference(self) -> str:
@@ -43,12 +46,34 @@ class Chosen:
     why: str
 
 
-_CUDA_12_8 = ("12.8", "570", ("470.57", "525.85", "535.86", "550.54"))
-_CUDA_12_4 = ("12.4", "550", ("470.57", "525.85", "535.86", "545.23"))
-_CUDA_12_2 = ("12.2", "535", ("450.51", "470.57", "510.47", "515.65", "525.85"))
-_CUDA_12_1 = ("12.1", "530", ("450.51", "470.57", "510.47", "515.65", "525.85"))
-_CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"))
-# Newest first, for each framework and line. The TF1 line ended with 23.03.
+# Said of a CUDA: its version, the driver, the branches of the compat package, the source.
+_CUDA_12_8 = (
+    "12.8",
+    "570",
+    ("470.57", "525.85", "535.86", "550.54"),
+    "PyTorch 25.02 as pull request 675 of foundation-model-stack/fms-hf-tuning quotes it; its branches: SGLang 25.10",
+)
+_CUDA_12_4 = (
+    "12.4",
+    "550",
+    ("470.57", "525.85", "535.86", "545.23"),
+    "MXNet 24.05 and PaddlePaddle 24.05, of CUDA 12.4.1; they ask for 545, CUDA 12.4 itself came with 550",
+)
+_CUDA_12_2 = (
+    "12.2",
+    "535",
+    ("450.51", "470.57", "510.47", "525.85"),
+    "Triton Inference Server 23.08, of CUDA 12.2.1; of 23.10 unconfirmed",
+)
+_CUDA_12_1 = (
+    "12.1",
+    "530",
+    ("450.51", "470.57", "510.47", "515.65", "525.85"),
+    "PyTorch 23.03 as MONAI Toolkit 1.1 quotes it; PaddlePaddle 23.04",
+)
+_CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"), "Triton Inference Server 22.09")
+# Newest first, for each framework. TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of
+# github.com/NVIDIA/tensorflow): its images are for those who name one, never chosen.
 BASES = (
     Base("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
     Base("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),

@@ -19,7 +19,7 @@ from runner import paths, process
 from runner.errors import UsageError
 from runner.images import engine_build, reference, standin, standins
 from runner.images.engine_build import Base
-from runner.images.horovod import SHIPPED, horovod_for, labels_of
+from runner.images.horovod import horovod_for, labels_of
 from runner.images.keys import cold, files_below, key_of, tree_hash
 from runner.images.locks import held
 from runner.images.progress import Progress
@@ -216,7 +216,7 @@ def _build_final(client: docker.DockerClient, plan: _Plan, progress: Progress) -
     if horovod.wheel is not None:
         files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
     args = {
-        "HOROVOD": SHIPPED if horovod.wheel is None else "build",
+        "HOROVOD": horovod.key,
         "BASE_DIGEST": plan.labels["org.opencontainers.image.base.digest"],
         "SOURCE": plan.labels["org.opencontainers.image.revision"],
     }

@@ -39,6 +39,11 @@ class Horovod(msgspec.Struct, frozen=True):
     operations: tuple[str, ...] = ()
     proven: tuple[str, ...] = ()
 
+    @property
+    def has_mpi(self) -> bool:
+        """Whether MPI is among its controllers, however that is spelt (Horovod's own word is ``MPI``)."""
+        return "mpi" in {controller.lower() for controller in self.controllers}
+
 
 class ImageFacts(msgspec.Struct, frozen=True):
     """Everything that an image of ours knows of itself; empty where a part is not in it.

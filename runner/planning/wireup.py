@@ -5,12 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from runner.errors import RefusedError
+from runner.model.image import Mpi
 from runner.model.names import Wireup
 from runner.model.plan import PlannedImage
 from runner.model.site import Site
 
 # Above this many ranks MPI coordinates better, where it is proven to work (facts: Gloo's ring is linear in ranks).
 RENDEZVOUS_RANKS = 64
+BY_MPI: tuple[Wireup, ...] = ("pmix", "pmi2", "mpich")
+# The library of the MPICH ABI Compatibility Initiative: MPICH, Cray MPICH, Intel MPI, MVAPICH.
+MPICH_LIBRARY = "libmpi.so.12"
 # Cost of one coordination cycle through the ring for each rank, ms: 0.5-0.9 at 16, 4-8 at 128, 15-30 at 512.
 CYCLE_MS_PER_RANK = (0.03, 0.06)
 
@@ -20,6 +24,13 @@ class Choice(msgspec.Struct, frozen=True):
 
     wireup: Wireup
     mpi: str | None
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """Why ranks in an image cannot meet by MPI that way: the finding's code, and the reason."""
+
+    code: str
+    what: str
 
 
 def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
@@ -39,40 +50,62 @@ def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
 
 def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, ranks: int) -> Choice:
     """What was asked for; else MPI where there are many ranks and it is proven for this runtime; else the rendezvous,
-    which needs neither MPI nor PMI.
+    which needs neither MPI nor PMI. Whether the image fits what was asked for is a matter of the checks.
 
     Raises:
-        RefusedError: what was asked for cannot work: says why.
+        RefusedError: the site cannot start ranks as was asked for: says why.
     """
     if asked == "own":
         return Choice(asked, site.slurm.mpi)
     if asked is not None and asked != "rendezvous":
-        why = obstacle(site, image, asked)
+        why = obstacle(site, asked)
         if why:
             raise RefusedError(why, where=f"--wireup {asked}", mend="use --wireup rendezvous, which needs no MPI")
         return _started_by(asked)
     if asked is None and ranks > RENDEZVOUS_RANKS:
-        ways: tuple[Wireup, ...] = ("pmix", "pmi2", "mpich")
-        for way in ways:
-            if f"{runtime}/{way}" in site.proven and image.mpi and not obstacle(site, image, way):
+        for way in BY_MPI:
+            if f"{runtime}/{way}" in site.proven and image.mpi and not (obstacle(site, way) or misfit(image, way)):
                 return _started_by(way)
     return Choice("rendezvous", site.slurm.mpi)
 
 
-def obstacle(site: Site, image: PlannedImage, wireup: Wireup) -> str:
-    """Why an MPI wireup cannot work at a site with an image; empty if nothing is known against it."""
+def obstacle(site: Site, wireup: Wireup) -> str:
+    """Why an MPI wireup cannot work at a site; empty if nothing is known against it."""
     known = ", ".join(site.mpi.pmi) or "none"
-    if image.mpi == "none":
-        return f"{image.reference} has no MPI"
     if wireup == "mpich" and site.mpi.abi != "mpich":
         return f"{site.name} is not known to have an MPI with MPICH's ABI"
-    if wireup == "mpich" and image.mpi == "openmpi":
-        return f"{image.reference} has Open MPI, which cannot use the MPICH of {site.name}"
     if wireup != "mpich" and site.scheduler != "slurm":
         return f"{wireup} is a plugin of srun, and {site.name} has {site.scheduler}"
     if wireup != "mpich" and wireup not in site.mpi.pmi:
         return f"srun at {site.name} is not known to have {wireup} (known: {known})"
     return ""
+
+
+def misfit(image: PlannedImage, wireup: Wireup) -> Misfit | None:
+    """Why ranks in this image cannot meet by an MPI wireup; None if nothing is known against it."""
+    if image.mpi == "none":
+        return Misfit("image-without-mpi", f"Horovod in {image.reference} has no MPI")
+    mpi = Mpi() if image.about is None else image.about.mpi
+    called = f"{mpi.flavour or image.mpi} {mpi.version}".strip()
+    if wireup == "mpich" and (image.mpi == "openmpi" or (mpi.abi and mpi.abi != MPICH_LIBRARY)):
+        linked = f", and Horovod is linked to {mpi.abi}" if mpi.abi else ""
+        return Misfit(
+            "mpi-abi-mismatch",
+            f"the host's MPI is put in by MPICH's ABI ({MPICH_LIBRARY}), the image has {called}{linked}",
+        )
+    if wireup != "mpich" and mpi.flavour and not _takes(mpi, wireup):
+        return Misfit("pmi-not-in-image", f"srun starts by {wireup}, the image's {called} takes {pmi_of(mpi)}")
+    return None
+
+
+def pmi_of(mpi: Mpi) -> str:
+    """``pmi1, pmix``: for people."""
+    return ", ".join(mpi.pmi) or "no PMI"
+
+
+def _takes(mpi: Mpi, wireup: Wireup) -> bool:
+    # Slurm's plugin pmi2 answers both protocols on its file descriptor (Slurm, src/plugins/mpi/pmi2/pmi1.c).
+    return wireup in mpi.pmi or (wireup == "pmi2" and mpi.flavour == "mpich" and "pmi1" in mpi.pmi)
 
 
 def _started_by(wireup: Wireup) -> Choice:

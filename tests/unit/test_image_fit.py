@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from runner.checks.image_fit import CODES, findings, runs_on
+from runner.cli.pinned import mpi_of
 from runner.model.hardware import Hardware
-from runner.model.image import ImageFacts, Mpi, facts_of
+from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
+from runner.model.names import Wireup
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Request
+from runner.model.site import MpiFacts, Site
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
@@ -22,7 +25,11 @@ FACTS = ImageFacts(
     cuda_archs=("sm_75", "sm_80", "sm_90", "compute_90"),
     driver_min="525.60.13",
     mpi=Mpi("openmpi", "4.1.7", ("pmix",), "libmpi.so.40"),
+    horovod=Horovod("0.28.1", controllers=("MPI", "Gloo")),
 )
+MPICH = msgspec.structs.replace(FACTS, mpi=Mpi("mpich", "4.0.2", ("pmi1",), "libmpi.so.12"))
+GLOO_ONLY = msgspec.structs.replace(FACTS, mpi=Mpi(), horovod=Horovod("0.28.1", controllers=("Gloo",)))
+PMIX = msgspec.structs.replace(read_site("technion"), mpi=MpiFacts(pmi=("pmix",)))
 DGX = Hardware(driver="535.104.05", compute_capability="8.0", cpu="x86_64")
 
 
@@ -70,6 +77,48 @@ def test_v100_has_no_bf16() -> None:
 def test_a_pmi_that_the_image_does_not_have_is_told() -> None:
     assert found(FACTS, DGX, mpi="pmi2") == {"pmi-not-in-image": "warn"}
     assert found(FACTS, DGX, mpi="pmix_v4") == {}
+
+
+def met_by(wireup: Wireup, site: Site, about: ImageFacts | None) -> dict[str, str]:
+    image = PlannedImage(reference="x:1", digest="sha256:0", path="/x.sqsh", mpi=mpi_of(about), about=about)
+    made = plan(read_recipe("horovod-pytorch").recipe, site, Request(gpus=2, wireup=wireup), image)
+    return {finding.code: finding.severity for finding in findings(made, Hardware())}
+
+
+@pytest.mark.parametrize(
+    ("wireup", "site", "about", "wanted"),
+    [
+        ("mpich", read_site("polaris"), MPICH, {}),
+        ("mpich", read_site("polaris"), FACTS, {"mpi-abi-mismatch": "refuse"}),
+        ("mpich", read_site("polaris"), GLOO_ONLY, {"image-without-mpi": "refuse"}),
+        ("mpich", read_site("polaris"), None, {}),
+        ("pmix", PMIX, FACTS, {}),
+        ("pmix", PMIX, MPICH, {"pmi-not-in-image": "refuse"}),
+        ("pmix", PMIX, GLOO_ONLY, {"image-without-mpi": "refuse"}),
+        ("pmi2", read_site("perlmutter"), FACTS, {"pmi-not-in-image": "refuse"}),
+        ("pmi2", read_site("perlmutter"), MPICH, {}),  # Slurm's pmi2 answers MPICH's older protocol, too
+        ("rendezvous", read_site("polaris"), GLOO_ONLY, {}),
+    ],
+)
+def test_ranks_that_meet_by_mpi_need_an_image_whose_mpi_fits(
+    wireup: Wireup, site: Site, about: ImageFacts | None, wanted: dict[str, str]
+) -> None:
+    assert met_by(wireup, site, about) == wanted
+    assert set(wanted) <= CODES
+
+
+def test_a_mixture_of_mpis_is_told_by_the_library_that_horovod_asks_for() -> None:
+    """An image may have an MPICH in its path and a Horovod that was linked to an Open MPI."""
+    mixed = msgspec.structs.replace(MPICH, mpi=Mpi("mpich", "4.0.2", ("pmi1",), "libmpi.so.40"))
+    assert met_by("mpich", read_site("polaris"), mixed) == {"mpi-abi-mismatch": "refuse"}
+
+
+@pytest.mark.parametrize(
+    ("about", "mpi"),
+    [(None, ""), (ImageFacts(), ""), (FACTS, "openmpi"), (MPICH, "mpich"), (GLOO_ONLY, "none")],
+)
+def test_the_mpi_of_an_image_is_that_of_its_horovod(about: ImageFacts | None, mpi: str) -> None:
+    assert mpi_of(about) == mpi
 
 
 @pytest.mark.parametrize(

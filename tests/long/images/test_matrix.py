@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +58,15 @@ TABLE: list[str] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def table() -> Any:
+def table(pytestconfig: pytest.Config) -> Iterator[None]:
+    """The rows that were run, on the terminal although they are good."""
     yield
-    print("\n| image | Python | compiler | MPI | controllers run | adds MB | built in s | again s |")
-    print("|---|---|---|---|---|---|---|---|")
-    print("\n".join(TABLE))
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        print("\n| image | Python | compiler | MPI | controllers run | adds MB | built in s | up to date in s |")
+        print("|---|---|---|---|---|---|---|---|")
+        print("\n".join(TABLE))
 
 
 def inside(client: docker.DockerClient, image: str, *words: str, **environment: str) -> str:
