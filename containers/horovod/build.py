@@ -26,7 +26,7 @@ from pathlib import Path
 
 import install
 import mends
-from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, release
+from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, headers_problem, release
 
 HERE = Path(__file__).resolve().parent
 VERSION = "0.28.1"
@@ -179,7 +179,8 @@ def main() -> None:
             (asked.out / "key").write_text(f"{asked.horovod}\n")
             return
     framework = FRAMEWORKS[asked.framework]
-    facts = base_facts(framework, ask_framework(framework))
+    found = ask_framework(framework)
+    facts = base_facts(framework, found)
     chosen = switches(framework, facts, asked.cxx_standard, asked.cuda_archs)
     why = why_not_shipped(framework) if asked.horovod == "auto" else "a build was asked for"
     key = wheel_key(facts, chosen) if why else SHIPPED
@@ -191,6 +192,9 @@ def main() -> None:
         print("horovod: the base's own is taken", flush=True)
         return
     print(f"horovod: {why}", flush=True)
+    lacking = headers_problem(framework, str(found["include"]))
+    if lacking:  # told now, and not after minutes of compiling
+        raise SystemExit(f"the base's {framework.name} has no headers: {lacking}")
     build_wheel(facts, chosen, key, asked.out)
 
 

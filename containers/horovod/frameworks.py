@@ -23,6 +23,7 @@ class Framework(NamedTuple):
         ask: lines of a child process that leave ``version``, ``cuda`` (None on CPUs), ``nccl`` (None where the
             framework does not say), ``archs`` (of its kernels) and ``include`` (its headers).
         cxx17_from: the first version whose headers want C++17 of everyone who includes them.
+        header: one that Horovod includes, below ``include``. headers_mend: how a base gets it.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Framework(NamedTuple):
     build_switch: str
     ask: str
     cxx17_from: tuple[int, int]
+    header: str
+    headers_mend: str
 
 
 FRAMEWORKS = {
@@ -47,6 +50,8 @@ archs = (torch._C._cuda_getArchFlags() or "").split() if cuda else []
 include = torch.utils.__path__[0] + "/../include"
 """,
         cxx17_from=(2, 1),
+        header="torch/extension.h",
+        headers_mend="Debian and Ubuntu have them in a package of their own, libtorch-dev",
     ),
     "tensorflow": Framework(
         name="tensorflow",
@@ -66,6 +71,8 @@ nccl, archs = None, list(info.get("cuda_compute_capabilities", []))
 include = tensorflow.sysconfig.get_include()
 """,
         cxx17_from=(2, 10),
+        header="tensorflow/core/framework/op.h",
+        headers_mend="they are in TensorFlow's own wheels",
     ),
 }
 
@@ -92,6 +99,12 @@ def ask_framework(framework: Framework) -> dict[str, object]:
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     assert isinstance(answer, dict)
     return answer
+
+
+def headers_problem(framework: Framework, include: str) -> str:
+    """Why nothing can be compiled against the framework; empty where its headers are there."""
+    path = Path(include) / framework.header
+    return "" if path.exists() else f"there is no {path}: {framework.headers_mend}"
 
 
 def says(words: list[str]) -> str:

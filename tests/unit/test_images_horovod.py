@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -262,10 +262,25 @@ def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) ->
     assert programs["frameworks"].nccl_version("nothing") is None
 
 
+def test_a_framework_without_headers_is_told_before_anything_is_compiled(
+    programs: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    frameworks = programs["frameworks"]
+    torch = frameworks.FRAMEWORKS["pytorch"]
+    assert "libtorch-dev" in frameworks.headers_problem(torch, str(tmp_path))
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/extension.h").touch()
+    assert frameworks.headers_problem(torch, str(tmp_path)) == ""
+
+
 def test_what_runs_inside_bases_is_python_38() -> None:
+    """Words and library alike: TensorFlow 1 images have no newer one."""
     recipes = CONTAINERS.parents[1] / "recipes"
-    for path in (*CONTAINERS.glob("*.py"), *recipes.rglob("*.py")):
-        ast.parse(path.read_text(), str(path), feature_version=(3, 8))
+    files = [*CONTAINERS.glob("*.py"), *recipes.rglob("*.py")]
+    words = ["vermin", "--target=3.8-", "--violations", "--no-tips", *map(str, files)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Minimum required versions: 3.8" in done.stdout
 
 
 def test_the_two_dockerfiles_differ_in_the_framework_alone() -> None:
