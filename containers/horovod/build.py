@@ -132,13 +132,22 @@ def take_kept(key: str, out: Path) -> bool:
     return bool(kept)
 
 
-def build_wheel(facts: dict[str, object], chosen: dict[str, str], key: str, out: Path) -> None:
-    """Put the wheel into ``out``: an earlier one with this key, or a new one."""
+def build_wheel(
+    framework: Framework, include: list[str], facts: dict[str, object], chosen: dict[str, str], key: str, out: Path
+) -> None:
+    """Put the wheel into ``out``: an earlier one with this key, or a new one.
+
+    Args:
+        include: the framework's directories of headers.
+    """
     if take_kept(key, out):
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
     ensure_tools()
+    lacking = headers_problem(framework, include)
+    if lacking:  # told now, and not after minutes of compiling
+        raise SystemExit(f"nothing can be compiled against the base's {framework.name}: {lacking}")
     # Horovod's setup.py wants what it requires importable before it builds, and wheel and setuptools with it.
     install.dependencies(build=True)
     with tempfile.TemporaryDirectory() as work:
@@ -192,10 +201,9 @@ def main() -> None:
         print("horovod: the base's own is taken", flush=True)
         return
     print(f"horovod: {why}", flush=True)
-    lacking = headers_problem(framework, str(found["include"]))
-    if lacking:  # told now, and not after minutes of compiling
-        raise SystemExit(f"the base's {framework.name} has no headers: {lacking}")
-    build_wheel(facts, chosen, key, asked.out)
+    include = found["include"]
+    assert isinstance(include, list)
+    build_wheel(framework, include, facts, chosen, key, asked.out)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +22,10 @@ class Framework(NamedTuple):
     Attributes:
         module, horovod_module: to import. build_switch: Horovod's own, set to 1.
         ask: lines of a child process that leave ``version``, ``cuda`` (None on CPUs), ``nccl`` (None where the
-            framework does not say), ``archs`` (of its kernels) and ``include`` (its headers).
+            framework does not say), ``archs`` (of its kernels) and ``include`` (directories of its headers).
         cxx17_from: the first version whose headers want C++17 of everyone who includes them.
-        header: one that Horovod includes, below ``include``. headers_mend: how a base gets it.
+        header: of all that Horovod includes of it; empty where the framework never lacks any. headers_mend: how a
+            base gets what is missing.
     """
 
     name: str
@@ -47,11 +49,12 @@ import torch, torch.utils
 version, cuda = torch.__version__, torch.version.cuda
 nccl = ".".join(map(str, torch.cuda.nccl.version())) if cuda else None
 archs = (torch._C._cuda_getArchFlags() or "").split() if cuda else []
-include = torch.utils.__path__[0] + "/../include"
+top = torch.utils.__path__[0] + "/../include"
+include = [top, top + "/torch/csrc/api/include"]
 """,
         cxx17_from=(2, 1),
         header="torch/extension.h",
-        headers_mend="Debian and Ubuntu have them in a package of their own, libtorch-dev",
+        headers_mend="for Debian's own torch they are in the packages libtorch-dev and pybind11-dev",
     ),
     "tensorflow": Framework(
         name="tensorflow",
@@ -68,11 +71,11 @@ cuda = info.get("cuda_version")
 if cuda is None and tensorflow.test.is_built_with_cuda():  # before 2.3 it does not say which
     cuda = ".".join(os.environ.get("CUDA_VERSION", "").split(".")[:2])
 nccl, archs = None, list(info.get("cuda_compute_capabilities", []))
-include = tensorflow.sysconfig.get_include()
+include = [tensorflow.sysconfig.get_include()]
 """,
         cxx17_from=(2, 10),
-        header="tensorflow/core/framework/op.h",
-        headers_mend="they are in TensorFlow's own wheels",
+        header="",
+        headers_mend="",
     ),
 }
 
@@ -101,10 +104,22 @@ def ask_framework(framework: Framework) -> dict[str, object]:
     return answer
 
 
-def headers_problem(framework: Framework, include: str) -> str:
-    """Why nothing can be compiled against the framework; empty where its headers are there."""
-    path = Path(include) / framework.header
-    return "" if path.exists() else f"there is no {path}: {framework.headers_mend}"
+def headers_problem(framework: Framework, include: list[str]) -> str:
+    """Why Horovod can't be compiled against the framework; empty where the compiler finds every header of it.
+
+    Args:
+        include: the framework's directories of headers.
+    """
+    if not framework.header:
+        return ""
+    words = ["g++", "-E", "-x", "c++", "-std=c++17", "-"]
+    words += [f"-I{each}" for each in (*include, sysconfig.get_paths()["include"])]
+    done = subprocess.run(words, input=f"#include <{framework.header}>\n", stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    if done.returncode == 0:
+        return ""
+    said = [line for line in done.stderr.splitlines() if "error:" in line] or done.stderr.splitlines()
+    return f"{said[0] if said else framework.header}; {framework.headers_mend}"
 
 
 def says(words: list[str]) -> str:
@@ -144,6 +159,8 @@ def base_facts(framework: Framework, found: dict[str, object]) -> dict[str, obje
     Args:
         found: what ask_framework answered.
     """
+    include = found["include"]
+    assert isinstance(include, list)
     headers = [Path(header) for header in _NCCL_HEADERS if Path(header).exists()]
     told = nccl_version(headers[0].read_text(errors="replace")) if headers and found["cuda"] else None
     return {
@@ -152,7 +169,7 @@ def base_facts(framework: Framework, found: dict[str, object]) -> dict[str, obje
         "cuda": found["cuda"],
         "nccl": found["nccl"] or told,
         "nccl_headers": bool(headers),
-        "xla_headers": (Path(str(found["include"])) / _XLA_HEADER).exists(),
+        "xla_headers": any((Path(each) / _XLA_HEADER).exists() for each in include),
         "python": platform.python_version(),
         "arch": platform.machine(),
         "libc": " ".join(platform.libc_ver()),

@@ -21,6 +21,7 @@ _VARIABLES = {
 }
 _COMPILERS = ("ca-certificates", "cmake", "g++", "make", "procps", "python3", "python3-dev", "python3-pip")
 _OPEN_MPI = ("libopenmpi-dev", "openmpi-bin")
+_DEBIANS_TORCH = ("libtorch-dev", "pybind11-dev", "python3-numpy", "python3-setuptools", "python3-torch")
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,7 @@ STAND_INS = (
         name="standin-trixie",
         suite="trixie",
         python="3.13",
-        packages=tuple(
-            sorted((*_TORCH.packages, "libtorch-dev", "python3-numpy", "python3-setuptools", "python3-torch"))
-        ),
+        packages=tuple(sorted((*_TORCH.packages, *_DEBIANS_TORCH))),
         requirements=(),
         variables=_variables("PyTorch", "PYTORCH", "2.6.0"),
     ),

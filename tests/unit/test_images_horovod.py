@@ -262,17 +262,6 @@ def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) ->
     assert programs["frameworks"].nccl_version("nothing") is None
 
 
-def test_a_framework_without_headers_is_told_before_anything_is_compiled(
-    programs: dict[str, ModuleType], tmp_path: Path
-) -> None:
-    frameworks = programs["frameworks"]
-    torch = frameworks.FRAMEWORKS["pytorch"]
-    assert "libtorch-dev" in frameworks.headers_problem(torch, str(tmp_path))
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch/extension.h").touch()
-    assert frameworks.headers_problem(torch, str(tmp_path)) == ""
-
-
 def test_what_runs_inside_bases_is_python_38() -> None:
     """Words and library alike: TensorFlow 1 images have no newer one."""
     recipes = CONTAINERS.parents[1] / "recipes"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import time
@@ -119,6 +120,20 @@ def test_it_is_built_and_trains(engine_client: docker.DockerClient, row: Row) ->
     mpi = f"{facts['mpi']['flavour']} {facts['mpi']['version']}".strip() or "none"
     cells = (row.name, facts["python"], f"GCC {compiler}", mpi, ", ".join(row.proven), f"{added / 1e6:.0f}", seconds)
     TABLE.append(f"| {' | '.join(cells)} | {again_s:.1f} |")
+
+
+def test_headers_that_a_base_lacks_are_told(engine_client: docker.DockerClient) -> None:
+    """As Debian's torch lacks them without libtorch-dev: its Python part works, and nothing compiles."""
+    program = (
+        "import sys; sys.path.insert(0, '/opt/runner'); import frameworks as f; torch = f.FRAMEWORKS['pytorch']; "
+        "include = f.ask_framework(torch)['include']; "
+        "print([f.headers_problem(torch, include), f.headers_problem(torch, include[1:])])"
+    )
+    said = inside(engine_client, made(engine_client, ROWS[0]).reference, "python3", "-c", program)
+    whole, part = ast.literal_eval(said.strip().splitlines()[-1])
+    assert whole == ""
+    assert "torch/extension.h: No such file" in part
+    assert "libtorch-dev" in part
 
 
 def test_keras_3s_own_step_is_not_synchronised_and_says_so(engine_client: docker.DockerClient) -> None:
