@@ -76,9 +76,10 @@ def tensorflow_step(hvd: Any, rank: int) -> tuple[bytes, bytes]:
     optimizer = keras.optimizers.SGD(0.1)
     if three:
         trained = [variable.value for variable in model.trainable_variables]
-        with hvd.DistributedGradientTape() as tape:
+        with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(data)))
-        pairs = zip(tape.gradient(loss, trained), model.trainable_variables)
+        gradients = hvd.DistributedGradientTape(tape).gradient(loss, trained)
+        pairs = zip(gradients, model.trainable_variables)
         optimizer.apply_gradients(pairs)
     else:
         keras_hvd = importlib.import_module("horovod.tensorflow.keras")

@@ -3,7 +3,7 @@
 tape   a tf.function: gradients, an allreduce of each, apply; Keras 2 and Keras 3 (whose variables are taken explicitly)
 fit    Keras' own step with Horovod's DistributedOptimizer; under Keras 3 that trains unsynchronised in silence, and
        the proof says so
-graph  a graph and a session, the API of TensorFlow 1; wants Keras 2 (TF_USE_LEGACY_KERAS=1)
+graph  a graph and a session, the API of TensorFlow 1; wants Keras 2 (TF_USE_LEGACY_KERAS=1); TensorFlow 1 has no other
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main() -> int:
     options = options_of(sys.argv[1:], MODELS, __doc__, own_options)
     if options.compile and options.mode != "tape":
         sys.exit(f"--compile (XLA) goes with --mode tape, not {options.mode}: leave one out")
+    if options.mode != "graph" and tf.__version__.startswith("1."):
+        sys.exit(f"--mode {options.mode} wants TensorFlow 2, this is {tf.__version__}: use --mode graph")
     if not tf.executing_eagerly():
         tf.compat.v1.enable_eager_execution()  # TensorFlow 1: the benchmark's own collectives are eager
     hvd.init()
