@@ -75,10 +75,10 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
 
 # Each is a folder of tests/long; date and result of a run belong into docs/proofs.md.
-.PHONY: test-faults test-images test-sites
-test-faults test-images test-sites: test-%: venv ## a long proof
+.PHONY: test-faults test-images test-sites test-slurm-versions
+test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long proof
 	@$(RUNNER) quickstart --only-prepare
-	@CI=true $(BIN)/pytest tests/long/$*
+	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
 .PHONY: bench-rendezvous
 bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -1,4 +1,4 @@
-"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and no better state than earned."""
+"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and the state it has earned."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def offered(site: str) -> set[Row]:
 
 def golden_requests(row: Row) -> list[str]:
     """The names of the golden scripts of a way."""
-    site, runtime, wireup = row
+    site, runtime, _wireup = row
     of_this_machine = [
         name
         for name, (where, via, _request, held) in test_local_scripts.CASES.items()

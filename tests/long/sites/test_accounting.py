@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def runner(here: Cluster, squashfs: StoredImage) -> Runner:
-    return here.runner(squashfs.path)
+    return replace(here.runner(squashfs.path), runs=here.directory / "runs")
 
 
 def request(here: Cluster, gpus: int, *words: str) -> tuple[str, ...]:
-    image = ("--image", here.image("registry"), "--env", f"RUNNER_RDV_TIMEOUT_S={240}")
+    image = ("--image", here.image("registry"), "--env", "RUNNER_RDV_TIMEOUT_S=240")
     return ("submit", "--recipe", "probe", "--gpus", str(gpus), *image, *words)
 
 

@@ -1,0 +1,129 @@
+"""The same jobs on each Slurm that a box can have: Debian 12's, Debian 13's, and that of unstable, which has no PMIx.
+
+What the tests of 22.05 in tests/integration and tests/long/faults see at length, in short.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import box
+from runner.images.store import StoredImage
+from tests.integration.commands import Runner
+from tests.integration.daemons import Daemons
+from tests.integration.planting import Planted, is_told, started, submitted
+from tests.integration.test_jobs import records
+from tests.integration.test_sites import accepted, lie_as_planned
+
+FAULTS = {
+    "good": Planted("", "measured", 0),
+    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of 1 of 4 ranks: 2")),
+    "a rank dies before its launcher begins": Planted(
+        "", "failed", 5, ("rank 1 left no exit record; srun says: Exited with exit code 3",), before="exit 3@1"
+    ),
+    "a rank hangs while the others end": Planted(
+        "hang@2", "failed", 5,
+        ("rank 2 on dgx02 left a report, and never came out of the program", "3 of 4 ranks ended with status 0"),
+    ),
+    "the time limit": Planted(
+        "hang", "failed", 5,
+        ("the job ran into its time limit", "4 ranks (0, 1, 2, 3) left a report, and never came out of the program"),
+        words=("--time", "1:00"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(box.SUITES))
+def daemons(request: pytest.FixtureRequest) -> Iterator[Daemons]:
+    """A box of that version."""
+    name = f"versions-{str(request.param).replace('.', '-')}-{os.getpid()}"
+    try:
+        yield Daemons(box.up(box.BoxSpec(name=name, slurm=request.param)))
+    finally:
+        box.down(name)
+
+
+@pytest.fixture(scope="module")
+def runner(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    assert squashfs.path.is_file()
+    directory = tmp_path_factory.mktemp("runs")
+    return Runner(Path(daemons.box.site), directory / "my runs", directory / "state", daemons.box.bin_dir)
+
+
+@pytest.fixture(scope="module")
+def planted(runner: Runner) -> dict[str, Path]:
+    """All faults, submitted together, so that the time limit runs beside the others."""
+    return submitted(runner, FAULTS)
+
+
+def test_the_version_is_the_one_that_was_asked_for(daemons: Daemons) -> None:
+    """Debian may have moved on: then SUITES and the proofs are out of date."""
+    assert daemons.inside("sinfo", "--version").startswith(f"slurm-wlm {daemons.box.spec.slurm}.")
+
+
+def test_torch_ranks_on_two_nodes_are_measured(runner: Runner) -> None:
+    done = runner("submit", "--gpus", "4", "--nodes", "2", "--wait", code=0)
+    assert "verdict: measured" in done.out
+    assert {start["host"] for start in records(runner.newest(), "start").values()} == {"dgx01", "dgx02"}
+
+
+def test_ranks_meet_however_a_site_asks_for_them(runner: Runner, tmp_path: Path) -> None:
+    """8 + 5 among them."""
+    lie_as_planned(runner, accepted(runner, tmp_path))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_told(runner: Runner, planted: dict[str, Path], name: str) -> None:
+    is_told(runner, planted[name], FAULTS[name])
+
+
+def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:
+    """As many ranks on each node, on one node of two, and more on the first."""
+    hold = ["--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=32"]
+    salloc = subprocess.run(
+        [str(runner.clients / "salloc"), "--no-shell", *hold], capture_output=True, text=True, check=True, timeout=300
+    )
+    job = salloc.stderr.split("job allocation ")[1].split()[0]
+    try:
+        for gpus, nodes, spread in (("8", "2", [4, 4]), ("2", "1", [2]), ("3", "2", [2, 1])):
+            words = ("run", "--recipe", "probe", "--gpus", gpus, "--nodes", nodes)
+            runner(*words, code=0, env={"SLURM_JOB_ID": job})
+            hosts = [start["host"] for start in records(runner.newest(), "start").values()]
+            assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == spread
+    finally:
+        subprocess.run([runner.clients / "scancel", job], check=True, timeout=60)
+
+
+def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None:
+    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it (NodeDown)"
+    planted = Planted("nap:600", "infrastructure", 8, (sentence,))
+    run = started(runner, planted)
+    daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
+    is_told(runner, run, planted)
+    daemons.await_up("dgx02")
+
+
+def test_a_job_that_is_cancelled(runner: Runner) -> None:
+    planted = Planted("nap:600", "failed", 5, ("the job was cancelled by",))
+    run = started(runner, planted)
+    runner("cancel", str(run), code=0)
+    is_told(runner, run, planted)
+
+
+def test_which_mpi_plugins_there_are(daemons: Daemons) -> None:
+    """Where ``srun --mpi=list`` has PMIx it works between nodes; Debian's 26.05 has none."""
+    listed = subprocess.run(
+        [daemons.box.bin_dir / "srun", "--mpi=list"], capture_output=True, text=True, check=True, timeout=60
+    )
+    kinds = {kind for kind in ("pmix", "pmi2") if kind in listed.stdout + listed.stderr}
+    assert kinds == ({"pmi2"} if daemons.box.spec.slurm == "26.05" else {"pmix", "pmi2"})
+    for kind in sorted(kinds):
+        ranks = daemons.inside("srun", f"--mpi={kind}", "--nodes=2", "sh", "-c", "echo ${PMIX_RANK:-$PMI_RANK}")
+        assert sorted(ranks.split()) == ["0", "1"]
