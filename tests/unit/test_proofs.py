@@ -1,4 +1,4 @@
-"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and the state it has earned."""
+"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and the state it earned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 
 from runner.model.names import Wireup
-from runner.model.plan import PlannedImage
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
 from tests.golden import test_local_scripts, test_scripts
@@ -36,14 +35,9 @@ def table() -> dict[Row, str]:
 
 
 def offered(site: str) -> set[Row]:
-    """Every way that a site file offers; how ranks meet with any image that might do it."""
+    """Every way that a site file offers."""
     facts = read_site(site)
-    any_image = PlannedImage("i", "", "/i")
-    met = [
-        way
-        for way in get_args(Wireup)
-        if way == "rendezvous" or (way != "own" and not obstacle(facts, any_image, way))
-    ]
+    met = [way for way in get_args(Wireup) if way == "rendezvous" or (way != "own" and not obstacle(facts, way))]
     return {(site, runtime, way) for runtime in facts.runtimes for way in met}
 
 
