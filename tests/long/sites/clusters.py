@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import box
+from runner import box, process
 from runner.box import Bind, BoxSpec, NodeShape
 from tests.integration.commands import Runner
 from tests.integration.daemons import Daemons
+from tests.unit.test_images_sif import sif_of
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
 STAND_IN = Path(__file__).parent / "stand_in.sh"
@@ -83,7 +84,11 @@ class Cluster:
         facts = {"name": self.site, "extends": self.site, "box": self.box.name, **changed}
         path = self.directory / f"site-{abs(hash(json.dumps(facts)))}.yaml"
         path.write_text(json.dumps(facts))  # which is YAML
-        (self.directory / IMAGES["sif"]).touch()
+        sif = self.directory / IMAGES["sif"]
+        if not sif.exists():
+            small = self.directory / "small.sqsh"
+            process.run(["mksquashfs", self.directory / "stand-ins", small, "-quiet"], timeout_s=60)
+            sif_of(small, sif)
         link = self.directory / "image.sqsh"
         if not link.exists():
             link.symlink_to(squashfs)
