@@ -22,6 +22,8 @@ from runner.render.pbs import directive
 from runner.runtimes import runtime
 from runner.schedulers import render
 from runner.schedulers.pbs import Pbs
+from tests.golden.test_scripts import CASES, golden
+from tests.golden.test_scripts import planned as golden_plan
 from tests.unit.test_shell_words import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -148,29 +150,36 @@ echo "rank $PMI_RANK"; echo "trouble $PMI_RANK" >&2; echo "$RUNNER_RDV_HOST $RUN
 """
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "exits"), [(8, "n1 n2", 0), (8, "n1", 73), (7, "n2 n2 n2 n2 n1 n1 n1", 0)])
-def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
-    tmp_path: Path, gpus: int, nodes: str, exits: int
-) -> None:
-    stubs, run = tmp_path / "bin", tmp_path / "a run's $dir"
+def in_job(directory: Path, text: str, nodes: str) -> tuple[int, str, Path]:
+    """Run a script as PBS would on these nodes; returns its exit status, its standard error and its run directory."""
+    stubs, run = directory / "bin", directory / "a run's $dir"
     stubs.mkdir()
     (run / "logs").mkdir(parents=True)
     for name, content in (("mpiexec", _MPIEXEC), ("apptainer", _APPTAINER), ("python3", _PYTHON)):
         (stubs / name).write_text(content)
         (stubs / name).chmod(0o755)
-    (tmp_path / "nodefile").write_text("".join(f"{node}\n" for node in nodes.split()))
-    note = "it's \"a\" $note\n`x`"
+    (directory / "nodefile").write_text("".join(f"{node}\n" for node in nodes.split()))
     env = {
-        "PATH": f"{stubs}:{os.environ['PATH']}", "RECORD": str(tmp_path), "PBS_O_WORKDIR": str(run),
-        "PBS_JOBID": "1234.pbs-01", "PBS_NODEFILE": str(tmp_path / "nodefile"),
+        "PATH": f"{stubs}:{os.environ['PATH']}", "RECORD": str(directory), "PBS_O_WORKDIR": str(run),
+        "PBS_JOBID": "1234.pbs-01", "PBS_NODEFILE": str(directory / "nodefile"),
+        "BASH_FUNC_module%%": '() { echo "$*" >>"$RECORD/modules"; }',
     }  # fmt: skip
-    text = script(gpus=gpus, env=(("NOTE", note),), arguments=("", "a b", "$x;*"))
     done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, check=False, cwd="/", timeout=60)
-    assert done.returncode == exits, done.stderr
+    return done.returncode, done.stderr.decode(errors="replace"), run
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "exits"), [(8, "n1 n2", 0), (8, "n1", 73), (7, "n2 n2 n2 n2 n1 n1 n1", 0)])
+def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
+    tmp_path: Path, gpus: int, nodes: str, exits: int
+) -> None:
+    note = "it's \"a\" $note\n`x`"
+    text = script(gpus=gpus, env=(("NOTE", note),), arguments=("", "a b", "$x;*"))
+    code, said, run = in_job(tmp_path, text, nodes)
+    assert code == exits, said
     if exits:
         return
     recorded = (tmp_path / "mpiexec").read_text().split("\0")
-    assert recorded[:6] == ["--hostfile", env["PBS_NODEFILE"], "-n", str(gpus), "--ppn", "4"]
+    assert recorded[:6] == ["--hostfile", str(tmp_path / "nodefile"), "-n", str(gpus), "--ppn", "4"]
     assert (tmp_path / "program").read_text().split("\0")[-4:-1] == ["", "a b", "$x;*"]
     assert (tmp_path / "world").read_text() == f"{nodes.split(maxsplit=1)[0]} 13234 {note}\n"
     assert sorted(path.name for path in (run / "logs").glob("rank-*.out")) == [f"rank-{n}.out" for n in range(gpus)]
@@ -178,6 +187,26 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     assert (run / "logs/rank-5.err").read_text() == "trouble 5\n"
     marker = json.loads((run / "exit.json").read_text())
     assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name][:2] == ("polaris", "apptainer")])
+def test_a_golden_script_asks_for_what_was_planned_and_starts_it(name: str, tmp_path: Path) -> None:
+    """Polaris': its chunks, queue, account and resources, its modules, and every word of the program."""
+    decided, _step = golden_plan(name)
+    text = golden(name).read_text()
+    asked = directives(text)
+    assert asked["select"] == f"{decided.nodes}:system=polaris"
+    assert (asked["place"], asked["-q"], asked["-A"]) == ("scatter", decided.queue, decided.account)
+    for option, value in {**decided.pbs.resources, **dict(decided.directives)}.items():
+        assert asked[f"-{option}" if len(option) == 1 else option] == dict(decided.directives).get(option, value)
+    code, said, run = in_job(tmp_path, text, " ".join(f"x{n}" for n in range(decided.nodes)))
+    assert code == 0, said
+    assert (tmp_path / "modules").read_text().splitlines() == [" ".join(argv[1:]) for argv in decided.load]
+    words = (tmp_path / "mpiexec").read_text().split("\0")
+    assert words[2:6] == ["-n", str(decided.tasks), "--ppn", str(max(decided.tasks_per_node))]
+    started = (tmp_path / "program").read_text().split("\0")[:-1]
+    assert tuple(started[started.index("--") + 1 :]) == decided.program
+    assert len(list((run / "logs").glob("rank-*.err"))) == decided.tasks
 
 
 @pytest.fixture
