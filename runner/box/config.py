@@ -73,7 +73,7 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
         "SlurmdLogFile=/var/log/slurm/slurmd.%n.log",
         "PlugStackConfig=/etc/slurm/plugstack.conf",
-        "ProctrackType=proctrack/linuxproc",
+        f"ProctrackType=proctrack/{_tracking(spec)}",
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/linux",
         "AccountingStorageType=accounting_storage/none",
@@ -108,6 +108,16 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         " Default=YES MaxTime=INFINITE DefaultTime=30 State=UP"
     )
     return _text(lines)
+
+
+def _tracking(spec: BoxSpec) -> str:
+    """How slurmd finds a task's processes to end them: as descendants, whatever they do to their process group.
+
+    In unstable there is Charliecloud 0.45, whose process between slurmstepd and a rank calls itself ``ch-run (FUSE)``,
+    with a blank. Slurm's reader of /proc/PID/stat knows no blank there: it would lose all ranks below, and a job that
+    must be killed would last minutes.
+    """
+    return "pgid" if spec.slurm == "26.05" else "linuxproc"
 
 
 def gres_conf(spec: BoxSpec) -> str:
