@@ -12,6 +12,8 @@ from pathlib import Path
 
 import platformdirs
 
+from runner.errors import UsageError
+
 # https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
 MARKER = "CACHEDIR.TAG"
 _SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
@@ -23,6 +25,18 @@ def cache_dir() -> Path:
     """The cache directory, absolute; not necessarily existing."""
     override = os.environ.get("RUNNER_CACHE")
     return Path(override).absolute() if override else platformdirs.user_cache_path("gpu-runner", appauthor=False)
+
+
+def expanded(text: str) -> Path:
+    """The path that a user wrote, absolute, ``~`` and ``~NAME`` replaced.
+
+    Raises:
+        UsageError: nobody of that name is known here.
+    """
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{text}: no home directory of that name is known here", where=text) from error
 
 
 def made(directory: Path) -> Path:

@@ -12,7 +12,7 @@ import io
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -85,7 +85,15 @@ def main(argv: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
     os.umask(os.umask(0o077) | 0o022)  # whatever the caller's umask: nobody else writes to what we make
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _end)
     sys.exit(int(run(argv)))
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """As after Ctrl-C, what was begun is put away first; the exit code is a shell's for this signal."""
+    sys.exit(128 + number)
 
 
 def run(argv: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, cast
 
+from runner import paths
 from runner.images import integrity, store
 from runner.images import reference as references
 from runner.model.image import ImageFacts, facts_of
@@ -29,7 +30,7 @@ def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
 def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
     """An image file: of the store by its name, any by its path."""
     is_path = references.is_path(reference)
-    path = str(Path(reference).expanduser().absolute()) if is_path else _not_converted(reference, form)
+    path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
     absent = PlannedImage(reference=reference, digest="", path=path)
     if form == "sif" and is_path and store.form_of(Path(path)) != form:
         return absent, f"this runtime takes a SIF file, and {reference} is none", "name one that ends in .sif"

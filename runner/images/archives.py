@@ -14,6 +14,7 @@ from typing import IO, Protocol, cast
 
 import msgspec
 
+from runner import paths
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import manifests
 from runner.images import reference as references
@@ -166,11 +167,11 @@ def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
 
 def split(text: str) -> tuple[Path, str]:
     """``PATH[:NAME]``: the path is all up to a colon behind which the rest names no file."""
-    whole = Path(text).expanduser()
+    whole = paths.expanded(text)
     if whole.exists() or ":" not in text:
         return whole, ""
     for cut in (at for at, character in enumerate(text) if character == ":"):
-        path = Path(text[:cut]).expanduser()
+        path = paths.expanded(text[:cut])
         if path.exists():
             return path, text[cut + 1 :]
     return whole, ""

@@ -136,10 +136,12 @@ def _made(path: Path, owner: str) -> int | None:
     try:
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
         os.fsync(handle)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too, or the lock would stand until somebody finds its holder dead
         os.close(handle)
         path.unlink(missing_ok=True)
-        raise _unlockable(path, error) from error
+        if isinstance(error, OSError):
+            raise _unlockable(path, error) from error
+        raise
     return handle
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.images import integrity, layers, owners, pack, rootfs, squashfs, store
+from runner.images import integrity, layers, owners, pack, rootfs, squashfs, store, tarstream
 from runner.images import reference as references
 from runner.images.claims import abandoned, claimed
 from runner.images.keys import cold, key_of
@@ -200,13 +200,21 @@ def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
     )
 
 
+def about_of(raw: bytes | str | None) -> dict[str, Any]:
+    """What an image says of itself in ``ABOUT``; nothing where that file is somebody else's, or is not there."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+    return {}
+
+
 def created_at(created: str) -> int:
     """When the image was made, seconds since the epoch: the squashfs carries this time and no later one. 0: unknown."""
     try:
         made = datetime.strptime(created[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-        return max(0, int(made.timestamp()))  # year 1 is how Go writes an unknown time
     except ValueError:
         return 0
+    # Year 1 is how Go writes an unknown time.
+    return int(made.timestamp()) if 0 <= made.timestamp() <= tarstream.LAST_S else 0
 
 
 def found_in_engine(image: str, client: docker.DockerClient) -> Image:
@@ -267,7 +275,7 @@ def _make(source: Source, target: Path, key: str, packing: pack.Packing, progres
             entrypoint=config.entrypoint,
             command=config.command,
             labels=config.labels,
-            about=msgspec.json.decode(about, type=dict[str, Any]) if about else {},
+            about=about_of(about),
             architecture=source.architecture,
             key=key,
             converter=CONVERTER,

@@ -158,7 +158,8 @@ def _walked() -> tuple[int, list[bytes]]:
     """(bytes of the regular files, all paths), after sockets were removed, which no engine exports.
 
     Raises:
-        Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not.
+        Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that
+            it would turn into others.
     """
     size = 0
     paths: list[bytes] = []
@@ -175,6 +176,7 @@ def _walked() -> tuple[int, list[bytes]]:
                 if stat.S_ISSOCK(about.st_mode):
                     sockets.append(entry.path)
                     continue
+                _check_time(about.st_mtime, entry.path)
                 paths.append(entry.path[1:])
                 if stat.S_ISDIR(about.st_mode):
                     pending.append(entry.path)
@@ -191,6 +193,11 @@ def _walked() -> tuple[int, list[bytes]]:
 def _check_attribute(name: str, path: bytes) -> None:
     if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
         raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
+
+
+def _check_time(seconds: float, path: bytes) -> None:
+    if not 0 <= seconds < 1 << 32:
+        raise Unavailable(f"{os.fsdecode(path)} has a time that no squashfs holds")
 
 
 def _without(sockets: list[bytes], directory: bytes) -> None:

@@ -37,7 +37,11 @@ def state(marked: str) -> State:
     found = _PATTERN.match(marked)
     if found is None or found["table"] != _table():
         return "elsewhere"
-    return "alive" if _start(int(found["pid"])) == int(found["start"]) else "dead"
+    pid = int(found["pid"])
+    start = _start(pid)
+    if start is None and _hidden(pid):
+        return "elsewhere"
+    return "alive" if start == int(found["start"]) else "dead"
 
 
 def described(marked: str) -> str:
@@ -56,6 +60,17 @@ def _table() -> str:
     with suppress(OSError):
         namespace = re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
     return f"{host}.{boot}.{namespace}"
+
+
+def _hidden(pid: int) -> bool:
+    """Whether it runs and is not shown to us: other users' where /proc is mounted with hidepid (proc(5))."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        pass
+    return False
 
 
 def _start(pid: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import tarfile
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from runner.errors import RefusedError
-from runner.images.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed
+from runner.images.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed, timely
 
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
@@ -110,7 +111,7 @@ def injected_files(config: Config) -> tuple[Injected, ...]:
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
     """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
     files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
-    paths = (normal(path) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
+    paths = (normal(posixpath.normpath(f"/{path}")) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
     wanted = {path for path in paths if path}
     wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
     timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
@@ -167,13 +168,14 @@ def charliecloud_environment(environment: Mapping[str, str]) -> str:
 
 
 def omitted(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Variables whose value holds a newline."""
-    return tuple(name for name, value in environment.items() if "\n" in value)
+    """Variables that hold a newline."""
+    return tuple(name for name, value in environment.items() if "\n" in name + value)
 
 
 def fstab_file(volumes: Iterable[str]) -> str:
-    """``/etc/fstab``: declared volumes as bind mounts of themselves; blanks escaped as fstab(5) says."""
-    escaped = [volume.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011") for volume in sorted(volumes)]
+    """``/etc/fstab``: declared volumes as bind mounts of themselves; blanks and newlines escaped as fstab(5) says."""
+    escapes = str.maketrans({letter: f"\\{ord(letter):03o}" for letter in "\\ \t\n"})
+    escaped = [volume.translate(escapes) for volume in sorted(volumes)]
     return "".join(
         f"${{ENROOT_ROOTFS}}{volume} {volume} none x-create=dir,bind,rw,nosuid,nodev\n" for volume in escaped
     )
@@ -210,7 +212,7 @@ def filtered(
         keep = bool(member.path) and not _is_artefact(member.path) and member.path not in replaced
         if keep:
             passed.names.add(member.path)
-            yield retimed(member, added.mtime) if member.path in added.timed else member.head
+            yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
         kept = io.BytesIO() if member.path in capture else None
         for block in stream.data(member):
             if kept is not None:

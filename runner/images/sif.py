@@ -14,12 +14,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from runner import process
 from runner.errors import InfrastructureError, RefusedError
 from runner.images import integrity, sif_file, store
-from runner.images.convert import ABOUT, Conversion, Source, engine_source, kept_or_made
+from runner.images.convert import ABOUT, Conversion, Source, about_of, engine_source, kept_or_made
 from runner.images.keys import key_of
 from runner.images.progress import Progress
 
@@ -74,7 +72,7 @@ def _described(source: Source, made: Path, target: Path, key: str) -> store.Stor
         entrypoint=config.entrypoint,
         command=config.command,
         labels=config.labels,
-        about=msgspec.json.decode(sif_file.content(made, ABOUT) or "{}"),
+        about=about_of(sif_file.content(made, ABOUT)),
         architecture=source.architecture,
         key=key,
         converter=CONVERTER,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from runner.errors import RefusedError, UsageError
+from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
-from runner.images import store
+from runner.images import integrity, store
 from runner.images.convert import CONVERTER, Conversion, Way, convert, convert_source
 from runner.images.keys import cold
 from runner.images.pack import Packing
@@ -108,9 +109,11 @@ def _kept_by_digest(found: Named, how: How) -> StoredImage | None:
         return None
     if references.is_path(found.text) or "@sha256:" not in found.text:
         return None
-    kept = store.lookup(found.text, how.store)
-    same = kept is not None and (kept.converter, kept.options) == (CONVERTER, how.packing.options())
-    return kept if same else None
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
+        kept = store.lookup(found.text, how.store)
+        if kept is not None and (kept.converter, kept.options) == (CONVERTER, how.packing.options()):
+            return None if integrity.problem(kept) else kept
+    return None
 
 
 def _layered(found: Named, how: How, progress: Progress) -> LayeredImage:

@@ -38,6 +38,7 @@ from runner.images.keys import key_of
 Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
 _SIDECAR = ".json"
+_FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ class BrokenSidecar:
 def directory() -> Path:
     """The store's directory, absolute; not necessarily existing."""
     override = os.environ.get("RUNNER_STORE")
-    return Path(override).expanduser().absolute() if override else paths.cache_dir() / "images"
+    return paths.expanded(override) if override else paths.cache_dir() / "images"
 
 
 def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:
@@ -104,7 +105,7 @@ def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> Sto
         UsageError: the text is no reference. InfrastructureError: a sidecar cannot be read.
     """
     if references.is_path(text):
-        return _by_path(Path(text).expanduser().absolute(), text)
+        return _by_path(paths.expanded(text), text)
     return _by_name(_name(text), store or directory(), form)
 
 
@@ -149,7 +150,8 @@ def sweep(key: str | None, store: Path) -> None:
     for path in (*store.glob(".*"), *(store / "refs").glob(".*")):
         of_key = key is not None and path.name.startswith(f".{key}.") and path != claim_path(key, store)
         if of_key or ("~" in path.name and owners.state(path.name.rpartition("~")[2]) == "dead"):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # another user's, in a directory where only owners remove
+                path.unlink(missing_ok=True)
 
 
 def publish(made: Path, image: StoredImage) -> StoredImage:
@@ -185,16 +187,26 @@ def refer(name: str, image: StoredImage) -> None:
     """Let ``name`` (a reference, digest or key) stand for this image from now on."""
     content = image.path.name.encode() + b"\n"
     path = _ref(name, image.path.parent, form_of(image.path))
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(OSError):  # what cannot be read is written anew
         if path.read_bytes() == content:
             return
     _write(path, content)
 
 
 def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
-    """All images of the store by name, from their sidecars."""
+    """All images of the store by name, from their sidecars; none where there is no store yet.
+
+    Raises:
+        InfrastructureError: the store may not be read.
+    """
+    try:
+        names = sorted(os.listdir(store))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _unreadable(store, error) from error
     found: list[StoredImage | BrokenSidecar] = []
-    for path in sorted(path for suffix in SUFFIXES.values() for path in store.glob(f"*{suffix}")):
+    for path in (store / name for name in names if name.endswith(tuple(SUFFIXES.values()))):
         try:
             known = _read(path)
         except InfrastructureError as error:
@@ -213,19 +225,22 @@ def age_s(image: StoredImage) -> float:
 
 
 def names_of(store: Path) -> dict[Path, str]:
-    """Every reference file -> the name of the image file that it stands for."""
-    refs = (store / "refs").glob("[!.]*")
-    return {path: path.read_text("utf-8").strip() for path in refs}
+    """Every reference file -> the name of the image file that it stands for; what is none is passed over."""
+    named = {path: _named_in(path) for path in (store / "refs").glob("[!.]*")}
+    return {path: name for path, name in named.items() if name}
 
 
 def remove(path: Path) -> None:
-    """Remove an image: what names it first, the file itself last, so that no reader finds half of it."""
+    """Remove an image: what names it first, its sidecar last, so that no reader finds half of it.
+
+    What is cut off in between leaves a sidecar of a few kB, which is passed over, and never gigabytes that nobody knows.
+    """
     with _writing(path):
         for ref, name in names_of(path.parent).items():
             if name == path.name:
                 ref.unlink(missing_ok=True)
-        _sidecar(path).unlink(missing_ok=True)
         path.unlink(missing_ok=True)
+        _sidecar(path).unlink(missing_ok=True)
 
 
 def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs") -> str:
@@ -255,9 +270,25 @@ def _ref(name: str, store: Path, form: Form) -> Path:
 
 
 def _by_name(name: str, store: Path, form: Form) -> StoredImage | None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return _read(store / _ref(name, store, form).read_text("utf-8").strip())
-    return None
+    file = _named_in(_ref(name, store, form))
+    return _read(store / file) if file else None
+
+
+def _named_in(ref: Path) -> str:
+    """The file's name that a reference holds; empty where there is no such reference, or what it holds is no name.
+
+    Raises:
+        InfrastructureError: it may not be read.
+    """
+    try:
+        if not ref.is_file():
+            return ""
+        name = ref.read_bytes().removesuffix(b"\n").decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise _unreadable(ref, error) from error
+    return name if _FILE_NAME.fullmatch(name) else ""
 
 
 def _by_path(path: Path, text: str) -> StoredImage | None:
@@ -273,11 +304,13 @@ def _read(path: Path) -> StoredImage | None:
     """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved."""
     sidecar = _sidecar(path)
     try:
+        if not (sidecar.is_file() and path.is_file()):
+            return None
         raw = sidecar.read_bytes()
     except FileNotFoundError:
         return None
-    if not path.is_file():
-        return None
+    except OSError as error:
+        raise _unreadable(sidecar, error) from error
     try:
         image = msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
     except msgspec.MsgspecError as error:
@@ -287,6 +320,14 @@ def _read(path: Path) -> StoredImage | None:
             mend="delete it with its image file and convert the image again",
         ) from error
     return msgspec.structs.replace(image, path=path)
+
+
+def _unreadable(path: Path, error: OSError) -> InfrastructureError:
+    return InfrastructureError(
+        f"a file of the image store cannot be read: {error.strerror}",
+        where=str(path),
+        mend="ask its owner for permission, or convert the image into a store of your own (--store DIR)",
+    )
 
 
 def _write(path: Path, content: bytes, *, mode: int | None = None) -> None:

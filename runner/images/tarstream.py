@@ -7,6 +7,7 @@ Formats: POSIX ustar with pax (``x``, ``g``) and GNU (``L``, ``K``, ``S``) heade
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ _CHUNK = 1 << 20
 _ATTRIBUTES = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
 _CAPABILITIES = "SCHILY.xattr.security.capability"
 _WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: a size there means nothing
+LAST_S = (1 << 32) - 1  # a squashfs's times: 32 bits, seconds since the epoch
+_LAST_OCTAL = b"%o" % LAST_S
+_PAX_TIME = re.compile(rb" mtime=(?!(?:[0-9]{1,9}|[123][0-9]{9})[.\n])")  # one that may be out of these bounds
+_LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar
+LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine could have unpacked longer ones
 
 
 @dataclass(frozen=True, slots=True)  # an image has hundreds of thousands
@@ -47,7 +53,7 @@ class TarStream:
         what: what the stream is, for messages: "the engine's export".
 
     Raises (while iterating):
-        InfrastructureError: no tar archive, or it ends too early.
+        InfrastructureError: no tar archive, it ends too early, or a header makes no sense.
     """
 
     def __init__(self, source: IO[bytes], what: str) -> None:
@@ -56,7 +62,7 @@ class TarStream:
 
     def __iter__(self) -> Iterator[Member]:
         """Members in their order; the data of each must be taken by ``data`` before the next. Reads to the end."""
-        while (member := self._next()) is not None:
+        while (member := self._sensible()) is not None:
             yield member
         while self._source.read(_CHUNK):
             pass
@@ -75,6 +81,17 @@ class TarStream:
         """Pass over the member's data."""
         for _ in self.data(member):
             pass
+
+    def _sensible(self) -> Member | None:
+        try:
+            member = self._next()
+        except ValueError as error:
+            raise self._broken(f"has a header that makes no sense ({error})") from error
+        if member is not None:
+            path = member.path.encode("utf-8", "surrogateescape")
+            if len(path) > LONGEST_PATH or max(map(len, path.split(b"/"))) > _LONGEST_NAME or b"\0" in path:
+                raise self._broken(f"has a path that no file system takes: {member.path[:60]!r}...")
+        return member
 
     def _next(self) -> Member | None:
         raw = b""
@@ -99,6 +116,8 @@ class TarStream:
                     size=0 if kind[0] in _WITHOUT_DATA else (size if size is not None else length),
                     head=raw,
                 )
+            if len(raw) + length > _LARGEST_HEAD:
+                raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
             body = self._exactly(length + -length % BLOCK)
             raw += body
             if kind == b"L":
@@ -109,7 +128,7 @@ class TarStream:
                 records = dict(_pax(body[:length]))
                 path = records.get(b"path", path)
                 link = records.get(b"linkpath", link)
-                size = int(records[b"size"]) if b"size" in records else size
+                size = _count(records[b"size"], 10) if b"size" in records else size
 
     def _sparse_map(self, header: bytes) -> bytes:
         """Blocks that carry on an old GNU sparse file's map; each says whether another follows."""
@@ -119,6 +138,8 @@ class TarStream:
             block = self._exactly(BLOCK)
             raw += block
             more = block[504]
+            if len(raw) > _LARGEST_HEAD:
+                raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
         return raw
 
     def _exactly(self, count: int, *, at_end_ok: bool = False) -> bytes:
@@ -194,8 +215,25 @@ def retimed(member: Member, mtime: int) -> bytes:
     """The header blocks of a directory or symbolic link with another time; of anything else as they came."""
     if member.kind not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
         return member.head
-    mode = _number(member.head[-BLOCK:][100:108]) & 0o7777
+    try:
+        mode = _number(member.head[-BLOCK:][100:108]) & 0o7777
+    except ValueError as error:
+        raise _senseless(member.path, error) from error
     return entry(member.path, member.kind, mode, mtime, link=member.link)
+
+
+def timely(head: bytes) -> bytes:
+    """A member's header blocks with a time that a squashfs can hold: before 1970 becomes 1970, after 2106 that year."""
+    said = _PAX_TIME.search(head)
+    digits = head[-BLOCK:][136:148].strip(b" \0")
+    if said is None and (digits.isdigit() or not digits) and digits.zfill(len(_LAST_OCTAL)) <= _LAST_OCTAL:
+        return head
+    made = _read(head)
+    if made.type == tarfile.GNUTYPE_SPARSE or 0 <= made.mtime <= LAST_S:
+        return head
+    made.mtime = min(max(0, int(made.mtime)), LAST_S)
+    made.pax_headers = {key: value for key, value in made.pax_headers.items() if key != "mtime"}
+    return _written(made)
 
 
 def exported(head: bytes, named: str, path: str) -> bytes:
@@ -226,10 +264,17 @@ def linked(head: bytes, path: str, to: str) -> bytes:
 
 
 def _read(head: bytes) -> tarfile.TarInfo:
-    with tarfile.open(fileobj=io.BytesIO(head + END), mode="r:") as archive:
-        found = archive.next()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(head + END), mode="r:") as archive:
+            found = archive.next()
+    except (tarfile.TarError, ValueError) as error:
+        raise _senseless("", error) from error
     assert found is not None
     return found
+
+
+def _senseless(path: str, error: Exception) -> InfrastructureError:
+    return InfrastructureError(f"the header of a tar archive's member {path!r} makes no sense ({error})")
 
 
 def _written(member: tarfile.TarInfo) -> bytes:
@@ -237,17 +282,30 @@ def _written(member: tarfile.TarInfo) -> bytes:
 
 
 def _number(raw: bytes) -> int:
-    """A tar number: octal digits, or base 256 where the first byte's high bit is set."""
-    if raw[0] & 0x80:
-        return int.from_bytes(bytes([raw[0] & 0x7F]) + raw[1:], "big")
-    return int(raw.split(b"\0", 1)[0].strip() or b"0", 8)
+    """A tar number: octal digits, or base 256 where the first byte's high bit is set. Raises ValueError: neither."""
+    if raw[0] == 0x80:
+        return int.from_bytes(raw[1:], "big")
+    return _count(raw.split(b"\0", 1)[0].strip() or b"0", 8)
+
+
+def _count(digits: bytes, base: int) -> int:
+    if not digits.isdigit():
+        raise ValueError(f"{digits[:24]!r} is no number")
+    return int(digits, base)
 
 
 def _pax(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Records ``LENGTH KEY=VALUE\\n``; the length rules, so that a value may hold anything."""
+    """Records ``LENGTH KEY=VALUE\\n``; the length rules, so that a value may hold anything.
+
+    Raises:
+        ValueError: they are none.
+    """
     while body:
-        length = int(body.split(b" ", 1)[0])
-        key, _, value = body[: length - 1].split(b" ", 1)[1].partition(b"=")
+        digits, _, _ = body.partition(b" ")
+        length = _count(digits, 10)
+        if not len(digits) + 2 < length <= len(body):
+            raise ValueError(f"a record of {length} bytes where {len(body)} are left")
+        key, _, value = body[len(digits) + 1 : length - 1].partition(b"=")
         yield key, value
         body = body[length:]
 

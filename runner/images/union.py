@@ -92,25 +92,30 @@ class Root:
 
     def directories(self) -> Iterator[tuple[str, bytes, str]]:
         """(path, head or nothing, the head's own path) of every directory, parents first, sorted by name."""
-        for path, found in self._walk("", self._top):
+        for path, found in self._walk():
             if isinstance(found, _Directory):
                 yield path, found.head, found.path
 
     def files(self) -> dict[int, dict[int, list[str]]]:
         """layer -> position of the member whose data it is -> its names in the root, sorted."""
         plan: dict[int, dict[int, list[str]]] = {}
-        for path, found in self._walk("", self._top):
+        for path, found in self._walk():
             if isinstance(found, _File):
                 plan.setdefault(found.layer, {}).setdefault(found.position, []).append(path)
         return plan
 
-    def _walk(self, path: str, directory: _Directory) -> Iterator[tuple[str, _File | _Directory]]:
-        for name in sorted(directory.entries):
-            found = directory.entries[name]
-            below = f"{path}/{name}" if path else name
-            yield below, found
+    def _walk(self) -> Iterator[tuple[str, _File | _Directory]]:
+        """Everything with its path, parents first; not by recursion, as a path may have 2048 parts."""
+        waiting: list[tuple[str, _File | _Directory]] = [("", self._top)]
+        while waiting:
+            path, found = waiting.pop()
+            if len(path) > tarstream.LONGEST_PATH:  # by links to directories, one behind the other
+                raise InfrastructureError(f"a path of more than {tarstream.LONGEST_PATH} bytes", where=f"{path[:60]}...")
+            if path:
+                yield path, found
             if isinstance(found, _Directory):
-                yield from self._walk(below, found)
+                names = sorted(found.entries, reverse=True)
+                waiting += [(f"{path}/{name}" if path else name, found.entries[name]) for name in names]
 
     def _unveil(self, path: str) -> None:
         """A layer's directory in the place of a link or file below: its whiteouts are not about where that led."""
