@@ -111,8 +111,8 @@ def injected_files(config: Config) -> tuple[Injected, ...]:
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
     """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
     files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
-    paths = (normal(posixpath.normpath(f"/{path}")) for path in (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes))
-    wanted = {path for path in paths if path}
+    paths = (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes)
+    wanted = {normal(posixpath.normpath(f"/{path}")) for path in paths} - {""}
     wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
     timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
     return Additions(files, tuple(sorted(wanted, key=order)), _LINKS, timed, mtime)

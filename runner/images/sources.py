@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.images import reference as references
 from runner.images import integrity, store
+from runner.images import reference as references
 from runner.images.convert import CONVERTER, Conversion, Way, convert, convert_source
 from runner.images.keys import cold
 from runner.images.pack import Packing

@@ -200,13 +200,13 @@ def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
         InfrastructureError: the store may not be read.
     """
     try:
-        names = sorted(os.listdir(store))
+        files = sorted(path for path in store.iterdir() if path.suffix in SUFFIXES.values())
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise _unreadable(store, error) from error
     found: list[StoredImage | BrokenSidecar] = []
-    for path in (store / name for name in names if name.endswith(tuple(SUFFIXES.values()))):
+    for path in files:
         try:
             known = _read(path)
         except InfrastructureError as error:
@@ -233,7 +233,7 @@ def names_of(store: Path) -> dict[Path, str]:
 def remove(path: Path) -> None:
     """Remove an image: what names it first, its sidecar last, so that no reader finds half of it.
 
-    What is cut off in between leaves a sidecar of a few kB, which is passed over, and never gigabytes that nobody knows.
+    A removal that is cut off leaves a sidecar of a few kB, which is passed over, and no gigabytes that nobody knows.
     """
     with _writing(path):
         for ref, name in names_of(path.parent).items():

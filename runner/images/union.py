@@ -110,7 +110,8 @@ class Root:
         while waiting:
             path, found = waiting.pop()
             if len(path) > tarstream.LONGEST_PATH:  # by links to directories, one behind the other
-                raise InfrastructureError(f"a path of more than {tarstream.LONGEST_PATH} bytes", where=f"{path[:60]}...")
+                what = f"a path of more than {tarstream.LONGEST_PATH} bytes"
+                raise InfrastructureError(what, where=f"{path[:60]}...")
             if path:
                 yield path, found
             if isinstance(found, _Directory):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -337,3 +338,21 @@ def test_the_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("docker", "rich", "yaml", "msgspec", "requests"):
         assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_it_from_outside_lets_it_put_things_away(number: signal.Signals) -> None:
+    program = f"""
+import os, time
+from runner import cli
+def slow(_words):
+    try:
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(30)
+    finally:
+        print("put away")
+cli.run = slow
+cli.main([])
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, "put away\n")

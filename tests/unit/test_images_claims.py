@@ -179,3 +179,25 @@ def test_what_cannot_be_locked_is_told_so(tmp_path: Path, place: str) -> None:
     with pytest.raises(InfrastructureError, match="cannot lock") as caught, claimed(tmp_path / place, print):
         pass
     assert "RUNNER_STORE" in caught.value.mend
+
+
+def test_a_process_that_is_hidden_from_us_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc mounted with hidepid, as on many login nodes: others' processes are not there, but kill(2) knows them."""
+    others = owners.mark()
+    monkeypatch.setattr(owners, "_start", lambda _: None)
+
+    def denied(_pid: int, _number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", denied)
+    assert owners.state(others) == "elsewhere"
+
+
+def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "lock", print):
+        pass
+    assert list(tmp_path.iterdir()) == []

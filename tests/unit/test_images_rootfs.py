@@ -207,3 +207,16 @@ def test_volumes_become_bind_mounts() -> None:
         "${ENROOT_ROOTFS}/a /a none x-create=dir,bind,rw,nosuid,nodev\n"
         "${ENROOT_ROOTFS}/b\\040c /b\\040c none x-create=dir,bind,rw,nosuid,nodev\n"
     )
+
+
+def test_no_volume_or_variable_writes_a_line_of_its_own() -> None:
+    assert rootfs.fstab_file(["/a\n/etc /mnt none bind"]).count("\n") == 1
+    environment = {"A\nLD_PRELOAD": "/x", "B": "1\n2", "C": "3"}
+    assert rootfs.environment_file(environment) == "C=3\n"
+    assert rootfs.omitted(environment) == ("A\nLD_PRELOAD", "B")
+
+
+def test_no_working_directory_or_volume_leads_out_of_the_root() -> None:
+    added = rootfs.additions(Config(workdir="/../../w", volumes=("../v", "/a/../b")), (), 7)
+    assert {"w", "v", "b"} <= set(added.directories)
+    assert not any(".." in name or name == "a" for name in added.directories)

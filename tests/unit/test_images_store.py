@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InfrastructureError
+from runner.errors import InfrastructureError, UsageError
 from runner.images import owners, store
+from runner.images.keys import key_of
 from runner.images.store import StoredImage
 
 DIGEST = "sha256:" + "0123456789ab" + "c" * 52
@@ -159,3 +160,90 @@ def test_the_directory_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("RUNNER_STORE")
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
     assert store.directory() == tmp_path / "cache" / "images"
+
+
+def test_what_is_no_reference_is_passed_over(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    ref = tmp_path / "refs" / key_of("gpu-runner/x:standin")
+    outside = tmp_path.parent / "outside.sqsh"
+    for content in (b"", b"\xff\xfe", b"a\0b", b"../outside.sqsh", str(outside).encode(), b"gone.sqsh", b"x" * 300):
+        ref.write_bytes(content)
+        assert store.lookup("gpu-runner/x:standin", tmp_path) is None
+    ref.unlink()
+    os.mkfifo(ref)
+    assert store.lookup("gpu-runner/x:standin", tmp_path) is None
+    (tmp_path / "refs" / "strange").mkdir()
+    assert set(store.names_of(tmp_path).values()) == {image.path.name}
+    store.remove(image.path)
+    assert store.everything(tmp_path) == ()
+
+
+def test_strange_files_in_the_store_are_listed_as_strangers(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    (tmp_path / "directory.sqsh").mkdir()
+    os.mkfifo(tmp_path / "fifo.sif")
+    (tmp_path / "sidecar.sqsh").touch()
+    os.mkfifo(tmp_path / "sidecar.sqsh.json")
+    (tmp_path / "loop.sqsh").symlink_to("loop.sqsh")
+    assert [found.path.name for found in store.everything(tmp_path) if isinstance(found, store.BrokenSidecar)] == [
+        "directory.sqsh", "fifo.sif", "loop.sqsh", "sidecar.sqsh",
+    ]  # fmt: skip
+    assert image in store.everything(tmp_path)
+
+
+def test_a_sidecar_that_may_not_be_read_hides_no_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image, private = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
+    read_bytes = Path.read_bytes
+
+    def denied(path: Path) -> bytes:
+        if path.name.startswith(private.path.name):
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    assert store.everything(tmp_path) == (
+        image,
+        store.BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),
+    )
+
+
+def test_a_store_that_may_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
+    assert store.everything(tmp_path / "absent") == ()
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match="cannot be read"):
+        store.everything(tmp_path / "file")
+
+
+def test_what_a_sweep_may_not_remove_stops_nobody(tmp_path: Path) -> None:
+    put(tmp_path)
+    dead = owners.mark().rpartition(".")[0] + ".1"
+    (tmp_path / f".k1.partial~{dead}.0").mkdir()  # as an entry of another user's: it cannot be unlinked
+    (tmp_path / f".k2.partial~{dead}.0").touch()
+    store.sweep("k1", tmp_path)
+    assert [path.name for path in tmp_path.glob(".*")] == [f".k1.partial~{dead}.0"]
+
+
+def test_a_removal_that_is_cut_off_leaves_no_image_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = put(tmp_path)
+    unlink = Path.unlink
+
+    def cut_off(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        if path.name.startswith(image.path.name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        store.remove(image.path)
+    assert not image.path.exists()
+    assert store.everything(tmp_path) == ()
+
+
+def test_nobodys_home_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no home directory"):
+        store.lookup("~nobody-of-that-name/x.sqsh", tmp_path)
+    monkeypatch.setenv("RUNNER_STORE", "~nobody-of-that-name/x")
+    with pytest.raises(UsageError, match="no home directory"):
+        store.directory()

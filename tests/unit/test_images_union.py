@@ -297,3 +297,14 @@ def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -
 def test_compressed_streams_are_not_mistaken_for_tar() -> None:
     with pytest.raises(InfrastructureError, match="is not a tar archive"):
         merge([gzip.compress(os.urandom(5000))])
+
+
+def test_a_tree_may_be_as_deep_as_a_path_is_long() -> None:
+    deep = "/".join("d" * 2000)
+    assert deep in merge_entries([(deep, DIR, "")])
+
+
+def test_links_behind_links_do_not_make_paths_without_an_end() -> None:
+    far = "/".join("d" * 2000)
+    with pytest.raises(InfrastructureError, match="a path of more than 4096 bytes"):
+        merge_entries([(far, DIR, ""), ("a", SOFT, far), (f"a/{far}", DIR, "")])
