@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,8 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
     rows = []
     for found in candidates:
         why, name = _checked(found)
+        if why and not os.path.lexists(found.path):
+            continue  # pruned meanwhile
         rows.append({"reference": name, "path": str(found.path), "broken": why})
         if not as_json:
             click.echo(f"BROKEN {found.path}: {why}" if why else f"good   {found.path}")

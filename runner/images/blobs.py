@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from runner import paths
 from runner.errors import InfrastructureError
+from runner.images import integrity
 from runner.images.locks import held
 
 _KEPT_S = 14 * 86400
@@ -44,7 +45,8 @@ def find(digest: str) -> Path | None:
 
 
 def read(digest: str) -> bytes | None:
-    """Contents of a small one; None where it is not kept."""
+    """Contents of a small one, checked; None where it is not kept."""
+    drop_damaged([digest])
     path = find(digest)
     return path.read_bytes() if path else None
 
@@ -89,6 +91,18 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
         path = directory() / digest.removeprefix("sha256:")
         partial.rename(path)
         return path
+
+
+def drop_damaged(digests: Iterable[str]) -> int:
+    """Remove those that no longer are what their names say, so that they are fetched anew; returns how many."""
+    dropped = 0
+    for digest in digests:
+        path = directory() / digest.removeprefix("sha256:")
+        with suppress(FileNotFoundError):
+            if integrity.sha256(path) != path.name:
+                path.unlink()
+                dropped += 1
+    return dropped
 
 
 def sweep(now: float | None = None) -> None:

@@ -36,6 +36,7 @@ CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with ever
 Way = Literal["auto", "layers", "stream"]
 _ORDERS = ("walk", "layers")
 _OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
+_LATE_S = 2.0  # an engine makes a container in less
 ABOUT = "opt/runner/image.json"  # what an image of ours says of itself
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -295,10 +296,15 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
     import docker
     import requests
 
+    mark = owners.unique()
     try:
-        container = client.containers.create(
-            image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: owners.mark()}
-        )
+        try:
+            container = client.containers.create(
+                image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: mark}
+            )
+        except (KeyboardInterrupt, SystemExit):
+            _remove_late(client, mark)
+            raise
         try:
             yield container
         finally:
@@ -307,6 +313,22 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
                 _remove_orphans(client)  # at the end: an engine may make a container after its client has died
     except (docker.errors.APIError, requests.exceptions.RequestException) as error:
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
+
+
+def _remove_late(client: docker.DockerClient, mark: str) -> None:
+    """Remove the container with this mark: an engine makes it all the same when its client no longer waits."""
+    import docker
+    import requests
+
+    until = time.monotonic() + _LATE_S
+    with suppress(docker.errors.APIError, requests.exceptions.RequestException):
+        while time.monotonic() < until:
+            for container in client.containers.list(
+                all=True, filters={"label": f"{_OWNER}={mark}"}, ignore_removed=True
+            ):
+                container.remove(force=True, v=True)
+                return
+            time.sleep(0.1)
 
 
 def _remove_orphans(client: docker.DockerClient) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from runner.errors import InfrastructureError
-from runner.images import manifests, pack, rootfs, union
+from runner.images import blobs, manifests, pack, rootfs, union
 from runner.images.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.progress import Progress
 from runner.images.reference import Reference
@@ -44,6 +44,7 @@ class LayeredImage:
         origin: the manifest's digest, by which registries know it; empty where it comes from none.
         names: all digests that stand for it, in their places: of the manifest, and of the index that led to it.
         fetch: makes its layers readable, lowest first: each opens as it is stored.
+        damaged: looks why they could not be read; returns how many were damaged since they were fetched, and are gone.
     """
 
     name: str
@@ -52,6 +53,7 @@ class LayeredImage:
     names: tuple[str, ...]
     configuration: Configuration
     fetch: Callable[[Progress], tuple[Opened, ...]]
+    damaged: Callable[[], int] = lambda: 0
     order: str = "layers"
 
     @property
@@ -87,7 +89,13 @@ class LayeredImage:
         """
         fetched = self.fetch(progress)
         progress.step(f"reading {len(fetched)} layers")
-        members = _headers(self._layers(fetched, seen := _Seen()), seen, progress)
+        try:
+            members = _headers(self._layers(fetched, seen := _Seen()), seen, progress)
+        except InfrastructureError as error:
+            if (count := self.damaged()) == 0:
+                raise
+            what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
+            raise InfrastructureError(what, mend="convert again: they are fetched anew; check the disk") from error
         layers = self._layers(fetched, _Seen())
         progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
@@ -139,6 +147,7 @@ def from_registry(reference: Reference, wanted: Platform, progress: Progress) ->
         manifest=lambda descriptor: registry.manifest(descriptor.digest).raw,
         document=registry.document,
         fetch=lambda manifest, shown: _files(registry.layers(manifest.layers, shown), manifest),
+        damaged=lambda manifest: blobs.drop_damaged(layer.digest for layer in manifest.layers),
     )
 
 
@@ -150,6 +159,7 @@ def found(
     manifest: Callable[[Descriptor], bytes],
     document: Callable[[Descriptor], bytes],
     fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
+    damaged: Callable[[Manifest], int] = lambda _: 0,
 ) -> LayeredImage:
     """From a first manifest or index to the image for a platform.
 
@@ -174,6 +184,7 @@ def found(
                 names=tuple(dict.fromkeys(names)),
                 configuration=configuration,
                 fetch=partial(fetch, parsed),
+                damaged=partial(damaged, parsed),
             )
         raw = manifest(manifests.choose(parsed, wanted, name))
         names.append(manifests.digest_of(raw))

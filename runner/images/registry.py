@@ -100,7 +100,8 @@ class Registry:
             raise InfrastructureError(
                 f"an image's configuration of {descriptor.size} bytes", where=self._http.where(descriptor.digest)
             )
-        return self._obtained(descriptor, lambda _: None).read_bytes()
+        kept = blobs.read(descriptor.digest)
+        return kept if kept is not None else self._obtained(descriptor, lambda _: None).read_bytes()
 
     def layers(self, descriptors: tuple[Descriptor, ...], progress: Progress) -> dict[str, Path]:
         """All these blobs, several at once; digest -> file in the cache.

@@ -351,6 +351,22 @@ def test_other_bytes_than_the_digest_says_are_not_taken(own: Path, repository: R
     assert not list((own / "store").glob("**/*.sqsh"))
 
 
+def test_what_was_damaged_since_it_was_fetched_is_fetched_anew(own: Path, repository: Repository) -> None:
+    repository.image([layer("a"), layer("b")], "1")
+    name = f"docker://{repository.reference('1')}"
+    whole = take(name).image
+    shutil.rmtree(own / "store")
+    kept = [path for path in blobs.directory().iterdir() if not path.name.startswith(".")]
+    assert len(kept) == 4  # a manifest, a configuration, two layers
+    for path in kept:
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    with pytest.raises(InfrastructureError, match=r"2 kept layers of .* were damaged on this machine's disk"):
+        take(name)
+    assert take(name).image.sha256 == whole.sha256
+
+
 def test_a_tag_that_is_not_there_names_the_nearest(own: Path, repository: Repository) -> None:
     repository.image([layer("a")], "25.02-py3")
     with pytest.raises(RefusedError, match="has no such image") as caught:

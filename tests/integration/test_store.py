@@ -135,3 +135,30 @@ def test_a_store_that_may_only_be_read_serves_what_it_has(
     assert "Traceback" not in found.stderr + absent.stderr
     assert store.lookup(other, target) is None
     assert converting.assert_sound(target) == 1
+
+
+# Sends itself a signal a few milliseconds after it has asked the engine for a container.
+_ENDED_WHILE_ASKING = """
+import os, sys, threading
+import requests
+from runner import cli
+number, image, directory = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+send = requests.Session.send
+def asked(self, request, **others):
+    if "containers/create" in request.url:
+        threading.Timer(0.003, os.kill, (os.getpid(), number)).start()
+    return send(self, request, **others)
+requests.Session.send = asked
+cli.main(["convert", "--way", "stream", "--store", directory, image])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_container_that_the_engine_makes_for_nobody_is_removed(
+    engine_client: docker.DockerClient, image: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    words = [sys.executable, "-c", _ENDED_WHILE_ASKING, str(int(number)), image, str(tmp_path)]
+    done = subprocess.run(words, timeout=60, check=False)
+    assert done.returncode == 128 + number
+    assert engine_client.containers.list(all=True, filters={"ancestor": image}, ignore_removed=True) == []
+    assert list(tmp_path.glob(".*")) == []
