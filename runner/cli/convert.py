@@ -87,30 +87,40 @@ def command(
     from runner.images.pack import Packing
     from runner.images.sources import How, convert_named
 
-    packing = Packing(level=zstd_level, block=block_size, processors=processors)
-    directory = store_dir.absolute() if store_dir else None
     if form == "sif":
-        return _sif(image, directory, engine, origin, as_json=as_json)
+        return _sif(image, store_dir, engine, origin, as_json=as_json)
+    packing = Packing(level=zstd_level, block=block_size, processors=processors)
     with shown(quiet=as_json) as progress:
-        how = How(origin, platform, engine, way, packing, directory)
+        how = How(origin, platform, engine, way, packing, store_dir.absolute() if store_dir else None)
         done = convert_named(image, how, progress)
     return _told(done, as_json=as_json)
 
 
-def _sif(image: str, directory: Path | None, engine: str | None, origin: Origin, *, as_json: bool) -> int:
+# What has no meaning for a SIF: Apptainer packs it, from the engine's image as it is.
+_OF_A_SQUASHFS = ("zstd_level", "block_size", "processors", "way", "platform")
+
+
+def _sif(image: str, store_dir: Path | None, engine: str | None, origin: Origin, *, as_json: bool) -> int:
+    from click.core import ParameterSource
+
     from runner.cli.progress import shown
     from runner.errors import UsageError
     from runner.images import sif
     from runner.images.engine import connected
     from runner.images.sources import named
 
+    asked = click.get_current_context().get_parameter_source
+    given = [name for name in _OF_A_SQUASHFS if asked(name) == ParameterSource.COMMANDLINE]
+    if given:
+        mend = "leave it out: Apptainer packs a SIF, from the engine's image as it is"
+        raise UsageError("this option is of a squashfs", where=f"--{given[0].replace('_', '-')}", mend=mend)
     found = named(image, origin)
     if found.kind not in ("engine", "any"):
         mend = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
         raise UsageError("a SIF is built from an engine's image", where=image, mend=mend)
     with shown(quiet=as_json) as progress:
         url, client = connected(engine)
-        done = sif.convert(found.text, client, url, progress, store_dir=directory)
+        done = sif.convert(found.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
     return _told(done, as_json=as_json)
 
 

@@ -72,6 +72,7 @@ class _Live:
         self._amount = _Amount()
         self._step = _counted(text, done, total)
         elapsed = f"{time.monotonic() - self._began:7.1f} s  "
+        self._status.update("")  # the amount of the step before
         self._status.console.print(Text.assemble((elapsed, "dim"), self._step), soft_wrap=True)
 
     def line(self, text: str) -> None:

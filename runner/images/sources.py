@@ -100,6 +100,12 @@ def convert_named(text: str, how: How, progress: Progress) -> Conversion:
                     mend="leave it out, or take the image from a registry with --from registry",
                 )
             return convert(found.text, client, progress, store_dir=how.store, packing=how.packing, way=how.way)
+    if how.way == "layers":
+        raise UsageError(
+            f"{text} is not of an engine: its layers lie nowhere that they could be mounted from",
+            where="--way layers",
+            mend="leave it out: what comes from a registry or an archive is packed as a stream",
+        )
     return convert_source(_layered(found, how, progress), progress, store_dir=how.store, packing=how.packing)
 
 
