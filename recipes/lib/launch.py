@@ -38,6 +38,7 @@ import environment
 import fabric
 import meeting
 import network
+import profiling
 import program
 import records
 import wireup
@@ -76,6 +77,7 @@ class Options:
     bind: str
     timeout_s: float
     leave_together: bool
+    nsys: str
     argv: tuple[str, ...]
 
 
@@ -110,6 +112,9 @@ def options_of(words: list[str]) -> Options:
         action="store_true",
         help=f"end well only when every rank of the node has ended, or after {departure.LONGEST_S:g} s",
     )
+    parser.add_argument(
+        "--nsys", default="", metavar="RANKS", help="run PROGRAM of these ranks (0,8 or all) under `nsys profile`"
+    )
     split = words.index("--") if "--" in words else len(words)
     given = parser.parse_args(words[:split])
     argv = words[split + 1 :]
@@ -128,6 +133,7 @@ def options_of(words: list[str]) -> Options:
         given.bind,
         given.rendezvous_timeout,
         given.leave_together,
+        given.nsys,
         tuple(argv),
     )
 
@@ -197,7 +203,8 @@ class Launch:
         bound = self._bind(here, shown)
         self._record_start(here, token, shown, place, bound, made)
         self.program_started_s = time.time()
-        ended = self.relay.run(options.argv, made)
+        argv = profiling.under_nsys(options.argv, options.nsys, here.rank, options.run_dir)
+        ended = self.relay.run(argv, made)
         if place is not None and here.rank == 0:
             meeting.linger(place, here.size)
         return ended

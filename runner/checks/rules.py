@@ -5,13 +5,13 @@ A rule is a function in ``_RULES`` that yields findings; the codes that ``--forc
 
 from __future__ import annotations
 
-import re
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from runner.checks import image_fit
+from runner.checks import gpus, image_fit, storage
 from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
@@ -19,6 +19,8 @@ from runner.model.site import Site
 from runner.planning.queues import fitting, misfit
 from runner.planning.wireup import CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS
 from runner.suggest import instead
+
+NOTHING_SEEN = storage.Seen()
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class Observed:
         login_node: why the machine that would compute looks like a cluster's login node; empty if it does not.
         environment_problem, environment_mend: what a program without a container lacks here; empty if nothing.
         absent: what of the user's the site needs, and nobody has told (``account``).
+        left_open: keys that the site's file leaves open (``# UNKNOWN key``).
+        storage: where the job's files lie.
+        home: the user's home directory, as it is called.
     """
 
     image_problem: str = ""
@@ -45,6 +50,9 @@ class Observed:
     login_node: str = ""
     environment_problem: str = ""
     environment_mend: str = ""
+    left_open: tuple[str, ...] = ()
+    storage: storage.Seen = NOTHING_SEEN
+    home: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,32 +193,63 @@ def _cpus(case: Case) -> Iterator[Finding]:
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
 
 
-def _visible_gpus(case: Case) -> Iterator[Finding]:
-    bound = case.plan.slurm.step.get("gpu-bind", "none")
-    if bound != "none" or "gpus-per-task" in case.plan.slurm.step:
-        yield Finding(
-            "gpus-hidden",
-            "refuse",
-            "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
-            f"take gpu-bind and gpus-per-task out of slurm.step of {case.plan.site}",
-        )
-    if re.search(r"\dg\.\d+gb", case.plan.gpu_type) and case.plan.tasks * case.plan.gpus_per_task > 1:
-        yield Finding(
-            "mig-slices",
-            "warn",
-            f"{case.plan.gpu_type} is a slice of a GPU: NCCL does not connect two slices of one GPU",
-            "ask for whole GPUs, or for one rank",
-        )
+def _gpus(case: Case) -> Iterator[Finding]:
+    yield from gpus.findings(case.plan)
 
 
 def _home(case: Case) -> Iterator[Finding]:
-    if case.plan.runtime == "shifter" and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
+    """Shifter shows the home directory; elsewhere it is seen where a mount puts it."""
+    home = case.observed.home.rstrip("/")
+    targets = [posixpath.normpath(mount.target) for mount in case.plan.mounts]
+    mounted = bool(home) and any(f"{home}/.local/".startswith(f"{target}/") for target in targets)
+    seen = case.plan.runtime == "shifter" or (mounted and case.plan.runtime != "native")
+    if seen and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
         yield Finding(
             "user-packages",
             "warn",
             "the home directory is seen in the container: packages in ~/.local would shadow the image's",
             "--env PYTHONNOUSERSITE=1",
         )
+
+
+def _directives(case: Case) -> Iterator[Finding]:
+    """An option that the site demands of every job, given as nothing."""
+    demanded = case.site.pbs.directives if case.site.scheduler == "pbs" else case.site.slurm.directives
+    given = dict(case.plan.directives)
+    for option, value in demanded.items():
+        if value and not given.get(option):
+            yield Finding(
+                "directive-emptied",
+                "refuse",
+                f"{case.plan.site} demands {option} of every job (its own value is {value!r}), and it would be empty",
+                f"-S {option}=VALUE, or leave it out",
+            )
+
+
+def _nsys(case: Case) -> Iterator[Finding]:
+    """NGC's framework images hold Nsight Systems; of others nobody knows."""
+    about = case.plan.image.about
+    if case.plan.nsys and not (about is not None and about.base.startswith("nvcr.io/nvidia/")):
+        yield Finding(
+            "nsys-not-known",
+            "warn",
+            "whether nsys is in the image is not known; without it the profiled ranks end with program-not-found",
+            "an image on a base of NVIDIA's has it",
+        )
+
+
+def _left_open(case: Case) -> Iterator[Finding]:
+    if case.observed.left_open:
+        yield Finding(
+            "site-unfinished",
+            "refuse",
+            f"the file of {case.plan.site} leaves open: {', '.join(case.observed.left_open)}",
+            "`python -m runner site check FILE` says how each is found out",
+        )
+
+
+def _storage(case: Case) -> Iterator[Finding]:
+    yield from storage.findings(case.plan, case.site, case.observed.storage)
 
 
 def _wireup(case: Case) -> Iterator[Finding]:
@@ -236,7 +275,7 @@ def _wireup(case: Case) -> Iterator[Finding]:
 
 
 def _fit(case: Case) -> Iterator[Finding]:
-    yield from image_fit.findings(case.plan, case.site.hardware)
+    yield from image_fit.findings(case.plan, gpus.hardware(case.plan, case.site.hardware))
 
 
 _RULES: tuple[Rule, ...] = (
@@ -249,8 +288,12 @@ _RULES: tuple[Rule, ...] = (
     _queue,
     _walltime,
     _cpus,
-    _visible_gpus,
+    _gpus,
     _home,
+    _directives,
+    _left_open,
+    _storage,
+    _nsys,
     _wireup,
     _fit,
 )
@@ -261,6 +304,8 @@ CODES = frozenset(
         *("environment-lacks",),
         *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
         *("queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus", "gpus-hidden"),
+        *("directive-emptied", "site-unfinished"),
+        *storage.CODES,
         *image_fit.CODES,
     )
 )

@@ -77,6 +77,9 @@ _OPTIONS = (
         help="Where run directories are made; every node must see it.",
     ),
     click.option("--stage", is_flag=True, help="Start from a checked copy of the image on each node's own disk."),
+    click.option(
+        "--nsys", default="", metavar="RANKS", help="Run these ranks (0, 0,8 or all) under `nsys profile`: RUN/nsys/."
+    ),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),

@@ -32,8 +32,9 @@ def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
     is_path = references.is_path(reference)
     path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
     absent = PlannedImage(reference=reference, digest="", path=path)
-    if form == "sif" and is_path and store.form_of(Path(path)) != form:
-        return absent, f"this runtime takes a SIF file, and {reference} is none", "name one that ends in .sif"
+    if is_path and (store.form_of(Path(path)) == "sif") != (form == "sif"):
+        wanted, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
+        return absent, f"this runtime takes a {wanted}, and {reference} is none", f"name one that ends in {suffix}"
     try:
         found = store.lookup(reference, form=form)
     except OSError as error:  # a name that is too long, or behind a door that is closed

@@ -12,6 +12,7 @@ from runner import process
 from runner.checks.rules import Observed, check
 from runner.cli.asked import Asked
 from runner.cli.pinned import pinned
+from runner.cli.places import involved, names, refuse_silent, seen
 from runner.errors import RefusedError
 from runner.jobs.directory import RunDirectory
 from runner.model.finding import Finding
@@ -20,14 +21,15 @@ from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.site import Site
 from runner.planning import held
-from runner.planning.personal import absent, account, filled
+from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import library, read_recipe
 from runner.recipes.program import recipe_of
 from runner.runtimes import Runtime, runtime, staging
 from runner.runtimes.alone import ALONE, choose
 from runner.schedulers import connect, render
-from runner.sites.loader import read_site
+from runner.sites.loader import files_of, read_site
+from runner.sites.unknowns import left_open
 from runner.sites.user import personal, read_config
 
 DEFAULT_SITE = "box"
@@ -54,9 +56,11 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         UsageError, RefusedError: it cannot be planned.
     """
     config = read_config()
-    shipped = read_site(asked.site if asked.site is not None else config.site or DEFAULT_SITE)
+    name = asked.site if asked.site is not None else config.site or DEFAULT_SITE
+    shipped = read_site(name)
+    refuse_silent(involved(asked.runs, (mount.source for mount in asked.request.mounts), asked.request.image or ""))
     recipe, directory, request = _what(asked)
-    mine = personal(config, shipped.name, request)
+    mine = completed(personal(config, shipped.name, request), shipped)
     site = filled(shipped, mine)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
     if site.scheduler == "local":
@@ -68,18 +72,23 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         planned = _as_step(planned, site, chosen)
     native = chosen.IMAGE == "none" and site.scheduler == "local"
     lacks, provides = _environment(recipe) if native else ("", "")
+    runs = names(asked.runs)
     observed = Observed(
         image_problem=problem,
         image_mend=mend,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
-        run_directory=_names(asked.runs),
+        run_directory=runs,
         run_directory_problem=_run_directory_problem(chosen, asked.runs),
         absent=absent(shipped, mine),
         login_node=_login_node() if site.scheduler == "local" else "",
         environment_problem=lacks,
         environment_mend=provides,
+        left_open=tuple(entry.key for entry in left_open(files_of(name))),
+        storage=seen(site, image, runs, mine.scratch),
+        home=str(Path.home()),
     )
     findings = check(planned, site, observed, asked.force)
+    planned = msgspec.structs.replace(planned, forced=tuple(found.code for found in findings if found.forced))
     return Prepared(site, planned, findings, render(planned, staging.step(planned, chosen)), directory)
 
 
@@ -98,7 +107,7 @@ def start(prepared: Prepared, runs: Path) -> tuple[RunDirectory, str]:
         root=runs,
         library=library(),
         recipe=prepared.recipe_directory,
-        scheduler=connect(prepared.plan.started_by, _clients(prepared.site)),
+        scheduler=connect(prepared.plan.started_by, clients(prepared.site)),
     )
     return run, scheduler_of(run)[1]
 
@@ -164,7 +173,7 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
     from runner.schedulers.slurm_allocation import allocation
     from runner.schedulers.slurm_script import salloc
 
-    found = allocation(_clients(site))
+    found = allocation(clients(site))
     if found is None:
         raise RefusedError(
             "no allocation is held: SLURM_JOB_ID is not set",
@@ -173,15 +182,6 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
             "         and in its shell the same again; or `submit`, which asks for its own",
         )
     return held.in_allocation(planned, found)
-
-
-def _names(runs: Path) -> tuple[str, ...]:
-    """The directory as it is called, and as links lead where that is another."""
-    called = os.path.normpath(runs.absolute())
-    try:
-        return tuple(dict.fromkeys((called, str(runs.resolve()))))
-    except (OSError, RuntimeError):  # said by _run_directory_problem
-        return (called,)
 
 
 def _exists(path: str) -> bool:
@@ -200,7 +200,7 @@ def _run_directory_problem(chosen: Runtime, runs: Path) -> str | None:
     return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else chosen.mount_problem(real)
 
 
-def _clients(site: Site) -> Path | None:
+def clients(site: Site) -> Path | None:
     """Where the site's client programs lie; None for PATH.
 
     Raises:

@@ -120,6 +120,8 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         click.echo(f"  ! {sentence}")
     for sentence in verdict.proven if good else ():
         click.echo(f"  = {sentence}")
+    if verdict.forced:
+        click.echo(f"  forced: {', '.join(verdict.forced)}")
     if verdict.images_per_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
         steady = {True: "steady", False: "NOT steady", None: "too short to tell whether steady"}[verdict.steady]

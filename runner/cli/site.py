@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 import msgspec
 
+from runner.cli.options import setting
 from runner.errors import Exit
 from runner.model.site import Site, Way
+
+_ON_NODE = click.option(
+    "--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun)."
+)
+_OPTIONS = click.option(
+    "-S",
+    "--scheduler-option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=setting,
+    help="Option of srun for --on-node: account=NAME, partition=NAME.",
+)
 
 
 @click.group()
 def command() -> None:
-    """Show the sites that jobs can be submitted to."""
+    """Show, check and detect the sites that jobs can be submitted to."""
 
 
 @command.command("list")
@@ -44,6 +59,59 @@ def show_site(site: str, as_json: bool) -> int:
         return Exit.GOOD
     _print(found)
     return Exit.GOOD
+
+
+@command.command("detect")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write. [default: print it]")
+@click.option("--name", help="The site's name. [default: the cluster's]")
+@click.option("--partition", help="Whose nodes jobs are for. [default: those with the most GPUs]")
+@_ON_NODE
+@_OPTIONS
+def detect_site(
+    output: Path | None, name: str | None, partition: str | None, on_node: bool, options: tuple[tuple[str, str], ...]
+) -> int:
+    """Write a site file from the cluster that this host belongs to.
+
+    What could not be found out stands in it as `# UNKNOWN key: how to find out`; `site check` refuses it until filled.
+    """
+    from runner.cli.checked import detected, named, write_draft
+    from runner.sites.detection import draft
+
+    found = detected(None, partition=partition, on_node=on_node, options=options)
+    text = draft(found, named(found, name), partition)
+    if output is None:
+        click.echo(text, nl=False)
+        return Exit.GOOD
+    left = write_draft(output, text)
+    click.echo(f"{output}: {found.scheduler}; {len(left)} facts are left open:", err=True)
+    for entry in left:
+        click.echo(f"  {entry.key} ({entry.where})", err=True)
+    click.echo(f"fill them in, then: python -m runner site check {output}", err=True)
+    return Exit.GOOD
+
+
+@command.command("check")
+@click.argument("site")
+@click.option("--offline", is_flag=True, help="Compare with no live cluster.")
+@_ON_NODE
+@_OPTIONS
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
+    """Check SITE (a name or a file): what it says, what it leaves open, and whether the live cluster still agrees."""
+    from runner.cli.checked import checked
+
+    result = checked(site, offline=offline, on_node=on_node, options=options)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(result) | {"exit_code": result.exit_code}))
+        return result.exit_code
+    for open_ in result.left_open:
+        click.echo(f"unknown [{open_.key}] {open_.where}: {open_.how}", err=True)
+    for finding in result.findings:
+        word = "refused" if finding.severity == "refuse" else "warning"
+        click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)
+    for line in result.remarks:
+        click.echo(line)
+    return result.exit_code
 
 
 @command.command("reference")

@@ -12,6 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from runner.jobs.collect import Evidence
 from runner.jobs.ends import bad, by_a_rank, by_the_scheduler, by_the_script, missing, some
 from runner.model.verdict import Verdict
@@ -21,11 +23,9 @@ _SAME = 1e-6  # relative difference of two figures that are the same
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict. The first stage that finds a fault decides the outcome."""
-    for stage in (by_the_scheduler, by_a_rank, by_the_script, _unproven):
-        verdict = stage(evidence)
-        if verdict is not None:
-            return verdict
-    return _good(evidence)
+    stages = (by_the_scheduler, by_a_rank, by_the_script, _unproven, _good)
+    verdict = next(verdict for stage in stages if (verdict := stage(evidence)) is not None)
+    return msgspec.structs.replace(verdict, forced=evidence.plan.forced)
 
 
 def _unproven(evidence: Evidence) -> Verdict | None:

@@ -82,6 +82,8 @@ class Plan(msgspec.Struct, frozen=True):
         workdir: where the program starts, as seen in the container.
         held: the part of an allocation that the job is a step of; None where it asks for one of its own.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
+        nsys: ranks whose program runs under ``nsys profile``: ``0,8`` or ``all``; empty for none.
+        forced: codes of the checks that refused, and were overridden.
     """
 
     job_name: str
@@ -118,6 +120,8 @@ class Plan(msgspec.Struct, frozen=True):
     workdir: str = f"{RESULTS}/recipe"
     held: Held | None = None
     stage: str = ""
+    nsys: str = ""
+    forced: tuple[str, ...] = ()
 
     @property
     def started_by(self) -> SchedulerName:

@@ -27,6 +27,7 @@ class Request(msgspec.Struct, frozen=True):
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
         wireup: how ranks find each other.
         stage: copy the image to each node's own disk first.
+        nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
         directory: host directory that a program of the user's own starts in; None for a recipe, which has its own.
@@ -52,3 +53,4 @@ class Request(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     directory: str | None = None
     stage: bool = False
+    nsys: str = ""

@@ -136,6 +136,32 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library_path: str = ""
 
 
+class Home(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Home directories there.
+
+    Attributes:
+        quota_gb: what one may hold, GB; None where that is as good as everything.
+        for_jobs: jobs may write there.
+    """
+
+    quota_gb: int | None = None
+    for_jobs: bool = True
+
+
+class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The large file system that all nodes see.
+
+    Attributes:
+        path: a user's own directory on it, where the user names no other: ``/scratch/{user}``.
+        purge_days: after how many days an unused file is removed; None for never.
+        workspaces: directories on it expire, as ``ws_list`` tells (hpc-workspace).
+    """
+
+    path: str = ""
+    purge_days: int | None = None
+    workspaces: bool = False
+
+
 class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What takes the place of a site's own words where its node is a machine in which no GPU is found."""
 
@@ -162,6 +188,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         needs: what of the user's a job cannot do without.
         account_suffix: what GPU jobs append to the account's name.
         submit_below: directories below which jobs must be submitted; empty where it does not matter.
+        home, scratch: the rules for these file systems.
         runtimes: container runtimes found there, the default first.
         node: required, but where the scheduler is ``local`` and the machine itself is asked.
         hardware: what an image must fit: driver, GPUs, processors.
@@ -194,6 +221,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Owned, ...] = ()
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
+    home: Home = Home()
+    scratch: Scratch = Scratch()
     hardware: Hardware = Hardware()
     device: Literal["cuda", "cpu"] = "cuda"
     walltime_s: int = 1200

@@ -34,6 +34,7 @@ class Verdict(msgspec.Struct, frozen=True):
         precision: interval of the figure within this run (95 %), where the window was long enough for one.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.
+        forced: codes of the checks that refused the job, and were overridden.
     """
 
     outcome: Outcome
@@ -45,6 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
     precision: tuple[float, float] | None = None
     demonstration: str = ""
     log: str = ""
+    forced: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> Exit:

@@ -55,6 +55,13 @@ def absent(site: Site, personal: Personal) -> tuple[Owned, ...]:
     return tuple(name for name in order if (name in site.needs or name in named) and not getattr(personal, name))
 
 
+def completed(personal: Personal, site: Site) -> Personal:
+    """The user's own, with what the site tells of everybody's: where scratch directories lie."""
+    if personal.scratch or not site.scratch.path:
+        return personal
+    return msgspec.structs.replace(personal, scratch=site.scratch.path.replace("{user}", personal.user))
+
+
 def account(site: Site, personal: Personal) -> str | None:
     """The account that a GPU job is charged to; None where the scheduler knows."""
     if personal.account:

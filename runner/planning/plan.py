@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
@@ -81,10 +82,25 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         ),
         wireup=started.wireup,
         device=site.device,
-        demonstration=site.demonstration,
+        demonstration=_demonstration(site, request),
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
+        nsys=_profiled(request.nsys, sum(tasks_per_node)),
     )
+
+
+def _demonstration(site: Site, request: Request) -> str:
+    return "; ".join(filter(None, (site.demonstration, "profiled by nsys, which costs time" if request.nsys else "")))
+
+
+def _profiled(ranks: str, count: int) -> str:
+    """``all``, or numbers of ranks that there are."""
+    if not ranks or ranks == "all":
+        return ranks
+    for number in ranks.split(","):
+        if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
+            raise UsageError(f"{number!r} is none of {count} ranks", where="--nsys", mend="--nsys 0, 0,8 or all")
+    return ranks
 
 
 def _cpus(asked: int | None, share: int) -> int:

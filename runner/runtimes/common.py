@@ -60,8 +60,13 @@ def launched_program(plan: Plan, *options: str, run: Word = _RESULTS) -> tuple[W
         (*run, Text("/lib/launch.py")),
         text("--run"),
         run,
-        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *options, "--", *plan.program),
+        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *options, *_profile(plan), "--"),
+        *texts(*plan.program),
     )
+
+
+def _profile(plan: Plan) -> tuple[str, ...]:
+    return ("--nsys", plan.nsys) if plan.nsys else ()
 
 
 def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Word, ...]:

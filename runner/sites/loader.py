@@ -30,11 +30,20 @@ def read_site(name_or_path: str) -> Site:
         UsageError: there is none, or the file is not right; says file:line and key.
     """
     path = _path(name_or_path, Path(), "--site")
-    site = strict_yaml.typed(_with_its_bases(path, ()), Site)
+    site = strict_yaml.typed(_with_its_bases(path), Site)
     if site.scheduler == "local" and site.node == NO_NODE:
         site = fitted(site, observe())
     _check(site, path)
     return site
+
+
+def files_of(name_or_path: str) -> tuple[Path, ...]:
+    """The file of a site, and those that it extends, the nearest first.
+
+    Raises:
+        UsageError: there is none, or one cannot be read.
+    """
+    return tuple(path for path, _ in _documents(_path(name_or_path, Path(), "--site"), ()))
 
 
 def _path(name_or_path: str, below: Path, where: str) -> Path:
@@ -49,20 +58,27 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     )
 
 
-def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
-    """The document, laid over the one that it extends; ``above``: those that extend it."""
+def _with_its_bases(path: Path) -> Document:
+    """The document, laid over those that it extends."""
+    (_, made), *bases = reversed(_documents(path, ()))
+    for _, document in bases:
+        for key in _OF_ITS_OWN:
+            made.value.pop(key, None)
+        made = document.over(made)
+    return made
+
+
+def _documents(path: Path, above: tuple[Path, ...]) -> list[tuple[Path, Document]]:
+    """The document and those that it extends, the nearest first; ``above``: files that extend it."""
     document = strict_yaml.read(path)
     base = document.value.get("extends") if isinstance(document.value, dict) else None
     if not isinstance(base, str) or not base:
-        return document
+        return [(path, document)]
     where = f"{document.marks['extends',]}: extends"
     found = _path(base, path.parent, where)
     if found.resolve() in (path.resolve(), *(file.resolve() for file in above)):
         raise UsageError(f"{base} extends this file", where=where, mend="a site cannot extend itself")
-    below = _with_its_bases(found, (*above, path))
-    for key in _OF_ITS_OWN:
-        below.value.pop(key, None)
-    return document.over(below)
+    return [(path, document), *_documents(found, (*above, path))]
 
 
 def _check(site: Site, path: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
-from runner.model.site import MpiFacts, NodeShape, Owned, PbsFacts, Queue, Site, SlurmFacts, Way
+from runner.model.site import Home, MpiFacts, NodeShape, Owned, PbsFacts, Queue, Scratch, Site, SlurmFacts, Way
 
 _HEAD = """\
 # Site files
@@ -35,6 +35,12 @@ What only you can tell, once for all jobs, stands in `~/.config/gpu-runner/confi
     sites:
       perlmutter: {scratch: /pscratch/sd/e/elvis}
 
+On a cluster's login node `python -m runner site detect -o ours.yaml` writes such a file from what the cluster tells,
+each fact with its source; `--on-node` also asks a GPU node. What nobody could tell stands in it as `# UNKNOWN key: how
+to find out`. `python -m runner site check ours.yaml` refuses it (exit 2) until each such key is given or its line is
+deleted; then it tries a script of every way and compares the file with the cluster that answers there (exit 3 where
+they differ).
+
 This file is made by `python -m runner site reference`; a test holds it to the code.
 """
 
@@ -47,6 +53,8 @@ _PARTS: tuple[tuple[str, Any], ...] = (
     ("`slurm`", SlurmFacts),
     ("`pbs`", PbsFacts),
     ("`mpi`", MpiFacts),
+    ("`home`", Home),
+    ("`scratch`", Scratch),
 )
 _ALIASES = {
     name: str(alias).replace("typing.", "")

@@ -1,0 +1,180 @@
+"""A live cluster, asked: which scheduler answers, what it tells, and what hosts of it tell."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import RefusedError
+from runner.sites.detection import answers, host, pbs, slurm
+from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.suggest import instead
+
+ON_NODE_S = 120.0  # for a job of one task to begin and answer
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What was learnt.
+
+    Attributes:
+        slurm, pbs: the one that answered; the other is None.
+        login: this host. node: a GPU node, where one was asked.
+        modules: that ``module avail`` lists here.
+        silent: commands that did not answer, with the reason.
+        day: when, ``2026-11-21``.
+    """
+
+    slurm: slurm.Slurm | None
+    pbs: pbs.Pbs | None
+    login: host.Host | None
+    node: host.Host | None
+    modules: tuple[str, ...]
+    silent: Mapping[str, str]
+    day: str
+
+    @property
+    def scheduler(self) -> str:
+        """What it is, with its version."""
+        if self.slurm is not None:
+            return f"Slurm {self.slurm.version}".strip()
+        return f"PBS {self.pbs.version if self.pbs else ''}".strip()
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Container runtimes found: plugins of srun's, programs of the GPU node, else of this host."""
+        options = self.slurm.options if self.slurm is not None else frozenset()
+        plugins = [name for name, option in (("pyxis", "container-image"), ("shifter", "image")) if option in options]
+        where = self.node or self.login
+        programs = where.runtimes if where is not None else ()
+        loaded = [name for name in host.PROGRAMS if self.module_of(name)]
+        return tuple(dict.fromkeys((*plugins, *programs, *loaded)))
+
+    def module_of(self, runtime: str) -> str:
+        """The newest module that brings a runtime; empty where there is none, or none is needed."""
+        where = self.node or self.login
+        if where is not None and runtime in where.runtimes:
+            return ""
+        found = [name for name in self.modules if name.split("/")[0].lower() == host.PROGRAMS.get(runtime, runtime)]
+        return found[-1] if found else ""
+
+
+def detect(
+    clients: Path | None = None, *, partition: str | None = None, on_node: tuple[str, ...] | None = None
+) -> Detected:
+    """Ask the cluster that this host belongs to.
+
+    Args:
+        clients: where the scheduler's client programs lie; None for PATH.
+        partition: whose nodes are meant; None for those with the most GPUs.
+        on_node: also start a task of two minutes at most on one GPU node, with these further options of srun.
+
+    Raises:
+        RefusedError: no scheduler is here, none answers, or there is no such partition.
+    """
+    day = time.strftime("%Y-%m-%d")
+    asked = answers.ask_all(
+        {**slurm.commands(_user()), **{f"pbs {name}": words for name, words in pbs.COMMANDS.items()}}
+        | {"here": host.HERE, "modules": host.MODULES},
+        clients,
+    )
+    of_slurm = {name: asked[name] for name in slurm.commands(_user())}
+    of_pbs = {name: asked[f"pbs {name}"] for name in pbs.COMMANDS}
+    answered = not of_slurm["nodes"].problem or not of_slurm["partitions"].problem
+    cluster = slurm.read(of_slurm) if answered else None
+    complex_ = pbs.read(of_pbs) if not answered and not of_pbs["nodes"].problem else None
+    if cluster is None and complex_ is None:
+        raise _no_scheduler(of_slurm["nodes"], of_pbs["nodes"])
+    if cluster is not None and partition is not None and partition not in {each.name for each in cluster.partitions}:
+        known = [each.name for each in cluster.partitions]
+        mend = instead(partition, known, f"partitions: {', '.join(known)}")
+        raise RefusedError(f"no partition {partition!r} here", where="--partition", mend=mend)
+    node = _node(cluster, clients, partition, on_node) if on_node is not None else None
+    silent = cluster.silent if cluster is not None else complex_.silent if complex_ is not None else {}
+    return Detected(
+        slurm=cluster,
+        pbs=complex_,
+        login=host.read(asked["here"]),
+        node=node,
+        modules=host.modules(asked["modules"]),
+        silent=silent,
+        day=day,
+    )
+
+
+def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
+    """All that goes into a site file, in the order of ``draft``."""
+    of_scheduler = (
+        slurm.entries(found.slurm, partition, found.day)
+        if found.slurm is not None
+        else pbs.entries(found.pbs, found.day)
+        if found.pbs is not None
+        else ()
+    )
+    silence = [Note("description", f"no answer from `{command}`: {why}") for command, why in found.silent.items()]
+    hosts = host.entries(found.login, found.node, found.modules, found.day)
+    return (*silence, *_runtime_entries(found), *of_scheduler, *hosts)
+
+
+def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
+    where = f"on {found.node.name}" if found.node is not None else "here; a GPU node was not asked"
+    if not found.runtimes:
+        how = f"no container runtime on PATH {where}: ask the site, or `site detect --on-node`"
+        return (Unknown("runtimes", f"{how}; one or more of pyxis, {', '.join(host.PROGRAMS)}, native"),)
+    source = f"`srun --help` and PATH {where}, {found.day}"
+    loads = {name: found.module_of(name) for name in found.runtimes if found.module_of(name)}
+    return (
+        Fact("runtimes", list(found.runtimes), source),
+        *(Fact(f"ways.{name}.load", [["module", "load", module]], f"module avail, {found.day}")
+          for name, module in loads.items()),
+    )  # fmt: skip
+
+
+def _node(
+    cluster: slurm.Slurm | None, clients: Path | None, partition: str | None, options: tuple[str, ...]
+) -> host.Host:
+    """What a GPU node says of itself.
+
+    Raises:
+        RefusedError: it cannot be asked, or did not answer.
+    """
+    if cluster is None:
+        raise RefusedError(
+            "a node of PBS is asked by a job of your own: this one asks through srun only",
+            where="--on-node",
+            mend="leave it out, and fill in what stays unknown",
+        )
+    named = (f"--partition={partition}",) if partition else ()
+    words = ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
+    answer = answers.ask_all({"node": (*words, *host.HERE)}, clients, ON_NODE_S)["node"]
+    found = host.read(answer)
+    if found is None:
+        raise RefusedError(
+            f"no GPU node answered: {answer.problem or 'srun said nothing'}",
+            where=" ".join(words),
+            mend="options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out",
+        )
+    return found
+
+
+def _no_scheduler(of_slurm: answers.Answer, of_pbs: answers.Answer) -> RefusedError:
+    if of_slurm.absent and of_pbs.absent:
+        return RefusedError(
+            "neither Slurm's nor PBS's clients are here",
+            where="PATH",
+            mend="run this on the cluster's login node; for this machine alone there is `--site local`",
+        )
+    silent = of_pbs if of_slurm.absent else of_slurm
+    return RefusedError(
+        f"the scheduler does not answer: {silent.problem}", where=silent.command, mend="try again when it does"
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return ""

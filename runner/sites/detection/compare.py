@@ -1,0 +1,186 @@
+"""A site file against the live cluster: what no longer holds, who can mend it, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from runner.checks.image_fit import version
+from runner.model.finding import Finding
+from runner.model.site import Queue, Site, Way
+from runner.sites.detection import host, pbs, slurm
+from runner.sites.detection.cluster import Detected
+from runner.suggest import instead
+
+_LOOKED_UP = ("pyxis", "shifter", *host.PROGRAMS)  # runtimes that can be looked for
+
+
+def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
+    """What differs, refusals first: what would fail is refused, what would only be planned worse is warned of."""
+    findings = [
+        *_scheduler(site, found),
+        *_queues(site, found),
+        *_node(site, found),
+        *_runtimes(site, found),
+        *_mpi(site, found),
+        *_host(site, found),
+    ]
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
+
+
+def _scheduler(site: Site, found: Detected) -> Iterator[Finding]:
+    answering = "slurm" if found.slurm is not None else "pbs"
+    if site.scheduler != answering:
+        yield Finding(
+            "scheduler-differs",
+            "refuse",
+            f"{site.name} has {site.scheduler}, and {found.scheduler} answers here",
+            "check it on its own login node, or correct `scheduler`",
+        )
+
+
+def _queues(site: Site, found: Detected) -> Iterator[Finding]:
+    live = _live_queues(site, found)
+    if not live:
+        return
+    for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)):
+        if name not in live:
+            yield Finding(
+                "queue-gone",
+                "refuse",
+                f"there is no queue {name!r} (any more)",
+                instead(name, live, f"queues: {', '.join(live)}"),
+            )
+            continue
+        if name in site.queues:
+            yield from _limits(name, site.queues[name], live[name])
+
+
+def _limits(name: str, told: Queue, live: dict[str, int]) -> Iterator[Finding]:
+    """Limits that are stricter than the file says: a job that it takes for good would be refused, or never start."""
+    for key, theirs in live.items():
+        ours = getattr(told, key)
+        if ours is None or (ours < theirs if key == "min_nodes" else ours > theirs):
+            shown = "no limit" if ours is None else str(ours)
+            what = f"queue {name}: {key} is {theirs}, the file says {shown}"
+            yield Finding("queue-limit-differs", "warn", what, f"queues.{name}.{key}: {theirs}")
+
+
+def _live_queues(site: Site, found: Detected) -> dict[str, dict[str, int]]:
+    """Those that jobs can go to now; empty where a queue of the file is no partition."""
+    if found.slurm is not None:
+        if site.slurm.queue_option != "partition":
+            return {}
+        return {each.name: each.limits for each in found.slurm.partitions if each.up}
+    return {queue.name: dict(queue.limits) for queue in found.pbs.queues if queue.open} if found.pbs else {}
+
+
+def _node(site: Site, found: Detected) -> Iterator[Finding]:
+    node = site.node
+    if found.slurm is not None:
+        partitions = tuple(site.queues) if site.slurm.queue_option == "partition" else ()
+        alike = slurm.chosen(found.slurm.nodes, partitions)
+        if not alike:
+            yield _no_gpus(site)
+            return
+        shape = alike[0].shape
+        kinds = dict(shape.gpus)
+        if node.gpu_type and node.gpu_type not in kinds:
+            yield Finding(
+                "gpu-type-differs",
+                "refuse",
+                f"the nodes have GPUs of type {', '.join(kinds) or 'none'}, the file says {node.gpu_type!r}",
+                instead(node.gpu_type, kinds, "correct node.gpu_type; empty where GPUs have no type"),
+            )
+        gpus = kinds.get(node.gpu_type) or slurm.count_of(shape.whole_gpus or shape.gpus)
+        cpus, memory_mb = shape.cores * shape.threads_per_core, min(each.shape.memory_mb for each in alike)
+        up, count = sum(each.usable for each in alike), len(alike)
+    elif found.pbs is not None:
+        group = pbs.chosen(found.pbs.nodes)
+        if not group:
+            yield _no_gpus(site)
+            return
+        gpus, cpus, memory_mb = group[0].gpus, group[0].cpus, min(each.memory_mb for each in group)
+        up, count = sum(each.usable for each in group), len(group)
+    else:
+        return
+    yield from _sizes(site, gpus, cpus, memory_mb)
+    if up == 0:
+        yield Finding("nodes-down", "warn", f"none of the {count} GPU nodes is up", "wait", who="administrator")
+    elif node.count is not None and node.count > count:
+        yield Finding(
+            "fewer-nodes", "warn", f"there are {count} such nodes, the file says {node.count}", f"node.count: {count}"
+        )
+
+
+def _no_gpus(site: Site) -> Finding:
+    where = f"in {', '.join(site.queues)}" if site.queues else "here"
+    return Finding("gpus-differ", "refuse", f"no node {where} has GPUs", "name queues that hold GPU nodes")
+
+
+def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding]:
+    """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
+    node = site.node
+    if gpus != node.gpus:
+        what = f"a node has {gpus} GPUs, the file says {node.gpus}"
+        yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
+    if cpus != node.cpus:
+        what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"
+        mend = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
+        yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, mend)
+    if memory_mb < node.memory_mb:
+        what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
+        asks = site.scheduler == "pbs" or site.slurm.memory != "none"
+        yield Finding("memory-differs", "refuse" if asks else "warn", what, f"node.memory_mb: {memory_mb}")
+
+
+def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
+    for name in site.runtimes:
+        severity: Literal["refuse", "warn"] = "refuse" if name == site.runtimes[0] else "warn"  # jobs take the first
+        if name in found.runtimes or name not in _LOOKED_UP or site.ways.get(name, Way()).load:
+            continue
+        if name == "pyxis":
+            what = "srun has no --container-image: the Pyxis plugin is not loaded (plugstack.conf)"
+            yield Finding("runtime-missing", severity, what, "load spank_pyxis.so for srun", who="administrator")
+        elif found.node is not None:
+            what = f"{name} is not on {found.node.name}"
+            mend = f"install it on the nodes, or say how it is loaded (ways.{name}.load)"
+            yield Finding("runtime-missing", severity, what, mend, who="administrator")
+        else:
+            what = f"{name} is not on this host; whether GPU nodes have it was not asked"
+            yield Finding("runtime-not-here", "warn", what, "site check --on-node")
+    where = found.node or found.login
+    needing = [name for name in site.runtimes if name in host.NEED_NAMESPACES]
+    if where is not None and where.namespaces is False and needing:
+        yield Finding(
+            "user-namespaces-off",
+            "refuse" if found.node is not None else "warn",
+            f"ordinary users may make no user namespaces on {where.name}, and {', '.join(needing)} need them",
+            "sysctl user.max_user_namespaces=65536 (and kernel.unprivileged_userns_clone=1 on Debian)",
+            who="administrator",
+        )
+
+
+def _mpi(site: Site, found: Detected) -> Iterator[Finding]:
+    if found.slurm is None or not found.slurm.mpi:
+        return
+    for kind in site.mpi.pmi:
+        if not any(name.startswith(kind) for name in found.slurm.mpi):
+            what = f"srun has no --mpi={kind} (it has {', '.join(found.slurm.mpi)})"
+            yield Finding("pmi-missing", "refuse", what, "take it out of mpi.pmi")
+
+
+def _host(site: Site, found: Detected) -> Iterator[Finding]:
+    where, told = found.node or found.login, site.hardware
+    if where is not None and told.cpu and where.cpu and where.cpu != told.cpu:
+        what = f"{where.name} is {where.cpu}, the file says {told.cpu}"
+        yield Finding("cpu-differs", "refuse" if found.node else "warn", what, f"hardware.cpu: {where.cpu}")
+    if found.node is None:
+        return
+    driver = found.node.driver
+    if told.driver and driver and version(driver) < version(told.driver):
+        what = f"{found.node.name} has driver {driver}, the file says {told.driver}"
+        yield Finding("driver-older", "refuse", what, f"hardware.driver: {driver}")
+    if site.device == "cuda" and not driver:
+        what = f"{found.node.name} has no NVIDIA driver loaded, and jobs are to compute on its GPUs"
+        yield Finding("driver-missing", "refuse", what, "load the driver on the nodes", who="administrator")

@@ -1,0 +1,156 @@
+"""A PBS complex out of ``qstat`` and ``pbsnodes`` (PBS Pro 2022, OpenPBS 23). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from runner.sites.detection.answers import Answer
+from runner.sites.detection.facts import Entry, Fact, Note, Unknown, natural, seconds
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "server": ("qstat", "-B", "-f"),
+    "queues": ("qstat", "-Q", "-f"),
+    "nodes": ("pbsnodes", "-a", "-v"),
+}
+_UNITS_KB = {"b": 1 / 1024, "kb": 1, "mb": 1024, "gb": 1024**2, "tb": 1024**3}
+_UNUSABLE = ("down", "offline", "stale", "unknown")
+# Resources that every node has of its own, or that are asked for by number (pbs_resources(7B)).
+_USUAL = frozenset(("arch", "host", "vnode", "mem", "vmem", "hbmem", "ncpus", "ngpus", "mpiprocs"))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node.
+
+    Attributes:
+        cpus: that jobs are given: hardware threads where the site counts so.
+        resources: custom ones, name -> value (``system: polaris``).
+    """
+
+    name: str
+    cpus: int
+    gpus: int
+    memory_mb: int
+    usable: bool
+    resources: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One queue; ``limits`` as a site file's ``queues`` has them. Nobody submits to one that only others route to."""
+
+    name: str
+    open: bool
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Pbs:
+    """A complex; ``silent``: commands that did not answer, with the reason."""
+
+    version: str
+    default_queue: str
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    silent: Mapping[str, str]
+
+
+def read(answers: Mapping[str, Answer]) -> Pbs:
+    """The complex that gave these answers."""
+    server = next(iter(_records(answers["server"].out).values()), {})
+    return Pbs(
+        version=server.get("pbs_version", ""),
+        default_queue=server.get("default_queue", ""),
+        nodes=tuple(_node(name, fields) for name, fields in _records(answers["nodes"].out).items()),
+        queues=tuple(_queue(name, fields) for name, fields in _records(answers["queues"].out).items()),
+        silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
+    )
+
+
+def chosen(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes to plan for: those of the shape that has the most GPUs in all."""
+    groups: dict[object, list[Node]] = {}
+    for node in nodes:
+        if node.gpus:
+            groups.setdefault((node.gpus, node.cpus), []).append(node)
+    return tuple(max(groups.values(), key=lambda group: sum(node.gpus for node in group), default=[]))
+
+
+def entries(complex_: Pbs, day: str) -> Iterator[Entry]:
+    """Facts, unknowns and remarks for a site file."""
+    group = chosen(complex_.nodes)
+    source = f"pbsnodes -a -v, {day}"
+    if group:
+        yield Fact("node.gpus", group[0].gpus, source)
+        yield Fact("node.cores", group[0].cpus, f"{source}: ncpus, which may be hardware threads")
+        yield Fact("node.memory_mb", min(node.memory_mb for node in group), source)
+        yield Fact("node.count", len(group), f"{source}; {sum(node.usable for node in group)} of them up")
+        yield from _chunk(group, source)
+    else:
+        for key in ("gpus", "cores", "memory_mb"):
+            yield Unknown(f"node.{key}", "pbsnodes shows no GPU node: `pbsnodes NAME` of one, or ask the site")
+    yield Unknown("node.cpus_per_gpu", "the most CPUs for each GPU: the site's guide; null for no such rule")
+    open_queues = sorted((q for q in complex_.queues if q.open), key=lambda q: q.name != complex_.default_queue)
+    if open_queues:
+        yield Fact("queues", {queue.name: dict(queue.limits) for queue in open_queues}, f"qstat -Q -f, {day}")
+    else:
+        yield Unknown("queues", "`qstat -Q -f`: the queues that take GPU jobs, with their limits")
+    yield Unknown("needs", "[account] where jobs are charged to a project (qsub -A), else []: the site's guide")
+    yield Unknown("pbs.resources", "what every job must ask for (filesystems: home:eagle), else {}: the site's guide")
+    yield Unknown("mpi.abi", "the MPI whose mpiexec starts the tasks: mpich or openmpi (`mpiexec --version` on a node)")
+    yield Unknown("local_scratch", "a directory of each node's own with room for an image: the site's guide")
+
+
+def _chunk(group: tuple[Node, ...], source: str) -> Iterator[Entry]:
+    """A custom resource that is alike on all GPU nodes may be how jobs ask for them."""
+    first = group[0].resources
+    alike = {name: value for name, value in first.items() if all(node.resources.get(name) == value for node in group)}
+    if "system" in alike:
+        yield Fact("pbs.chunk", {"system": alike["system"]}, f"{source}: all GPU nodes have it")
+    elif alike:
+        shown = ", ".join(f"{name}={value}" for name, value in sorted(alike.items())[:10])
+        yield Note("pbs", f"all GPU nodes have {shown}: pbs.chunk asks for one of these where the site wants it")
+
+
+def _records(text: str) -> dict[str, dict[str, str]]:
+    """``NAME`` or ``Queue: NAME``, then indented ``key = value`` lines; a line that begins with a tab goes on."""
+    found: dict[str, dict[str, str]] = {}
+    here: dict[str, str] = {}
+    for line in re.sub(r"\n\t", "", text).splitlines():
+        if line and not line[0].isspace():
+            here = found.setdefault(line.partition(": ")[2].strip() or line.strip(), {})
+        else:
+            key, equals, value = line.strip().partition(" = ")
+            if equals:
+                here[key] = value.strip()
+    return found
+
+
+def _node(name: str, fields: Mapping[str, str]) -> Node:
+    has = {key.removeprefix("resources_available."): value for key, value in fields.items() if "available." in key}
+    return Node(
+        name=name,
+        cpus=natural(has.get("ncpus", "")) or natural(fields.get("pcpus", "")) or 1,
+        gpus=natural(has.get("ngpus", "")) or 0,
+        memory_mb=_megabytes(has.get("mem", "")),
+        usable=not any(word in fields.get("state", "unknown").lower() for word in _UNUSABLE),
+        resources={key: value for key, value in has.items() if key not in _USUAL},
+    )
+
+
+def _queue(name: str, fields: Mapping[str, str]) -> Queue:
+    known = {
+        "min_nodes": natural(fields.get("resources_min.nodect", "")),
+        "max_nodes": natural(fields.get("resources_max.nodect", "")),
+        "max_walltime_s": seconds(fields.get("resources_max.walltime", "")),
+    }
+    limits = {key: value for key, value in known.items() if value and (key, value) != ("min_nodes", 1)}
+    running = fields.get("enabled") == "True" and fields.get("started") == "True"
+    return Queue(name, running and fields.get("from_route_only") != "True", limits)
+
+
+def _megabytes(size: str) -> int:
+    found = re.fullmatch(r"(\d+)([a-z]*)", size.lower())
+    return int(int(found[1]) * _UNITS_KB.get(found[2] or "b", 1) / 1024) if found else 1
