@@ -18,11 +18,19 @@ from runner.schedulers.parts import TAIL, TRAPS, around, clock, head, world
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {
     **dict.fromkeys(("select", "place", "ncpus", "ngpus", "nodes", "mem", "mpiprocs"), "--gpus and --nodes"),
-    **dict.fromkeys(("S", "r", "j", "o", "e", "k", "v", "V", "J", "l", "C"), ""),
+    **dict.fromkeys(("S", "r", "j", "o", "e", "k", "v", "V", "l", "C"), ""),
     "N": "--name",
     "q": "--queue",
     "A": "--account",
     "walltime": "--time",
+}
+# Options that would break a run, and why (qsub(1B)).
+_REFUSED = {
+    "J": "all jobs of an array would write into one run directory: submit once for each",
+    "I": "qsub would wait for a person at a terminal: use `qsub -I` itself",
+    "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",
+    "z": "qsub would not say the job's number",
+    "X": "a batch job has no display",
 }
 
 # Of PALS and of Hydra; of PALS alone; of Open MPI.
@@ -69,6 +77,9 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield directive("walltime", clock(plan.walltime_s))
     resources = dict(sorted(plan.pbs.resources.items())) | dict(plan.directives) | dict(step.directives)
     for option, value in resources.items():
+        if option in _REFUSED:
+            what = f"-{option} cannot be had: {_REFUSED[option]}"
+            raise UsageError(what, where=f"--scheduler-option {option}", mend="leave it out")
         if option in _PLANNED:
             by = _PLANNED[option]
             of_the_site = option in plan.pbs.resources or option in plan.pbs.directives

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, statement, words
-from runner.schedulers import shell_parts
+from runner.schedulers import shell_parts, slurm_options
 from runner.schedulers.parts import MEMLOCK, NO_RUN_DIRECTORY, TAIL, TRAPS, WAIT, around, head, port, world
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
@@ -22,19 +21,6 @@ _HELD_TRAPS = """\
 runner_step=
 trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
 """
-
-# Options that the plan itself decides, and what decides them: nobody's directives may undo it.
-_PLANNED = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "mincpus", "exclusive"), "--gpus and --nodes"),
-    **dict.fromkeys(("gpus", "gpus-per-node", "gpus-per-task", "gpu-bind", "gres"), "--gpus and --gpu-type"),
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "the node's shape"),
-    **dict.fromkeys(("signal", "no-requeue", "requeue", "export", "output", "error", "chdir", "array", "wrap"), ""),
-    "job-name": "--name",
-    "partition": "--queue",
-    "account": "--account",
-    "cpus-per-task": "--cpus-per-gpu",
-    "time": "--time",
-}
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -121,17 +107,10 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield _gpus(plan)
     yield directive("cpus-per-task", str(plan.cpus_per_task))
     yield from _memory(plan)
-    if plan.whole_nodes and plan.slurm.exclusive:
+    if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
         yield directive("exclusive")
     for option, value in plan.directives:
-        if option in _PLANNED or option == plan.slurm.queue_option:
-            by = _PLANNED.get(option, "--queue")
-            of_the_site = f"site {plan.site}: slurm.directives.{option}"
-            raise UsageError(
-                f"--{option} is decided by the plan",
-                where=of_the_site if option in plan.slurm.directives else f"--scheduler-option {option}",
-                mend=f"leave it out; it follows from {by}" if by else "leave it out",
-            )
+        slurm_options.refuse(option, plan)
         yield directive(option, value or None)
     for option, value in step.directives:
         yield directive(option, value)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from runner.checks import image_fit
+from runner.checks import image_fit, storage
 from runner.checks.rules import CODES, Observed, check, refuses
 from runner.errors import UsageError
 from runner.model.finding import Finding
+from runner.model.image import ImageFacts
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.site import SlurmFacts
+from runner.model.request import Mount, Request
+from runner.model.site import Home, SlurmFacts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
 
@@ -51,6 +53,9 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("queue-unknown", "polaris", Observed(), {"queue": "prode"}, "did you mean 'prod'?"),
         ("too-many-cpus", "alpha", Observed(), {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
         ("too-many-cpus", "technion", Observed(), {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
+        ("directive-emptied", "neuron", Observed(), {"scheduler_options": (("comment", ""),)}, "-S comment=VALUE"),
+        ("site-unfinished", "technion", Observed(left_open=("node.count",)), {}, "site check"),
+        ("no-bf16-on-gpu", "neuron", Observed(), {"gpu_type": "v100", "arguments": ("--precision", "amp-bf16")}, "7.0"),
     ],
 )
 def test_a_refusal_names_the_mend_and_can_be_forced(
@@ -71,12 +76,22 @@ def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
 
 def test_every_refusal_can_be_forced() -> None:
     everything = Observed("x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch"), "", "no torch")
+    everything = replace(
+        everything,
+        left_open=("node",),
+        storage=storage.Seen(home=("/home",), runs=("/home",), workspaces=(storage.Workspace("w", "/home", 0.0),)),
+    )
     site = msgspec.structs.replace(
-        read_site("neuron"), slurm=SlurmFacts(step={"gpu-bind": "single:1"}), max_walltime_s=10, runtimes=("pyxis",)
+        read_site("neuron"),
+        slurm=SlurmFacts(step={"gpu-bind": "single:1"}, directives={"comment": "x"}),
+        home=Home(for_jobs=False),
+        max_walltime_s=10,
+        runtimes=("pyxis",),
     )
     seen: set[str] = set()
     for asked in ({"queue": "nobodys"}, {"walltime_s": 10**6}):
-        request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", **asked)
+        emptied = (("comment", ""),)
+        request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, **asked)
         findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
         seen |= {finding.code for finding in findings if finding.severity == "refuse"}
     assert seen == CODES - image_fit.CODES  # those have tests of their own
@@ -93,6 +108,38 @@ def test_a_slice_of_a_gpu_is_warned_of() -> None:
     assert found("slurm", gpus=2, gpu_type="a100_1g.5gb")["mig-slices"].severity == "warn"
     assert "mig-slices" not in found("slurm", gpus=1, gpu_type="a100_1g.5gb")
     assert "mig-slices" not in found("slurm", gpus=2, gpu_type="a100")
+
+
+@pytest.mark.parametrize("option", ["gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind"])
+def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
+    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(step={option: "1"}))
+    told = check(plan(RECIPE, site, Request(gpus=16), IMAGE), site, NOTHING_WRONG)
+    assert [(finding.code, option in finding.mend) for finding in told] == [("gpus-hidden", True)]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "mount", "warned"),
+    [
+        ("singularity", Mount("/home/e", "/home/e"), True),
+        ("singularity", Mount("/home", "/home/"), True),
+        ("singularity", Mount("/home/e/data", "/home/e/data"), False),
+        ("singularity", Mount("/home/e/.local/lib", "/x"), False),
+    ],
+)
+def test_packages_of_a_home_that_a_mount_shows_are_warned_of(runtime: str, mount: Mount, warned: bool) -> None:
+    request: dict[str, Any] = {"gpus": 8, "runtime": runtime, "mounts": (mount,)}
+    seen = Observed(home="/home/e", run_directory=("/scratch/{user}/runs",))
+    assert ("user-packages" in found("neuron", seen, env=(("PYTHONNOUSERSITE", "0"),), **request)) is warned
+    assert "user-packages" not in found("neuron", seen, **request)
+
+
+def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
+    assert found(nsys="0")["nsys-not-known"].severity == "warn"
+    site = read_site("technion")
+    about = ImageFacts(base="nvcr.io/nvidia/pytorch:25.02-py3")
+    planned = plan(RECIPE, site, Request(gpus=16, nsys="0"), msgspec.structs.replace(IMAGE, about=about))
+    assert "nsys-not-known" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
+    assert "profiled" in planned.demonstration
 
 
 def test_many_ranks_are_warned_of_the_rings_cost() -> None:

@@ -129,6 +129,12 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "box with a line that is none": (["box", "up", "--spank", "x"], Exit.USAGE, "plugstack.conf"),
     "box of a name that is none": (["box", "down", "--name", "A"], Exit.USAGE, "--name"),
     "site that is not there": (["site", "show", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
+    "site to check that is not there": (["site", "check", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
+    "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "neither Slurm's nor PBS's clients are here"),
+    "a rank to profile that there is not": (submit("--nsys", "16"), Exit.USAGE, "none of 16 ranks"),
+    "a rank to profile that is no number": (submit("--nsys", "first"), Exit.USAGE, "--nsys 0, 0,8 or all"),
+    "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
+    "a SIF for a runtime of squashfs": (submit("--image", "/x.sif"), Exit.REFUSED, "takes a squashfs"),
     "site verb that is none": (["site", "shwo"], Exit.USAGE, "show"),
     "quickstart with a word": (["quickstart", "now"], Exit.USAGE, "now"),
     "rank below none": (["logs", "--rank", "-1"], Exit.USAGE, "--rank"),
@@ -268,8 +274,8 @@ def test_a_malformed_site_file_is_told_with_its_line(
     content, says, where = MALFORMED[fault]
     path = tmp_path / "s.yaml"
     path.write_text(content)
-    for words in (["submit", "--gpus", "1", "--site", str(path)], ["site", "show", str(path)]):
-        assert run(words) == Exit.USAGE
+    for words in (["submit", "--gpus", "1", "--site"], ["site", "show"], ["site", "check"]):
+        assert run([*words, str(path)]) == Exit.USAGE
         said = capfd.readouterr().err
         assert says in said
         assert f"where: {path}{where}" in said
@@ -279,7 +285,12 @@ def test_what_only_the_scheduler_would_refuse_of_a_site_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s.yaml"
-    refused = (("output", "x", "decided by the plan"), ("comment", '"a\\nb"', "newline"), ("C", "x", "'C'"))
+    refused = (
+        ("nodes", "x", "decided by the plan"),
+        ("output", "x", "below logs/"),
+        ("comment", '"a\\nb"', "newline"),
+        ("C", "x", "'C'"),
+    )
     for option, value, says in refused:
         path.write_text(site() + f"slurm:\n  directives: {{{option}: {value}}}\n")
         assert run(["submit", "--gpus", "1", "--site", str(path)]) == Exit.USAGE

@@ -17,8 +17,12 @@ _LOOKED_UP = ("pyxis", "shifter", *host.PROGRAMS)  # runtimes that can be looked
 
 def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
     """What differs, refusals first: what would fail is refused, what would only be planned worse is warned of."""
+    answering = "slurm" if found.slurm is not None else "pbs"
+    if site.scheduler != answering:
+        what = f"{site.name} has {site.scheduler}, and {found.scheduler} answers here"
+        mend = "check it on its own login node, or correct `scheduler`"
+        return (Finding("scheduler-differs", "refuse", what, mend),)
     findings = [
-        *_scheduler(site, found),
         *_queues(site, found),
         *_node(site, found),
         *_runtimes(site, found),
@@ -26,17 +30,6 @@ def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
         *_host(site, found),
     ]
     return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
-
-
-def _scheduler(site: Site, found: Detected) -> Iterator[Finding]:
-    answering = "slurm" if found.slurm is not None else "pbs"
-    if site.scheduler != answering:
-        yield Finding(
-            "scheduler-differs",
-            "refuse",
-            f"{site.name} has {site.scheduler}, and {found.scheduler} answers here",
-            "check it on its own login node, or correct `scheduler`",
-        )
 
 
 def _queues(site: Site, found: Detected) -> Iterator[Finding]:
@@ -78,8 +71,8 @@ def _live_queues(site: Site, found: Detected) -> dict[str, dict[str, int]]:
 def _node(site: Site, found: Detected) -> Iterator[Finding]:
     node = site.node
     if found.slurm is not None:
-        partitions = tuple(site.queues) if site.slurm.queue_option == "partition" else ()
-        alike = slurm.chosen(found.slurm.nodes, partitions)
+        there = tuple(name for name in site.queues if name in _live_queues(site, found))
+        alike = slurm.chosen(found.slurm.nodes, there)
         if not alike:
             yield _no_gpus(site)
             return

@@ -29,10 +29,7 @@ def draft(found: Detected, name: str, partition: str | None = None) -> str:
     """
     told = entries(found, partition)
     facts = [entry for entry in told if isinstance(entry, Fact)]
-    sources = {fact.key: fact.source for fact in facts}
-    everything = [*_head(found, name), *told]
-    if sources:
-        everything.append(Fact("sources", dict(sorted(sources.items())), ""))
+    everything = [*_head(found, name), *told, Fact("sources", _sources(facts), "")]
     lines = [
         f"# Written by `site detect` on {found.day}, from what {found.scheduler} and its hosts say.",
         f"# A line `{MARK} key` is what nobody here could tell: put the key there, or delete the line to leave it to",
@@ -40,6 +37,16 @@ def draft(found: Detected, name: str, partition: str | None = None) -> str:
         *_block(everything, (), ""),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _sources(facts: Sequence[Fact]) -> dict[str, str]:
+    """Where each is from: said once of a section, and again only of those of its keys that are from elsewhere."""
+    sources: dict[str, str] = {}
+    for fact in facts:
+        section = fact.key.partition(".")[0]
+        if sources.setdefault(section, fact.source) != fact.source:
+            sources[fact.key] = fact.source
+    return dict(sorted(sources.items()))
 
 
 def _head(found: Detected, name: str) -> Iterator[Entry]:

@@ -125,8 +125,13 @@ def chosen(nodes: Iterable[Node], partitions: Iterable[str] = ()) -> tuple[Node,
     for node in among:
         shape = node.shape
         groups.setdefault((shape.gpus, shape.cores, shape.threads_per_core), []).append(node)
-    best = max(groups.values(), key=lambda group: sum(count_of(node.shape.gpus) for node in group), default=[])
-    return tuple(best)
+    return tuple(max(groups.values(), key=_gpus_of, default=[]))
+
+
+def _gpus_of(nodes: Iterable[Node]) -> tuple[int, int]:
+    """Whole GPUs count first, slices only among those that have none."""
+    shapes = [node.shape for node in nodes]
+    return sum(count_of(shape.whole_gpus) for shape in shapes), sum(count_of(shape.gpus) for shape in shapes)
 
 
 def count_of(gpus: Iterable[tuple[str, int]]) -> int:
@@ -222,7 +227,7 @@ def _slurm_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
     if cluster.mpi:
         pmi = [kind for kind in ("pmix", "pmi2") if any(name.startswith(kind) for name in cluster.mpi)]
         yield Fact("mpi.pmi", pmi, f"srun --mpi=list, {day}: {', '.join(cluster.mpi)}")
-        cray = any(name.startswith("cray") for name in cluster.mpi)
+        cray = cluster.config.get("MpiDefault", "").startswith("cray")  # the plugin alone is in every Debian, too
         yield Fact(
             "slurm.mpi",
             None if cray else "none",

@@ -1,0 +1,75 @@
+"""Options of sbatch that no job of ours may have, and why: what the plan decides, and what would break a run.
+
+Everything else goes through as it is: dependency, reservation, nodelist, exclude, constraint, licenses, mail, begin,
+deadline, nice, qos, comment, exclusive (sbatch(1), Slurm 22.05 to 26.05).
+"""
+
+from __future__ import annotations
+
+from runner.errors import UsageError
+from runner.model.plan import Plan
+
+# Option -> what it follows from.
+_PLANNED = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "mincpus"), "--gpus and --nodes"),
+    **dict.fromkeys(("ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "overcommit"), "--gpus and --nodes"),
+    **dict.fromkeys(("sockets-per-node", "cores-per-socket", "extra-node-info", "spread-job"), "--gpus and --nodes"),
+    **dict.fromkeys(("gpus", "gpus-per-node", "gres"), "--gpus and --gpu-type"),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "the node's shape"),
+    "job-name": "--name",
+    "partition": "--queue",
+    "account": "--account",
+    "cpus-per-task": "--cpus-per-gpu",
+    "cpus-per-gpu": "--cpus-per-gpu",
+    "time": "--time",
+    "image": "--image",
+    "module": "the site's ways",
+}
+_HIDES = "each rank would see its own GPU only, and ranks pin themselves by local rank"
+_IN_CONTAINER = "the batch script itself would run in the container, where there is no srun: use --runtime and --image"
+_FILES = "a run keeps its script's output below logs/"
+_REFUSED = {
+    "array": "all its jobs would write into one run directory: submit once for each",
+    "requeue": "a second start would find the records of the first: submit again",
+    **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
+    **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
+    "chdir": "the script starts in the run directory: see --runs",
+    "wrap": "the script is the runner's own",
+    **dict.fromkeys(("export", "export-file", "get-user-env"), "nothing of a login shell reaches a job: use --env"),
+    "signal": "the script forwards signals to the ranks, and asks for one near the time limit itself",
+    "no-requeue": "every script has it",
+    "distribution": "the plan says which rank is on which node",
+    "clusters": "states and logs are asked of the cluster that this host belongs to: submit from the other one's",
+    "wait": "sbatch would not answer until the job's end: `submit --wait`, or `wait`",
+    **dict.fromkeys(("test-only", "help", "usage", "version"), "sbatch would submit nothing: use --dry-run"),
+    **dict.fromkeys(("parsable", "quiet", "verbose"), "what sbatch says is read by the runner"),
+    **dict.fromkeys(("uid", "gid"), "a run belongs to who submits it"),
+    "container": _IN_CONTAINER,
+}
+
+
+def refuse(option: str, plan: Plan) -> None:
+    """Nothing where the option may go to sbatch.
+
+    Raises:
+        UsageError: it may not; says why, and what to use instead.
+    """
+    # getopt_long(3) takes the beginning of a name for the name.
+    name = option if option in _PLANNED or option in _REFUSED else _abbreviated(option)
+    if option == plan.slurm.queue_option:
+        name = "partition"
+    elif option.startswith(("container-", "no-container-")):  # Pyxis's
+        name = "container"
+    if not name:
+        return
+    of_the_site = option in plan.slurm.directives
+    where = f"site {plan.site}: slurm.directives.{option}" if of_the_site else f"--scheduler-option {option}"
+    if name in _PLANNED:
+        by = _PLANNED[name]
+        raise UsageError(f"--{option} is decided by the plan", where=where, mend=f"leave it out; it follows from {by}")
+    raise UsageError(f"--{option} cannot be had: {_REFUSED[name]}", where=where, mend="leave it out")
+
+
+def _abbreviated(option: str) -> str:
+    """The first of these options whose name begins so; empty where none does."""
+    return next((name for name in (*_REFUSED, *_PLANNED) if name.startswith(option)), "")

@@ -1,0 +1,309 @@
+"""A site file from what a cluster says: facts out of recorded answers, and a named comment for all that is not told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.model.site import Site
+from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
+from runner.sites.detection.answers import Answer, ask_all
+from runner.sites.detection.facts import seconds
+from runner.sites.loader import files_of, read_site
+from runner.sites.unknowns import left_open
+
+RECORDED = Path(__file__).parent / "recorded"
+VERSIONS = {"22.05": "22.05.8", "24.11": "24.11.5", "26.05": "26.05.5"}
+LOGIN = """\
+host=login1
+kernel=3.10.0-1160.el7.x86_64
+cpu=x86_64
+os=CentOS Linux 7 (Core)
+libc=glibc 2.17
+max_user_namespaces=0
+scratch=/scratch/elvis/x
+user=elvis
+"""
+NODE = """\
+host=gpu07
+kernel=5.14.0
+cpu=x86_64
+os=Rocky Linux 9.4
+libc=glibc 2.34
+max_user_namespaces=2061374
+program=apptainer
+driver=NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
+gpu=NVIDIA A100-SXM4-40GB, 8.0, Disabled
+gpu=NVIDIA A100-SXM4-40GB, 8.0, Disabled
+fabric=InfiniBand
+fabric=Ethernet
+"""
+
+
+def recorded(version: str) -> slurm.Slurm:
+    """The box with that version of Slurm, as its clients answered on 2026-11-21."""
+    texts = {name: (RECORDED / f"slurm-{version}/{name}.txt").read_text() for name in slurm.COMMANDS}
+    answers = {name: Answer(name, text) for name, text in texts.items()}
+    return slurm.read({**answers, "accounts": Answer("sacctmgr", problem="sacctmgr was not found", absent=True)})
+
+
+def mixed(**texts: str) -> slurm.Slurm:
+    """A cluster with nodes of several kinds, behind accounting, with Pyxis: formats of scontrol(1), sinfo(1)."""
+    said = {
+        "config": "ClusterName = our cluster\nSLURM_VERSION = 23.11.4\nMpiDefault = pmix\nTmpFS = /scratch/local\n"
+        "AccountingStorageEnforce = associations,limits,qos\nSelectType = select/cons_tres\n"
+        "SelectTypeParameters = CR_CORE_MEMORY\n",
+        "partitions": "PartitionName=v100 AllowQos=ALL Default=NO MaxNodes=2 MaxTime=1-00:00:00 MinNodes=1 State=UP\n"
+        "PartitionName=a100 Default=YES MaxNodes=UNLIMITED MaxTime=2-12:00:00 MinNodes=0 State=UP\n"
+        "PartitionName=a100-debug Default=NO MaxNodes=1 MaxTime=00:30:00 MinNodes=0 State=UP\n"
+        "PartitionName=old Default=NO MaxNodes=1 MaxTime=UNLIMITED MinNodes=0 State=DOWN\n",
+        "nodes": "".join(
+            f"{name}|{partition}|{state}|{shape}\n"
+            for name, partition, state, shape in (
+                ("g1", "a100", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)"),
+                ("g1", "a100-debug", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)"),
+                ("g2", "a100", "drained*", "48|2|24|2|1030000|gpu:a100:8(S:0-1)"),
+                ("m1", "mig", "idle", "48|2|24|2|1030000|gpu:a100:4,gpu:a100_1g.5gb:28"),
+                ("v1", "v100", "mixed", "40|2|20|1|380000|gpu:v100:4"),
+                ("c1", "cpu", "idle", "64|2|32|1|250000|(null)"),
+                ("broken", "cpu", "idle", "64"),
+            )
+        ),
+        "srun": "      --container             Path to OCI container bundle\n"
+        "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n",
+        "mpi": "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: openmpi\n",
+        "accounts": "p_hvd\np_other\np_hvd\n",
+    } | texts
+    return slurm.read({name: Answer(name, text) for name, text in said.items()})
+
+
+def found(cluster: slurm.Slurm | None, *, node: str = "", login: str = LOGIN, modules: str = "") -> Detected:
+    return Detected(
+        slurm=cluster,
+        pbs=None if cluster else of_pbs(),
+        login=host.read(Answer("", login)),
+        node=host.read(Answer("", node)),
+        modules=host.modules(Answer("", modules)),
+        silent={},
+        day="2026-11-21",
+    )
+
+
+def of_pbs() -> pbs.Pbs:
+    """Polaris, after ALCF's public guide."""
+    return pbs.read({name: Answer(name, (RECORDED / f"pbs/{name}.txt").read_text()) for name in pbs.COMMANDS})
+
+
+def drafted(tmp_path: Path, told: Detected, name: str = "ours", partition: str | None = None) -> Path:
+    path = tmp_path / "ours.yaml"
+    path.write_text(draft(told, name, partition))
+    return path
+
+
+def filled(path: Path, **more: str) -> Site:
+    """The file with what it leaves open deleted, and some of it given."""
+    lines = [line for line in path.read_text().splitlines() if not re.match(r"\s*#", line)]
+    path.write_text("\n".join([*lines, *(f"{key}: {value}" for key, value in more.items())]) + "\n")
+    assert left_open(files_of(str(path))) == ()
+    return read_site(str(path))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_of_slurm_is_understood(version: str, tmp_path: Path) -> None:
+    cluster = recorded(version)
+    assert cluster.version == VERSIONS[version]
+    assert [(each.name, each.default, each.max_walltime_s) for each in cluster.partitions] == [("batch", True, None)]
+    assert cluster.mpi[-1].startswith("pmix_v") or version == "26.05"
+    site = filled(drafted(tmp_path, found(cluster, node=NODE), "box"))
+    node = site.node
+    assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core) == (8, "a100", 128, 2)
+    assert (node.memory_mb, node.count) == (1000000, 2)
+    assert site.mpi.pmi == (("pmi2",) if version == "26.05" else ("pmix", "pmi2"))
+    assert (site.slurm.gpus, site.slurm.memory, site.slurm.mpi) == ("per-node", "none", "none")
+    assert (site.local_scratch, site.needs) == ("/tmp", ())
+    assert site.env["NCCL_NET"] == "IB"
+    assert site.sources["node"].startswith("sinfo")
+
+
+def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> None:
+    path = drafted(tmp_path, found(mixed()))
+    text = path.read_text()
+    assert "1 with 4 x v100 (`site detect --partition`: v100)" in " ".join(text.replace("#", "").split())
+    site = filled(path)
+    node = site.node
+    assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core, node.count) == (8, "a100", 48, 1, 2)
+    assert node.memory_mb == 1030000, "the least"
+    assert list(site.queues) == ["a100", "a100-debug"], "those of these nodes, the default first"
+    assert (site.queues["a100"].max_walltime_s, site.queues["a100-debug"].max_nodes) == (216000, 1)
+    assert site.runtimes == ("pyxis",)
+    assert (site.slurm.memory, site.mpi.pmi, site.needs) == ("per-node", ("pmix",), ("account",))
+    assert "p_hvd, p_other" in site.sources["needs"]
+    assert site.scratch.path == "/scratch/{user}/x"
+
+
+def test_a_partition_can_be_named(tmp_path: Path) -> None:
+    site = filled(drafted(tmp_path, found(mixed()), partition="v100"))
+    assert (site.node.gpus, site.node.gpu_type, list(site.queues)) == (4, "v100", ["v100"])
+    mig = drafted(tmp_path, found(mixed()), partition="mig")
+    assert "28 x a100_1g.5gb" in mig.read_text()
+    assert filled(mig).node.gpu_type == "a100"
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:4", (("", 4),)),
+        ("gpu:a100:8(S:0-1),shard:64(S:0-1)", (("a100", 8),)),
+        ("nvme:1,gpu:tesla:2,gpu:kepler:2", (("kepler", 2), ("tesla", 2))),
+        ("gpu:a100_3g.20gb:2(S:0),gpu:a100_3g.20gb:2(S:1)", (("a100_3g.20gb", 4),)),
+        ("(null)", ()),
+        ("mygpu:3", ()),
+    ],
+)
+def test_gpus_are_read_out_of_any_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
+    (node,) = mixed(nodes=f"n1|p|idle|8|1|8|1|1000|{gres}\n").nodes
+    assert node.shape.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("clock", "s"), [("1-00:00:00", 86400), ("48:00:00", 172800), ("30:00", 1800), ("UNLIMITED", None), ("NONE", None)]
+)
+def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
+    assert seconds(clock) == s
+
+
+def test_pbs_is_understood(tmp_path: Path) -> None:
+    site = filled(drafted(tmp_path, found(None), "polaris-2"), runtimes="[apptainer]")
+    assert (site.scheduler, site.pbs.chunk) == ("pbs", {"system": "polaris"})
+    assert (site.node.gpus, site.node.cpus, site.node.memory_mb, site.node.count) == (4, 64, 515305, 2)
+    assert (site.queues["prod"].min_nodes, site.queues["prod"].max_walltime_s) == (10, 86400)
+    assert set(site.queues) == {"debug", "prod"}, "not those that are closed, or that queues alone route to"
+    assert site.env["PYTHONNOUSERSITE"] == "1"
+
+
+def test_what_nobody_could_tell_is_left_open_by_name(tmp_path: Path) -> None:
+    path = drafted(tmp_path, found(mixed(srun="", nodes="", config="", mpi="")))
+    left = {entry.key: entry for entry in left_open(files_of(str(path)))}
+    assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
+    line = path.read_text().splitlines()[int(left["hardware.driver"].where.rpartition(":")[2]) - 1]
+    assert line.strip().startswith("# UNKNOWN hardware.driver: `srun --gpus=1 nvidia-smi`")
+    assert "native" in left["runtimes"].how, "further lines of a remark are read, too"
+
+
+def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text("name: base\nextends: slurm\n# UNKNOWN node.count: how many\n# UNKNOWN home.quota_gb: quota -s\n")
+    ours = tmp_path / "ours.yaml"
+    ours.write_text("name: ours\nextends: base.yaml\nnode: {count: 3}\n")
+    assert [entry.key for entry in left_open(files_of(str(ours)))] == ["home.quota_gb"]
+    base.write_text(base.read_text() + "home: {quota_gb: null}\n")
+    assert left_open(files_of(str(ours))) == ()
+    assert [entry.key for entry in left_open(files_of(str(base)))] == ["node.count"]
+
+
+def test_a_gpu_node_tells_more_than_a_login_node(tmp_path: Path) -> None:
+    site = filled(drafted(tmp_path, found(mixed(), node=NODE, modules="/opt/modules:\nhorovod/0.28\n")))
+    assert site.runtimes == ("pyxis", "apptainer")
+    hardware = site.hardware
+    assert (hardware.driver, hardware.compute_capability, hardware.cpu) == ("535.104.05", "8.0", "x86_64")
+    assert site.node.gpu_model == "NVIDIA A100-SXM4-40GB"
+    text = draft(found(mixed(), node=NODE), "x")
+    assert "CentOS Linux 7 (Core), glibc 2.17" in text
+    assert "user namespaces OFF" in text
+
+
+def test_a_runtime_that_a_module_brings_is_loaded(tmp_path: Path) -> None:
+    modules = "/opt/modules/all:\napptainer/1.1.9\napptainer/1.3.0(default)\nPyTorch/2.1.2-foss-2023a\ngcc/10.2.0\n"
+    path = drafted(tmp_path, found(mixed(srun=""), modules=modules))
+    assert "PyTorch/2.1.2-foss-2023a" in path.read_text()
+    site = filled(path)
+    assert site.runtimes == ("apptainer",)
+    assert site.ways["apptainer"].load == (("module", "load", "apptainer/1.3.0"),)
+
+
+@pytest.mark.parametrize("name", ['a "b" # c: {d}', "é\\n", "true", "1.0", "- x", "#"])
+def test_whatever_a_cluster_says_the_file_is_sound_yaml(tmp_path: Path, name: str) -> None:
+    cluster = replace(mixed(), config={**mixed().config, "TmpFS": f"/{name}", "SLURM_VERSION": name})
+    site = filled(drafted(tmp_path, found(cluster, login=LOGIN.replace("elvis/x", name))))
+    assert site.local_scratch == f"/{name}"
+    assert site.description == f"ours: Slurm {name}".strip()
+
+
+SOUND: dict[str, object] = {
+    "node": {"gpus": 8, "gpu_type": "a100", "cores": 48, "memory_mb": 1000000, "count": 2},
+    "queues": {"a100": {"max_walltime_s": 216000}},
+    "queue": "a100",
+}
+
+
+def site_with(changes: dict[str, object]) -> Site:
+    shipped = msgspec.to_builtins(read_site("technion"))
+    node = shipped["node"] | {"threads_per_core": 1} | SOUND["node"]
+    return msgspec.convert(shipped | SOUND | {"node": node} | changes, Site)
+
+
+def test_a_site_that_the_cluster_agrees_with_has_nothing_said_of_it() -> None:
+    assert differences(site_with({}), found(mixed(), node=NODE)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "severity", "says"),
+    [
+        ({"queues": {"a1000": {}}, "queue": None}, "queue-gone", "refuse", "did you mean 'a100'?"),
+        ({"queues": {"old": {}}, "queue": None}, "queue-gone", "refuse", "no queue 'old'"),
+        ({"queues": {"a100": {"max_walltime_s": 10**6}}}, "queue-limit-differs", "warn", "216000"),
+        ({"queues": {"a100": {}}}, "queue-limit-differs", "warn", "no limit"),
+        ({"queues": {"v100": {}}, "queue": "v100"}, "gpu-type-differs", "refuse", "v100"),
+        ({"node": {"gpus": 4, "cores": 48, "memory_mb": 1}}, "gpus-differ", "refuse", "a node has 8 GPUs"),
+        ({"node": {"gpus": 8, "cores": 96, "memory_mb": 1}}, "cpus-differ", "refuse", "48 CPUs to give"),
+        ({"node": {"gpus": 8, "cores": 40, "memory_mb": 1}}, "cpus-differ", "warn", "40 cores"),
+        ({"node": {"gpus": 8, "cores": 48, "memory_mb": 2000000}}, "memory-differs", "refuse", "1030000 MiB"),
+        ({"node": {"gpus": 8, "cores": 48, "memory_mb": 1, "count": 9}}, "fewer-nodes", "warn", "9"),
+        ({"runtimes": ["enroot"]}, "runtime-missing", "refuse", "not on gpu07"),
+        ({"runtimes": ["pyxis", "enroot"]}, "runtime-missing", "warn", "not on gpu07"),
+        ({"mpi": {"pmi": ["pmi2"]}}, "pmi-missing", "refuse", "pmix_v3"),
+        ({"hardware": {"driver": "550.1"}}, "driver-older", "refuse", "535.104.05"),
+        ({"hardware": {"cpu": "aarch64"}}, "cpu-differs", "refuse", "x86_64"),
+        ({"scheduler": "pbs"}, "scheduler-differs", "refuse", "Slurm 23.11.4"),
+    ],
+)  # fmt: skip
+def test_what_no_longer_holds_is_told(changes: dict[str, object], code: str, severity: str, says: str) -> None:
+    told = {finding.code: finding for finding in differences(site_with(changes), found(mixed(), node=NODE))}
+    assert told[code].severity == severity
+    assert says in f"{told[code].what} {told[code].mend}"
+
+
+def test_what_only_an_administrator_can_mend_says_so() -> None:
+    bare = found(mixed(srun=""), node=NODE.replace("max_user_namespaces=2061374", "max_user_namespaces=0"))
+    told = {finding.code: finding for finding in differences(site_with({}), bare)}
+    assert {told[code].who for code in ("runtime-missing", "user-namespaces-off")} == {"administrator"}
+    without = found(mixed(), node="".join(line for line in NODE.splitlines(True) if not line.startswith("driver")))
+    assert {finding.code for finding in differences(site_with({}), without)} == {"driver-missing"}
+
+
+def test_a_login_node_proves_nothing_about_the_nodes() -> None:
+    told = differences(site_with({"runtimes": ["apptainer"]}), found(mixed()))
+    assert [(finding.code, finding.severity) for finding in told] == [("runtime-not-here", "warn")]
+
+
+def test_pbs_is_compared_too() -> None:
+    told = differences(read_site("polaris"), found(None))
+    gone = [finding.what for finding in told if finding.code == "queue-gone"]
+    assert gone == [f"there is no queue {name!r} (any more)" for name in ("debug-scaling", "preemptable")]
+    assert {finding.severity for finding in told if finding.code == "cpus-differ"} == {"warn"}
+
+
+def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, body in (("sinfo", "exec sleep 600"), ("scontrol", "echo A=1; exit 3"), ("srun", "env")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
+    told = ask_all({name: (name,) for name in ("sinfo", "scontrol", "srun", "no-such-program")}, tmp_path, 1.0)
+    assert "within 1 s" in told["sinfo"].problem
+    assert told["scontrol"].problem.startswith("exit 3")
+    assert told["no-such-program"].absent
+    assert "SLURM_CLUSTERS" not in told["srun"].out

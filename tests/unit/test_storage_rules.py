@@ -1,0 +1,146 @@
+"""Where a job's files lie, against a site's rules for homes, scratch and workspaces; and a disk that never answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.checks.storage import Seen, Workspace, findings
+from runner.cli import places
+from runner.errors import RefusedError
+from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.site import Home, Scratch
+from runner.planning.personal import Personal, completed
+from runner.planning.plan import plan
+from runner.sites.loader import read_site
+from runner.sites.workspaces import read, workspaces
+
+RECIPE = Recipe(name="r", description="", image="i", program=("p",))
+DAY_S = 86400
+# As ZIH's public guide shows it, and as hpc-workspace 1.4 writes it.
+LISTED = """\
+id: test-workspace
+     workspace directory  : /data/horse/ws/marie-test-workspace
+     remaining time       : 89 days 23 hours
+     creation time        : Thu Jul 29 10:30:04 2021
+     expiration date      : Wed Oct 27 10:30:04 2021
+     filesystem name      : horse
+     available extensions : 10
+id: nearly-gone
+     workspace directory  : /data/horse/ws/marie-nearly-gone
+     remaining time       : 0 days 1 hours 30 minutes
+     available extensions : 0
+id: odd
+     workspace directory  : /data/odd
+     remaining time       : expired
+"""
+
+
+NO_RULE, NEVER = Home(), Scratch()
+
+
+def found(
+    seen: Seen, homes: Home = NO_RULE, scratch: Scratch = NEVER, *, image: str = "", walltime_s: int = 600
+) -> dict[str, str]:
+    site = msgspec.structs.replace(read_site("slurm"), home=homes, scratch=scratch)
+    planned_image = PlannedImage("i", "", image or "/store/x.sif", size_bytes=7_100_000_000)
+    request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
+    planned = plan(RECIPE, site, request, planned_image)
+    return {finding.code: finding.severity for finding in findings(planned, site, seen)}
+
+
+HOME = ("/home/e",)
+
+
+@pytest.mark.parametrize(
+    ("home", "wanted"),
+    [
+        (Home(), {}),
+        (Home(quota_gb=50), {"run-directory-in-home": "warn"}),
+        (Home(quota_gb=50, for_jobs=False), {"run-directory-in-home": "refuse"}),
+        (Home(for_jobs=False), {"run-directory-in-home": "refuse"}),
+    ],
+)
+def test_runs_in_a_home_with_a_quota_are_told(home: Home, wanted: dict[str, str]) -> None:
+    assert found(Seen(home=HOME, runs=("/home/e/runs",)), home) == wanted
+    assert found(Seen(home=HOME, runs=("/home/eve/runs",)), home) == {}, "another's"
+    assert found(Seen(home=("/home/e", "/nfs/e"), runs=("/nfs/e/runs",)), home) == wanted, "as links lead"
+
+
+def test_an_image_in_a_home_with_a_quota_is_told() -> None:
+    assert found(Seen(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {"image-in-home": "warn"}
+    assert found(Seen(home=HOME), image="/home/e/.cache/x.sif") == {}
+
+
+@pytest.mark.parametrize(
+    ("idle_days", "walltime_s", "warned"), [(1, 600, False), (53, 600, False), (55, 600, True), (50, 5 * DAY_S, True)]
+)
+def test_an_image_that_the_purge_may_take_is_told(idle_days: int, walltime_s: int, warned: bool) -> None:
+    purged, seen = Scratch(purge_days=56), Seen(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
+    told = found(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
+    assert told == ({"image-may-be-purged": "warn"} if warned else {})
+    assert found(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")]
+)
+def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity: str | None) -> None:
+    told = found(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
+    assert told.get("workspace-expires") == severity
+    assert found(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
+
+
+def test_workspaces_are_read_as_the_tool_lists_them() -> None:
+    assert list(read(LISTED)) == [
+        Workspace("test-workspace", "/data/horse/ws/marie-test-workspace", 89 * DAY_S + 23 * 3600),
+        Workspace("nearly-gone", "/data/horse/ws/marie-nearly-gone", 5400),
+    ]
+
+
+def test_the_tool_is_asked_and_its_absence_or_failure_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert workspaces() == ()
+    (tmp_path / "listed").write_text(LISTED)
+    (tmp_path / "ws_list").write_text(f'#!/bin/sh\nexec cat "{tmp_path}/listed"\n')
+    (tmp_path / "ws_list").chmod(0o755)
+    assert [workspace.name for workspace in workspaces()] == ["test-workspace", "nearly-gone"]
+    (tmp_path / "ws_list").write_text("#!/bin/sh\nexit 1\n")
+    assert workspaces() == ()
+
+
+def test_a_file_system_that_does_not_answer_is_told_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, stat = threading.Event(), Path.stat
+
+    def slow(self: Path, **options: Any) -> os.stat_result:
+        if self.name == "dead":
+            hangs.wait(30)
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", slow)
+    began = time.monotonic()
+    with pytest.raises(RefusedError, match="has not answered for") as caught:
+        places.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
+    hangs.set()
+    assert caught.value.where == str(tmp_path / "dead")
+    assert time.monotonic() - began < 5
+    places.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
+
+
+def test_the_sites_scratch_is_everybodys_where_the_user_names_none() -> None:
+    site = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
+    assert completed(Personal(user="elvis"), site).scratch == "/scratch/elvis"
+    assert completed(Personal(user="elvis", scratch="/mine"), site).scratch == "/mine"
+    assert completed(Personal(user="elvis"), read_site("slurm")).scratch == ""
