@@ -203,8 +203,7 @@ class Launch:
         bound = self._bind(here, shown)
         self._record_start(here, token, shown, place, bound, made)
         self.program_started_s = time.time()
-        argv = profiling.under_nsys(options.argv, options.nsys, here.rank, options.run_dir)
-        ended = self.relay.run(argv, made)
+        ended = self.relay.run(self._argv(here.rank), made)
         if place is not None and here.rank == 0:
             meeting.linger(place, here.size)
         return ended
@@ -237,6 +236,13 @@ class Launch:
             return binding.Binding(frozenset(), "not asked for")
         allowed = frozenset(os.sched_getaffinity(0))
         return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))
+
+    def _argv(self, rank: int) -> tuple[str, ...]:
+        options = self.options
+        try:
+            return profiling.under_nsys(options.argv, options.nsys, rank, options.run_dir)
+        except OSError as error:
+            raise LaunchError("record-not-written", f"the directory of nsys's reports: {error}") from error
 
     def _record_start(
         self,

@@ -102,6 +102,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-enroot-hostile": ("slurm", "enroot", ENROOT),
     "slurm-asked": ("slurm", "apptainer", ASKED),
     "box-staged-16": ("box", "charliecloud", Request(gpus=16, stage=True)),
+    "technion-nsys-16": ("technion", "pyxis", Request(gpus=16, nsys="0,8", scheduler_options=(("exclusive", ""),))),
     "technion-staged-2": ("technion", "pyxis", Request(gpus=2, stage=True)),
     "box-pyxis-hostile": ("box", "pyxis", HOSTILE),
     "perlmutter-shifter-pmi2-hostile": ("perlmutter", "shifter", msgspec.structs.replace(SHIFTER, wireup="pmi2")),

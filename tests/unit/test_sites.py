@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
+from runner.cli import run
+from runner.errors import Exit, UsageError
 from runner.model.request import Request
 from runner.planning.personal import Personal, absent, account, filled
 from runner.runtimes import NAMES
@@ -103,6 +104,21 @@ def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Pat
     with pytest.raises(UsageError) as caught:
         filled(site, ELVIS)
     assert "did you mean 'scratch'?" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")]
+)
+def test_what_a_shipped_site_needs_of_the_user_is_told_by_name(
+    name: str, missing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = ["submit", "--site", name, "--recipe", "probe", "--gpus", "8", "--dry-run"]
+    assert run(request) == Exit.REFUSED
+    said = capfd.readouterr().err
+    assert f"refused [{missing}-missing]" in said
+    assert f"--{missing} NAME" in said
+    run([*request, f"--{missing}", "m1234"])
+    assert f"{missing}-missing" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("told", ["m1234", "m1234_g"])

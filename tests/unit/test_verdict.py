@@ -305,3 +305,10 @@ def test_a_users_program_is_measured_only_if_it_leaves_a_result_that_is_proven()
     assert judge(dataclasses.replace(GOOD, plan=own, reports=same)).outcome == "not-proven"
     torn = dataclasses.replace(GOOD, plan=own, result=None, damaged=("result.json: torn",))
     assert judge(torn).outcome == "not-proven"
+
+
+def test_a_check_that_was_overridden_is_told_with_the_verdict() -> None:
+    forced = msgspec.structs.replace(PLAN, forced=("submit-directory",))
+    for evidence in (GOOD, dataclasses.replace(GOOD, state=JobState("ended", "TIMEOUT"))):
+        assert judge(evidence).forced == ()
+        assert judge(dataclasses.replace(evidence, plan=forced)).forced == ("submit-directory",)
