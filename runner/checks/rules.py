@@ -198,16 +198,16 @@ def _gpus(case: Case) -> Iterator[Finding]:
 
 
 def _home(case: Case) -> Iterator[Finding]:
-    """Shifter shows the home directory; elsewhere it is seen where a mount puts it."""
+    """Shifter shows the home directory, elsewhere a mount may; natively it is there."""
     home = case.observed.home.rstrip("/")
     targets = [posixpath.normpath(mount.target) for mount in case.plan.mounts]
     mounted = bool(home) and any(f"{home}/.local/".startswith(f"{target}/") for target in targets)
-    seen = case.plan.runtime == "shifter" or (mounted and case.plan.runtime != "native")
+    seen = mounted or case.plan.runtime in ("shifter", "native")
     if seen and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
         yield Finding(
             "user-packages",
             "warn",
-            "the home directory is seen in the container: packages in ~/.local would shadow the image's",
+            "the home directory is seen: packages in ~/.local would shadow those of the image or environment",
             "--env PYTHONNOUSERSITE=1",
         )
 

@@ -30,7 +30,7 @@ def read_site(name_or_path: str) -> Site:
         UsageError: there is none, or the file is not right; says file:line and key.
     """
     path = _path(name_or_path, Path(), "--site")
-    site = strict_yaml.typed(_with_its_bases(path), Site)
+    site = strict_yaml.typed(_with_its_bases(path, ()), Site)
     if site.scheduler == "local" and site.node == NO_NODE:
         site = fitted(site, observe())
     _check(site, path)
@@ -43,7 +43,13 @@ def files_of(name_or_path: str) -> tuple[Path, ...]:
     Raises:
         UsageError: there is none, or one cannot be read.
     """
-    return tuple(path for path, _ in _documents(_path(name_or_path, Path(), "--site"), ()))
+    found: list[Path] = []
+    path = _path(name_or_path, Path(), "--site")
+    while path not in found:
+        found.append(path)
+        base = _extended(strict_yaml.read(path))
+        path = _path(base, path.parent, f"{path}: extends") if base else path
+    return tuple(found)
 
 
 def _path(name_or_path: str, below: Path, where: str) -> Path:
@@ -58,27 +64,26 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     )
 
 
-def _with_its_bases(path: Path) -> Document:
-    """The document, laid over those that it extends."""
-    (_, made), *bases = reversed(_documents(path, ()))
-    for _, document in bases:
-        for key in _OF_ITS_OWN:
-            made.value.pop(key, None)
-        made = document.over(made)
-    return made
-
-
-def _documents(path: Path, above: tuple[Path, ...]) -> list[tuple[Path, Document]]:
-    """The document and those that it extends, the nearest first; ``above``: files that extend it."""
+def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
+    """The document, laid over the one that it extends; ``above``: those that extend it."""
     document = strict_yaml.read(path)
-    base = document.value.get("extends") if isinstance(document.value, dict) else None
-    if not isinstance(base, str) or not base:
-        return [(path, document)]
+    base = _extended(document)
+    if not base:
+        return document
     where = f"{document.marks['extends',]}: extends"
     found = _path(base, path.parent, where)
     if found.resolve() in (path.resolve(), *(file.resolve() for file in above)):
         raise UsageError(f"{base} extends this file", where=where, mend="a site cannot extend itself")
-    return [(path, document), *_documents(found, (*above, path))]
+    below = _with_its_bases(found, (*above, path))
+    for key in _OF_ITS_OWN:
+        below.value.pop(key, None)
+    return document.over(below)
+
+
+def _extended(document: Document) -> str:
+    """What a document extends; empty where that is nothing."""
+    base = document.value.get("extends") if isinstance(document.value, dict) else None
+    return base if isinstance(base, str) else ""
 
 
 def _check(site: Site, path: Path) -> None:

@@ -52,6 +52,9 @@ def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_
     assert "forced [submit-directory]" in said.err
     (finding,) = json.loads((runner.newest() / "provenance.json").read_text())["findings"]
     assert (finding["code"], finding["forced"]) == ("submit-directory", True)
+    for name in ("plan.json", "verdict.json"):
+        assert json.loads((runner.newest() / name).read_text())["forced"] == ["submit-directory"]
+    assert "forced: submit-directory" in said.out
 
 
 def test_a_program_with_processes_of_its_own_has_a_node_and_no_place_among_tasks(runner: Runner) -> None:

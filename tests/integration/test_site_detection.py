@@ -1,0 +1,86 @@
+"""A site file out of a real Slurm: detected, refused until filled, checked against the cluster, and a job run by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from runner import box
+from runner.images.store import StoredImage
+from runner.sites.loader import read_site
+from tests.integration.commands import Runner
+
+pytestmark = pytest.mark.integration
+
+GIVEN = {
+    "node.cpus_per_gpu": "  cpus_per_gpu: 32",
+    "device": 'device: cpu\ndemonstration: "CPU, fake GPUs"',
+    "scratch.path": "scratch: {path: '/scratch/{user}', purge_days: null}",
+    "home.quota_gb": "home: {quota_gb: null}",
+}
+
+
+def fill(path: Path) -> None:
+    """As a person would: what is known in the place of the remark, the rest left to the defaults."""
+    remark = re.compile(r"^ *# UNKNOWN ([\w.]+):.*\n(?: *#   .*\n)*", re.MULTILINE)
+    path.write_text(remark.sub(lambda found: GIVEN[found[1]] + "\n" if found[1] in GIVEN else "", path.read_text()))
+
+
+def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
+    on_path = {"PATH": f"{runner.clients}:{os.environ['PATH']}"}
+    path = tmp_path / "ours.yaml"
+    said = runner("site", "detect", "--on-node", "-o", str(path), code=0, env=on_path)
+    assert "node.cpus_per_gpu" in said.err
+    assert "there is such a file" in runner("site", "detect", "-o", str(path), code=2, env=on_path).err
+
+    unfinished = runner("site", "check", str(path), code=2, env=on_path).err
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), start=1) if "# UNKNOWN device:" in text)
+    assert f"unknown [device] {path}:{line}: cuda or cpu: dgx01 has no NVIDIA driver loaded" in unfinished
+    job = ("submit", "--recipe", "probe", "--gpus", "12", "--image", squashfs.digest)
+    assert "site-unfinished" in runner(*job, code=3, site=path, env=on_path).err
+
+    fill(path)
+    site = read_site(str(path))
+    assert (site.node.gpus, site.node.gpu_type, site.node.cpus, site.node.count) == (8, "a100", 256, 2)
+    assert (site.runtimes, site.hardware.cpu) == (("charliecloud",), os.uname().machine)
+    assert "it agrees" in runner("site", "check", str(path), "--on-node", code=0, env=on_path).out
+    runner(*job, "--wait", code=0, site=path, env=on_path)
+    hosts = [json.loads(start.read_text())["host"] for start in (runner.newest() / "ranks").glob("*.start.json")]
+    assert (hosts.count("dgx01"), hosts.count("dgx02")) == (6, 6)
+
+    path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud]", "[enroot, pyxis]"))
+    found = json.loads(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
+    assert {(each["code"], each["who"]) for each in found} == {
+        ("gpus-differ", "user"),
+        ("runtime-missing", "administrator"),
+    }
+
+
+def test_slices_of_gpus_are_seen_and_asked_for(squashfs: StoredImage, runner: Runner, tmp_path: Path) -> None:
+    """A box whose GPUs are MIG slices."""
+    shape = box.NodeShape(cores_per_socket=8, gpus=7, gpu_type="a100_1g.5gb")
+    name = f"test-mig-{os.getpid()}"
+    here = box.up(box.BoxSpec(name=name, nodes=1, shape=shape))
+    try:
+        path = tmp_path / "mig.yaml"
+        on_path = {"PATH": f"{here.bin_dir}:{os.environ['PATH']}"}
+        runner("site", "detect", "--on-node", "-o", str(path), "--name", "mig", code=0, env=on_path)
+        fill(path)
+        assert (read_site(str(path)).node.gpus, read_site(str(path)).node.gpu_type) == (7, "a100_1g.5gb")
+        job = ("submit", "--recipe", "probe", "--gpus", "2", "--image", squashfs.digest, "--wait")
+        assert "mig-slices" in runner(*job, code=0, site=path, env=on_path).err
+    finally:
+        box.down(name)
+
+
+def test_options_of_a_job_are_taken_by_slurm(runner: Runner) -> None:
+    """Node, exclusiveness, mail, and a GPU type, as sbatch takes them."""
+    options = ("nodelist=dgx02", "exclusive=", "mail-type=END", "mail-user=e@example.org", "nice=10", "begin=now")
+    words = [word for option in options for word in ("-S", option)]
+    runner("submit", "--recipe", "probe", "--gpus", "2", "--gpu-type", "a100", *words, "--wait", code=0)
+    (host,) = {json.loads(path.read_text())["host"] for path in (runner.newest() / "ranks").glob("*.start.json")}
+    assert host == "dgx02"
