@@ -43,13 +43,13 @@ def files_of(name_or_path: str) -> tuple[Path, ...]:
     Raises:
         UsageError: there is none, or one cannot be read.
     """
-    found: list[Path] = []
     path = _path(name_or_path, Path(), "--site")
-    while path not in found:
-        found.append(path)
+    found: dict[Path, Path] = {}  # by where it really is: a circle is read_site's to refuse
+    while path.resolve() not in found:
+        found[path.resolve()] = path
         base = _extended(strict_yaml.read(path))
         path = _path(base, path.parent, f"{path}: extends") if base else path
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _path(name_or_path: str, below: Path, where: str) -> Path:

@@ -134,7 +134,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "a rank to profile that there is not": (submit("--nsys", "16"), Exit.USAGE, "none of 16 ranks"),
     "a rank to profile that is no number": (submit("--nsys", "first"), Exit.USAGE, "--nsys 0, 0,8 or all"),
     "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
-    "a SIF for a runtime of squashfs": (submit("--image", "/x.sif"), Exit.REFUSED, "takes a squashfs"),
+    "a SIF for a runtime of squashfs": (submit("--image", "/x.sif"), Exit.REFUSED, "squashfs, and /x.sif is none"),
     "site verb that is none": (["site", "shwo"], Exit.USAGE, "show"),
     "quickstart with a word": (["quickstart", "now"], Exit.USAGE, "now"),
     "rank below none": (["logs", "--rank", "-1"], Exit.USAGE, "--rank"),
