@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runner.checks import gpus, image_fit, storage
+from runner.checks import gpus, image_fit, limits, storage
 from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.site import Site
-from runner.planning.queues import fitting, misfit
 from runner.planning.wireup import CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS
 from runner.suggest import instead
 
@@ -160,37 +159,8 @@ def _submit_directory(case: Case) -> Iterator[Finding]:
         )
 
 
-def _queue(case: Case) -> Iterator[Finding]:
-    queue = case.site.queues.get(case.plan.queue or "")
-    why = misfit(queue, case.plan.nodes, case.plan.walltime_s) if queue is not None else ""
-    if why:
-        fits = fitting(case.site.queues, case.plan.nodes, case.plan.walltime_s)
-        mend = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
-        yield Finding("queue-unfit", "refuse", f"the queue {case.plan.queue} of {case.plan.site} {why}", mend)
-    elif case.plan.queue and case.site.queues and queue is None:
-        what = f"{case.plan.site} is not known to have a queue {case.plan.queue!r}"
-        mend = instead(case.plan.queue, case.site.queues, f"queues: {', '.join(case.site.queues)}")
-        yield Finding("queue-unknown", "refuse", what, mend)
-
-
-def _walltime(case: Case) -> Iterator[Finding]:
-    if case.site.max_walltime_s is not None and case.plan.walltime_s > case.site.max_walltime_s:
-        yield Finding(
-            "walltime-too-long",
-            "refuse",
-            f"{case.plan.walltime_s} s is longer than {case.plan.site} allows ({case.site.max_walltime_s} s)",
-            "ask for less with --time",
-        )
-
-
-def _cpus(case: Case) -> Iterator[Finding]:
-    asked, gpus, node = case.plan.cpus_per_task // case.plan.gpus_per_task, case.plan.gpus_per_node, case.site.node
-    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
-        what = f"{case.plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * gpus > node.cpus and case.plan.scheduler != "local":  # ranks without GPUs may well share CPUs
-        what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
+def _limits(case: Case) -> Iterator[Finding]:
+    yield from limits.findings(case.plan, case.site)
 
 
 def _gpus(case: Case) -> Iterator[Finding]:
@@ -285,9 +255,7 @@ _RULES: tuple[Rule, ...] = (
     _runtime,
     _personal,
     _submit_directory,
-    _queue,
-    _walltime,
-    _cpus,
+    _limits,
     _gpus,
     _home,
     _directives,
@@ -303,8 +271,8 @@ CODES = frozenset(
         *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
         *("environment-lacks",),
         *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
-        *("queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus", "gpus-hidden"),
-        *("directive-emptied", "site-unfinished"),
+        *("gpus-hidden", "directive-emptied", "site-unfinished"),
+        *limits.CODES,
         *storage.CODES,
         *image_fit.CODES,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RefusedError
-from runner.sites.detection import answers, host, pbs, slurm
+from runner.sites.detection import answers, host, pbs, slurm, slurm_facts
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 from runner.suggest import instead
 
@@ -108,7 +108,7 @@ def detect(
 def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
     """All that goes into a site file, in the order of ``draft``."""
     of_scheduler = (
-        slurm.entries(found.slurm, partition, found.day)
+        slurm_facts.entries(found.slurm, partition, found.day)
         if found.slurm is not None
         else pbs.entries(found.pbs, found.day)
         if found.pbs is not None

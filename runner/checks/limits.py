@@ -1,0 +1,53 @@
+"""What a site's queues, clock and processors give a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.model.finding import Finding
+from runner.model.plan import Plan
+from runner.model.site import Site
+from runner.planning.queues import fitting, misfit
+from runner.suggest import instead
+
+CODES = frozenset({"queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus"})
+
+
+def findings(plan: Plan, site: Site) -> Iterator[Finding]:
+    """What is asked for beyond the site's limits."""
+    yield from _queue(plan, site)
+    yield from _walltime(plan, site)
+    yield from _cpus(plan, site)
+
+
+def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
+    queue = site.queues.get(plan.queue or "")
+    why = misfit(queue, plan.nodes, plan.walltime_s) if queue is not None else ""
+    if why:
+        fits = fitting(site.queues, plan.nodes, plan.walltime_s)
+        mend = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
+        yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", mend)
+    elif plan.queue and site.queues and queue is None:
+        what = f"{plan.site} is not known to have a queue {plan.queue!r}"
+        mend = instead(plan.queue, site.queues, f"queues: {', '.join(site.queues)}")
+        yield Finding("queue-unknown", "refuse", what, mend)
+
+
+def _walltime(plan: Plan, site: Site) -> Iterator[Finding]:
+    if site.max_walltime_s is not None and plan.walltime_s > site.max_walltime_s:
+        yield Finding(
+            "walltime-too-long",
+            "refuse",
+            f"{plan.walltime_s} s is longer than {plan.site} allows ({site.max_walltime_s} s)",
+            "ask for less with --time",
+        )
+
+
+def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
+    asked, gpus, node = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node, site.node
+    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
+        what = f"{plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
+    elif asked * gpus > node.cpus and plan.scheduler != "local":  # ranks without GPUs may well share CPUs
+        what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
