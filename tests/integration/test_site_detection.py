@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,9 +80,24 @@ def test_slices_of_gpus_are_seen_and_asked_for(squashfs: StoredImage, runner: Ru
 
 
 def test_options_of_a_job_are_taken_by_slurm(runner: Runner) -> None:
-    """Node, exclusiveness, mail, and a GPU type, as sbatch takes them."""
-    options = ("nodelist=dgx02", "exclusive=", "mail-type=END", "mail-user=e@example.org", "nice=10", "begin=now")
-    words = [word for option in options for word in ("-S", option)]
-    runner("submit", "--recipe", "probe", "--gpus", "2", "--gpu-type", "a100", *words, "--wait", code=0)
-    (host,) = {json.loads(path.read_text())["host"] for path in (runner.newest() / "ranks").glob("*.start.json")}
-    assert host == "dgx02"
+    """Node, exclusiveness, mail, a GPU's type, a job to wait for and a reservation, as sbatch takes them."""
+    request = ("submit", "--recipe", "probe", "--gpus", "2")
+    where = options("nodelist=dgx02", "exclusive=")
+    first = json.loads(runner(*request, "--gpu-type", "a100", *where, "--json", code=0).out)
+    made = ("starttime=now", "duration=10", f"users={getpass.getuser()}", "nodes=dgx01", "flags=ignore_jobs")
+    scontrol = str(runner.clients / "scontrol")
+    subprocess.run([scontrol, "create", "reservation", "reservationname=ours", *made], check=True, capture_output=True)
+    try:
+        mail = ("mail-type=END", "mail-user=e@x.org", "nice=10")
+        after = options(f"dependency=afterok:{first['job']}", "reservation=ours", *mail)
+        runner(*request, *after, "--wait", code=0)
+        second = runner.newest()
+    finally:
+        subprocess.run([scontrol, "delete", "reservationname=ours"], check=True, capture_output=True)
+    runner("wait", first["directory"], code=0)
+    for run, host in ((Path(first["directory"]), "dgx02"), (second, "dgx01")):
+        assert {json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")} == {host}
+
+
+def options(*values: str) -> tuple[str, ...]:
+    return tuple(word for value in values for word in ("-S", value))
