@@ -11,7 +11,7 @@ from runner.cli.prepare import clients
 from runner.errors import Exit, RunnerError, UsageError
 from runner.jobs.directory import write_whole
 from runner.model.finding import Finding
-from runner.model.names import ImageForm
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND, ImageForm
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.model.site import Site
@@ -32,6 +32,7 @@ _IMAGES: dict[ImageForm, PlannedImage] = {
     "registry": PlannedImage(reference="registry.example.org/image:1", digest="", path=""),
     "none": PlannedImage(reference="", digest="", path=""),
 }
+_SCHEDULERS = ("slurm", "pbs")  # that have directives, and a cluster to compare with
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -67,15 +68,16 @@ def checked(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[str
     if left:
         return Checked(left_open=left)
     site = read_site(name)
-    _try_every_way(site)
-    remarks = [f"{site.name}: the file is sound; {len(site.runtimes)} ways: {', '.join(site.runtimes)}"]
+    if site.scheduler in _SCHEDULERS:
+        _try_every_way(site)
+    remarks = [f"{site.name}: the file is sound; its ways: {', '.join(site.runtimes)}"]
     unconfirmed = sorted(key for key, source in site.sources.items() if "unconfirmed" in source)
     if unconfirmed:
         remarks.append(f"unconfirmed: {', '.join(unconfirmed)}")
     missing = absent(site, completed(personal(read_config(), site.name, Request(gpus=1)), site))
     if missing:
         remarks.append(f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or your configuration")
-    if offline or site.scheduler == "local":
+    if offline or site.scheduler not in _SCHEDULERS:
         return Checked(remarks=tuple(remarks))
     try:
         found = detected(site, on_node=on_node, options=options)
@@ -103,9 +105,15 @@ def detected(
 
 
 def named(found: Detected, asked: str | None) -> str:
-    """The site's name: what was asked for, else the cluster's, else ``detected``; plain, as names must be."""
+    """The site's name: what was asked for, else the cluster's, else ``detected``; plain, as names must be.
+
+    Raises:
+        UsageError: what was asked for is not.
+    """
     cluster = found.slurm.config.get("ClusterName", "") if found.slurm is not None else ""
-    return asked or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-") or "detected"
+    if asked is not None and not PLAIN_NAME.match(asked):
+        raise UsageError(f"{asked!r} cannot be a site's name", where="--name", mend=PLAIN_NAME_MEND)
+    return asked or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-")[:64] or "detected"
 
 
 def write_draft(path: Path, text: str) -> tuple[Open, ...]:

@@ -43,7 +43,15 @@ def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -
 def involved(runs: Path, mounts: Iterable[str], image: str) -> tuple[str | Path, ...]:
     """The places that planning and checking look at."""
     named = (image,) if image.startswith(("/", ".", "~")) else ()
-    return (runs.absolute(), Path.home(), store.directory(), *mounts, *named)
+    return (runs.absolute(), home(), store.directory(), *mounts, *named)
+
+
+def home() -> Path:
+    """The user's home directory; the root for a user id without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def seen(site: Site, image: PlannedImage, runs: tuple[str, ...], scratch: str) -> storage.Seen:
@@ -53,7 +61,7 @@ def seen(site: Site, image: PlannedImage, runs: tuple[str, ...], scratch: str) -
         found = Path(image.path).stat() if image.path else None
         idle_s = time.time() - max(found.st_atime, found.st_mtime) if found else None
     return storage.Seen(
-        home=names(Path.home()),
+        home=names(home()),
         runs=runs,
         scratch=scratch,
         image_idle_s=idle_s,

@@ -12,7 +12,7 @@ from runner import process
 from runner.checks.rules import Observed, check
 from runner.cli.asked import Asked
 from runner.cli.pinned import pinned
-from runner.cli.places import involved, names, refuse_silent, seen
+from runner.cli.places import home, involved, names, refuse_silent, seen
 from runner.errors import RefusedError
 from runner.jobs.directory import RunDirectory
 from runner.model.finding import Finding
@@ -85,7 +85,7 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         environment_mend=provides,
         left_open=tuple(entry.key for entry in left_open(files_of(name))),
         storage=seen(site, image, runs, mine.scratch),
-        home=str(Path.home()),
+        home=str(home()),
     )
     findings = check(planned, site, observed, asked.force)
     planned = msgspec.structs.replace(planned, forced=tuple(found.code for found in findings if found.forced))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.cli import run
+from runner.errors import Exit
 from runner.model.site import Site
 from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
 from runner.sites.detection.answers import Answer, ask_all
 from runner.sites.detection.facts import seconds
-from runner.sites.loader import files_of, read_site
+from runner.sites.loader import files_of, names, read_site
 from runner.sites.unknowns import left_open
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -62,15 +66,15 @@ def mixed(**texts: str) -> slurm.Slurm:
         "PartitionName=a100-debug Default=NO MaxNodes=1 MaxTime=00:30:00 MinNodes=0 State=UP\n"
         "PartitionName=old Default=NO MaxNodes=1 MaxTime=UNLIMITED MinNodes=0 State=DOWN\n",
         "nodes": "".join(
-            f"{name}|{partition}|{state}|{shape}\n"
-            for name, partition, state, shape in (
-                ("g1", "a100", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)"),
-                ("g1", "a100-debug", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)"),
-                ("g2", "a100", "drained*", "48|2|24|2|1030000|gpu:a100:8(S:0-1)"),
-                ("m1", "mig", "idle", "48|2|24|2|1030000|gpu:a100:4,gpu:a100_1g.5gb:28"),
-                ("v1", "v100", "mixed", "40|2|20|1|380000|gpu:v100:4"),
-                ("c1", "cpu", "idle", "64|2|32|1|250000|(null)"),
-                ("broken", "cpu", "idle", "64"),
+            f"{name}|{partition}|{state}|{shape}|{features}\n"
+            for name, partition, state, shape, features in (
+                ("g1", "a100", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)", "ib,hbm40g"),
+                ("g1", "a100-debug", "idle", "48|2|24|2|1031000|gpu:a100:8(S:0-1)", "ib,hbm40g"),
+                ("g2", "a100", "drained*", "48|2|24|2|1030000|gpu:a100:8(S:0-1)", "hbm40g,new"),
+                ("m1", "mig", "idle", "48|2|24|2|1030000|gpu:a100:4,gpu:a100_1g.5gb:28", "(null)"),
+                ("v1", "v100", "mixed", "40|2|20|1|380000|gpu:v100:4", "(null)"),
+                ("c1", "cpu", "idle", "64|2|32|1|250000|(null)", "(null)"),
+                ("broken", "cpu", "idle", "64", ""),
             )
         ),
         "srun": "      --container             Path to OCI container bundle\n"
@@ -133,6 +137,7 @@ def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> N
     path = drafted(tmp_path, found(mixed()))
     text = path.read_text()
     assert "1 with 4 x v100 (`site detect --partition`: v100)" in " ".join(text.replace("#", "").split())
+    assert "slurm.directives.constraint can ask for hbm40g: all" in text
     site = filled(path)
     node = site.node
     assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core, node.count) == (8, "a100", 48, 1, 2)
@@ -165,7 +170,7 @@ def test_a_partition_can_be_named(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_are_read_out_of_any_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
-    (node,) = mixed(nodes=f"n1|p|idle|8|1|8|1|1000|{gres}\n").nodes
+    (node,) = mixed(nodes=f"n1|p|idle|8|1|8|1|1000|{gres}|(null)\n").nodes
     assert node.shape.gpus == gpus
 
 
@@ -295,6 +300,49 @@ def test_pbs_is_compared_too() -> None:
     gone = [finding.what for finding in told if finding.code == "queue-gone"]
     assert gone == [f"there is no queue {name!r} (any more)" for name in ("debug-scaling", "preemptable")]
     assert {finding.severity for finding in told if finding.code == "cpus-differ"} == {"warn"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_site_is_sound_in_each_of_its_ways(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["site", "check", name, "--offline"]) == Exit.GOOD
+    said = capfd.readouterr()
+    assert said.err == ""
+    assert ", ".join(read_site(name).runtimes) in said.out
+
+
+def test_this_host_tells_of_itself() -> None:
+    told = host.read(ask_all({"here": host.HERE})["here"])
+    assert told is not None
+    assert (told.kernel, told.cpu, told.name) == (os.uname().release, os.uname().machine, os.uname().nodename)
+    assert told.libc.startswith("glibc 2.")
+
+
+def test_a_pbs_that_answers_becomes_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The verbs, with clients that say what PBS's would."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    which = '$([ "$1" = -B ] && echo server || echo queues)'
+    (clients / "qstat").write_text(f'#!/bin/sh\nexec cat "{RECORDED}/pbs/{which}.txt"\n')
+    (clients / "pbsnodes").write_text(f'#!/bin/sh\nexec cat "{RECORDED}/pbs/nodes.txt"\n')
+    for client in clients.iterdir():
+        client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
+    path = tmp_path / "ours.yaml"
+    assert run(["site", "detect", "-o", str(path), "--name", "ours"]) == Exit.GOOD
+    assert run(["site", "detect", "--on-node"]) == Exit.REFUSED
+    assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
+    capfd.readouterr()
+    assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
+    left = json.loads(capfd.readouterr().out)["left_open"]
+    assert "pbs.resources" in [entry["key"] for entry in left]
+    filled(path, runtimes="[apptainer]")
+    assert run(["site", "check", str(path)]) == Exit.GOOD
+    assert "compared with PBS 2022.1.1" in capfd.readouterr().out
+    path.write_text(path.read_text().replace("prod:", "production:"))
+    assert run(["site", "check", str(path)]) == Exit.REFUSED
+    assert run(["site", "check", str(path), "--offline"]) == Exit.GOOD
 
 
 def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

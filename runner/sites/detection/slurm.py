@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import natural, seconds
 
-_NODE_FORMAT = "%N|%R|%T|%c|%X|%Y|%Z|%m|%G"  # sinfo(1): a line for each node in each partition
+_NODE_FORMAT = "%N|%R|%T|%c|%X|%Y|%Z|%m|%G|%f"  # sinfo(1): a line for each node in each partition
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "config": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--oneliner", "show", "partition"),
@@ -43,11 +43,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Node:
-    """One node, with the partitions that it is in."""
+    """One node, with the partitions that it is in, and the features by which ``--constraint`` names it."""
 
     name: str
     shape: Shape
     partitions: frozenset[str]
+    features: frozenset[str]
     usable: bool
 
 
@@ -166,15 +167,16 @@ def _partitions(text: str) -> Iterator[Partition]:
 def _nodes(text: str) -> tuple[Node, ...]:
     found: dict[str, Node] = {}
     for line in text.splitlines():
-        fields = line.strip().split("|")
-        if len(fields) != 9 or not all(part.isdigit() for part in fields[3:7]):
+        fields = line.strip().split("|", 9)
+        if len(fields) != 10 or not all(part.isdigit() for part in fields[3:7]):
             continue
-        name, partition, state, cpus, sockets, cores, threads, memory, gres = fields
+        name, partition, state, cpus, sockets, cores, threads, memory, gres, features = fields
         physical = int(sockets) * int(cores)
         per_core = int(threads) if int(cpus) == physical * int(threads) else 1
         shape = Shape(_gpus(gres), int(cpus) // per_core, per_core, natural(memory.rstrip("+")) or 1)
         seen = found[name].partitions if name in found else frozenset()
-        found[name] = Node(name, shape, seen | {partition}, not _UNUSABLE.search(state))
+        named = frozenset(features.split(",")) - {"(null)"}
+        found[name] = Node(name, shape, seen | {partition}, named, not _UNUSABLE.search(state))
     return tuple(found.values())
 
 

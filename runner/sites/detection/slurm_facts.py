@@ -44,6 +44,9 @@ def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator
     yield Unknown(
         "node.cpus_per_gpu", "the most CPUs that a job may have for each GPU: the site's guide; null for no such rule"
     )
+    features = frozenset.intersection(*(node.features for node in group))
+    if features:
+        yield Note("slurm", f"slurm.directives.constraint can ask for {', '.join(sorted(features))}: all have it")
     for other in _other_shapes(cluster.nodes, group):
         yield Note("node", f"not described here, as these nodes differ: {other}")
 
