@@ -138,6 +138,11 @@ def _print(site: Site) -> None:
         click.echo(f"  queue {name}: {queue.min_nodes} to {most} nodes, {hours}")
     if site.submit_below:
         click.echo(f"  jobs are submitted from below: {', '.join(site.submit_below)}")
+    if site.home.quota_gb is not None:
+        use = "" if site.home.for_jobs else "; jobs may not write there"
+        click.echo(f"  home directories hold {site.home.quota_gb} GB{use}")
+    if site.scratch.purge_days is not None:
+        click.echo(f"  scratch: what is {site.scratch.purge_days} days unused is removed")
     if site.demonstration:
         click.echo(f"  figures: {site.demonstration}")
     click.echo("  known from:")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from runner.checks.storage import Seen, Workspace, findings
-from runner.cli import places
+from runner.cli import places, run
 from runner.errors import RefusedError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
@@ -117,6 +117,27 @@ def test_the_tool_is_asked_and_its_absence_or_failure_is_nothing(
     assert [workspace.name for workspace in workspaces()] == ["test-workspace", "nearly-gone"]
     (tmp_path / "ws_list").write_text("#!/bin/sh\nexit 1\n")
     assert workspaces() == ()
+
+
+def test_a_submission_is_held_against_the_sites_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ZIH's workspaces, as the tool on PATH lists them; NERSC's home."""
+    work = tmp_path / "ws/mine"
+    work.mkdir(parents=True)
+    (tmp_path / "ws_list").write_text(
+        f"#!/bin/sh\necho 'id: mine'\necho '  workspace directory : {work}'\necho '  remaining time : 0 days 1 hours'\n"
+    )
+    (tmp_path / "ws_list").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    job = ["submit", "--recipe", "probe", "--gpus", "8", "--account", "a", "--dry-run", "--runs", str(work / "runs")]
+    run([*job, "--site", "alpha", "--time", "2:00:00"])
+    assert "refused [workspace-expires]: the workspace mine" in (said := capfd.readouterr().err)
+    assert "ws_extend mine DAYS" in said
+    run([*job, "--site", "perlmutter", "--image", "registry.example/i:1"])
+    assert "warning [run-directory-in-home]" in (said := capfd.readouterr().err)
+    assert "workspace" not in said
 
 
 def test_a_file_system_that_does_not_answer_is_told_and_not_waited_for(
