@@ -38,7 +38,7 @@ import environment
 import fabric
 import meeting
 import network
-import profiling
+import nsys
 import program
 import records
 import wireup
@@ -240,7 +240,7 @@ class Launch:
     def _argv(self, rank: int) -> tuple[str, ...]:
         options = self.options
         try:
-            return profiling.under_nsys(options.argv, options.nsys, rank, options.run_dir)
+            return nsys.wrapped(options.argv, options.nsys, rank, options.run_dir)
         except OSError as error:
             raise LaunchError("record-not-written", f"the directory of nsys's reports: {error}") from error
 

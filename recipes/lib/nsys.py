@@ -14,7 +14,7 @@ _OPTIONS = (
 )
 
 
-def under_nsys(argv: tuple[str, ...], ranks: str, rank: int, run_dir: str | None) -> tuple[str, ...]:
+def wrapped(argv: tuple[str, ...], ranks: str, rank: int, run_dir: str | None) -> tuple[str, ...]:
     """The words that run ``argv`` on this rank: under nsys where it is one of ``ranks`` (``0,8``, ``all``, or empty).
 
     nsys ends with the program's own status.
