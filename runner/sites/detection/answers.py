@@ -47,11 +47,12 @@ def ask_all(
         timeout_s: seconds for each.
     """
     with ThreadPoolExecutor(max_workers=max(1, len(commands))) as pool:
-        asked = {name: pool.submit(_ask, words, clients, timeout_s) for name, words in commands.items()}
+        asked = {name: pool.submit(ask, words, clients, timeout_s) for name, words in commands.items()}
         return {name: answer.result() for name, answer in asked.items()}
 
 
-def _ask(words: tuple[str, ...], clients: Path | None, timeout_s: float) -> Answer:
+def ask(words: tuple[str, ...], clients: Path | None, timeout_s: float) -> Answer:
+    """Run one command; Ctrl-C ends it."""
     command = " ".join(words) if len(" ".join(words)) < 100 else f"{words[0]} ..."
     own = clients / words[0] if clients else None
     program = str(own) if own and own.exists() else words[0]

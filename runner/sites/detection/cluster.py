@@ -54,7 +54,7 @@ class Detected:
         return tuple(dict.fromkeys((*plugins, *programs, *loaded)))
 
     def module_of(self, runtime: str) -> str:
-        """The newest module that brings a runtime; empty where there is none, or none is needed."""
+        """The last module listed that brings a runtime; empty where there is none, or none is needed."""
         where = self.node or self.login
         if where is not None and runtime in where.runtimes:
             return ""
@@ -124,13 +124,12 @@ def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
     if not found.runtimes:
         how = f"no container runtime on PATH {where}: ask the site, or `site detect --on-node`"
         return (Unknown("runtimes", f"{how}; one or more of pyxis, {', '.join(host.PROGRAMS)}, native"),)
-    source = f"`srun --help` and PATH {where}, {found.day}"
-    loads = {name: found.module_of(name) for name in found.runtimes if found.module_of(name)}
+    loads = ((name, found.module_of(name)) for name in found.runtimes)
+    source = f"module avail, {found.day}"
     return (
-        Fact("runtimes", list(found.runtimes), source),
-        *(Fact(f"ways.{name}.load", [["module", "load", module]], f"module avail, {found.day}")
-          for name, module in loads.items()),
-    )  # fmt: skip
+        Fact("runtimes", list(found.runtimes), f"`srun --help` and PATH {where}, {found.day}"),
+        *(Fact(f"ways.{name}.load", [["module", "load", module]], source) for name, module in loads if module),
+    )
 
 
 def _node(
@@ -149,7 +148,7 @@ def _node(
         )
     named = (f"--partition={partition}",) if partition else ()
     words = ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
-    answer = answers.ask_all({"node": (*words, *host.HERE)}, clients, ON_NODE_S)["node"]
+    answer = answers.ask((*words, *host.HERE), clients, ON_NODE_S)
     found = host.read(answer)
     if found is None:
         raise RefusedError(
