@@ -71,7 +71,8 @@ _OPTIONS = (
     click.option("--name", "job_name", help="Job name. [default: the recipe's]"),
     click.option(
         "--runs",
-        type=click.Path(path_type=Path),
+        type=Path,  # click's own would look at it, and wait for its file system
+        metavar="PATH",
         default=Path("runs"),
         show_default=True,
         help="Where run directories are made; every node must see it.",
