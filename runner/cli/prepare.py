@@ -55,10 +55,10 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
     Raises:
         UsageError, RefusedError: it cannot be planned.
     """
+    refuse_silent(involved(asked.runs, (mount.source for mount in asked.request.mounts), asked.request.image or ""))
     config = read_config()
     name = asked.site if asked.site is not None else config.site or DEFAULT_SITE
     shipped = read_site(name)
-    refuse_silent(involved(asked.runs, (mount.source for mount in asked.request.mounts), asked.request.image or ""))
     recipe, directory, request = _what(asked)
     mine = completed(personal(config, shipped.name, request), shipped)
     site = filled(shipped, mine)

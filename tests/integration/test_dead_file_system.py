@@ -15,16 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 MOUNTER = Path(__file__).with_name("dead_mount.py")
 
 
-def start(dead: Path, *words: str) -> subprocess.Popen[str]:
+def start(dead: Path, *words: str, home: str = "/") -> subprocess.Popen[str]:
     """The command line beside a file system at ``dead`` that never answers."""
     argv = ["unshare", "--map-root-user", "--mount", sys.executable, str(MOUNTER), str(dead)]
     argv += [sys.executable, "-m", "runner", *words]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": home}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 def test_a_submission_says_which_file_system_does_not_answer(tmp_path: Path) -> None:
-    """As the place of runs, of data, and of the image; with a real mount that nobody serves."""
+    """As the place of runs, of data, of the image, and as a home; with a real mount that nobody serves."""
     dead = tmp_path / "dead"
     dead.mkdir()
     words = ("submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run")
@@ -35,6 +35,7 @@ def test_a_submission_says_which_file_system_does_not_answer(tmp_path: Path) -> 
     }
     began = time.monotonic()
     asked = {place: start(dead, *words, *more) for place, more in places.items()}
+    asked[str(dead)] = start(dead, *words, "--runs", str(tmp_path / "runs"), home=str(dead))
     for place, child in asked.items():
         out, err = child.communicate(timeout=60)
         assert child.returncode == 3, err
