@@ -28,7 +28,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             ("add", "qos", "debug"),
             ("modify", "qos", "debug", "set", "maxwall=00:30:00", "flags=DenyOnLimit"),
             ("add", "qos", "short"),  # that no account has
-            ("add", "account", "m1234_g", "qos=regular,debug", "defaultqos=debug"),
+            ("add", "qos", "one"),
+            ("modify", "qos", "one", "set", "grpjobs=1"),
+            ("add", "qos", "tiny"),
+            ("modify", "qos", "tiny", "set", "maxtresperjob=gres/gpu=2"),
+            ("add", "account", "m1234_g", "qos=regular,debug,one,tiny", "defaultqos=debug"),
             ("add", "user", "root", "account=m1234_g"),
             ("modify", "account", "m1234_g", "set", "grptres=gres/gpu=8"),
             ("add", "user", "operator", "account=m1234_g", "adminlevel=operator"),
@@ -81,22 +85,34 @@ def test_what_the_rules_forbid_is_told_with_its_mend(
     assert mend in said.err
 
 
-def test_a_job_that_waits_for_the_accounts_limit_says_so_and_starts_when_it_is_free(
-    here: Cluster, runner: Runner
+@pytest.mark.parametrize(
+    ("queue", "gpus", "reason"),
+    [
+        ("regular", 8, "AssocGrpGRES: the account's limit on GPUs is reached"),
+        ("one", 4, "QOSGrpJobsLimit: the QOS's limit on jobs at once is reached"),
+    ],
+)
+def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
+    here: Cluster, runner: Runner, queue: str, gpus: int, reason: str
 ) -> None:
-    mine = ("--account", "m1234", "--json")
+    mine = ("--account", "m1234", "--queue", queue, "--force", "queue-unknown", "--json")
     first, second = (
-        Path(json.loads(runner(*request(here, 8, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
+        Path(json.loads(runner(*request(here, gpus, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
         for seconds in ("300", "0")
     )
-    until(lambda: "AssocGrpGRES" in runner("status", str(second), code=0).out)
-    said = runner("status", str(second), code=0).out
-    assert "pending (AssocGrpGRES: the account's limit on GPUs is reached" in said
-    waiting = runner("wait", str(second), "--timeout", "1", code=9)
-    assert "AssocGrpGRES: the account's limit on GPUs is reached" in waiting.err
+    until(lambda: f"pending ({reason}" in runner("status", str(second), code=0).out)
+    assert reason in runner("wait", str(second), "--timeout", "1", code=9).err
     runner("cancel", str(first), code=0)
     runner("wait", str(second), code=6)
     assert "COMPLETED" in sacct(here, second, "State")
+
+
+def test_a_job_that_a_limit_will_never_let_start_is_told_so(here: Cluster, runner: Runner) -> None:
+    mine = ("--account", "m1234", "--queue", "tiny", "--force", "queue-unknown", "--json")
+    run = Path(json.loads(runner(*request(here, 4, *mine), code=0).out)["directory"])
+    said = "pending (QOSMaxGRESPerJob: it asks for more than the QOS's limit on GPUs of one job: it will never start"
+    until(lambda: said in runner("status", str(run), code=0).out)
+    runner("cancel", str(run), code=0)
 
 
 @pytest.mark.parametrize("running", [True, False])
