@@ -23,7 +23,7 @@ Row = tuple[str, str, str]
 
 def table() -> dict[Row, str]:
     """Site, runtime and wireup -> state."""
-    text = PROOFS.read_text().partition("## Each way of each site")[2].partition("\n## ")[0]
+    text = PROOFS.read_text().partition("## Each way of each site")[2].partition("\n##")[0]
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
     ]
