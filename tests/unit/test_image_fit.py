@@ -28,6 +28,7 @@ FACTS = ImageFacts(
     horovod=Horovod("0.28.1", controllers=("MPI", "Gloo")),
 )
 MPICH = msgspec.structs.replace(FACTS, mpi=Mpi("mpich", "4.0.2", ("pmi1",), "libmpi.so.12"))
+OPEN_MPI_OF_OLD = msgspec.structs.replace(FACTS, mpi=Mpi("openmpi", "4.1.4"))  # images that did not say the library
 GLOO_ONLY = msgspec.structs.replace(FACTS, mpi=Mpi(), horovod=Horovod("0.28.1", controllers=("Gloo",)))
 PMIX = msgspec.structs.replace(read_site("technion"), mpi=MpiFacts(pmi=("pmix",)))
 DGX = Hardware(driver="535.104.05", compute_capability="8.0", cpu="x86_64")
@@ -90,6 +91,7 @@ def met_by(wireup: Wireup, site: Site, about: ImageFacts | None) -> dict[str, st
     [
         ("mpich", read_site("polaris"), MPICH, {}),
         ("mpich", read_site("polaris"), FACTS, {"mpi-abi-mismatch": "refuse"}),
+        ("mpich", read_site("polaris"), OPEN_MPI_OF_OLD, {"mpi-abi-mismatch": "refuse"}),
         ("mpich", read_site("polaris"), GLOO_ONLY, {"image-without-mpi": "refuse"}),
         ("mpich", read_site("polaris"), None, {}),
         ("pmix", PMIX, FACTS, {}),
