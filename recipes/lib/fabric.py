@@ -63,6 +63,26 @@ def near_gpu(gpu: Gpu, seen: tuple[Port, ...]) -> tuple[Port, ...]:
     return tuple(port for port in seen if port.active and port.near and port.near == gpu.near)
 
 
+def compute(seen: tuple[Port, ...]) -> tuple[Port, ...]:
+    """The ports that carry what ranks exchange: of the active ones those of InfiniBand where there are any, and of
+    these the fastest. A node's adapters for storage and login are slower, or speak Ethernet (DGX A100: ``mlx5_4``).
+    """
+    active = [port for port in seen if port.active]
+    fabric = [port for port in active if port.link == "InfiniBand"] or active
+    best = max((port.gbit_s for port in fabric), default=0.0)
+    return tuple(port for port in fabric if port.gbit_s == best)
+
+
+def nccl_adapters(seen: tuple[Port, ...]) -> str:
+    """The value of NCCL_IB_HCA that keeps NCCL to the compute ports; empty where it would take no others. NCCL itself
+    chooses among them for each GPU (``=``: these names exactly; NCCL's user guide).
+    """
+    chosen = compute(seen)
+    if not chosen or len(chosen) == sum(port.active for port in seen):
+        return ""
+    return "=" + ",".join(port.name for port in chosen)
+
+
 def _listed(directory: str) -> list[str]:
     try:
         return os.listdir(directory)

@@ -57,6 +57,9 @@ STATUS = {
 }
 
 
+_MET_HERE = ("rendezvous", "torchrun")  # wireups in which the launchers meet before their programs start
+
+
 class LaunchError(Exception):
     """The launcher's own failure. ``code``: one of STATUS, or ``stopped-before-start``."""
 
@@ -74,6 +77,7 @@ class Options:
     size: int | None
     local_sizes: tuple[int, ...]
     wireup: str
+    gpus: int | None
     bind: str
     timeout_s: float
     leave_together: bool
@@ -94,11 +98,12 @@ def options_of(words: list[str]) -> Options:
     parser.add_argument("--local-sizes", default="", metavar="A,B", help="planned tasks of each node: 8,8")
     parser.add_argument(
         "--wireup",
-        choices=("rendezvous", "env", "own"),
+        choices=("rendezvous", "torchrun", "env", "own"),
         default="rendezvous",
-        help="how ranks find each other: by our rendezvous, by what the starter set (MPI, PMIx), or not at all, where "
-        "PROGRAM starts processes of its own",
+        help="how ranks find each other: by our rendezvous, the same with torchrun's variables and not Horovod's, by "
+        "what the starter set (MPI, PMIx), or not at all, where PROGRAM starts processes of its own",
     )
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
     parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
     parser.add_argument(
         "--rendezvous-timeout",
@@ -130,6 +135,7 @@ def options_of(words: list[str]) -> Options:
         given.world,
         local_sizes,
         given.wireup,
+        given.gpus,
         given.bind,
         given.rendezvous_timeout,
         given.leave_together,
@@ -198,8 +204,10 @@ class Launch:
         place = self._meet(here, token)
         if options.wireup == "rendezvous":
             made = wireup.by_rendezvous(made, here, self.host, place)
+        elif options.wireup == "torchrun":
+            made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
-            made = wireup.of_its_own(made)
+            made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
         bound = self._bind(here, shown)
         self._record_start(here, token, shown, place, bound, made)
         self.program_started_s = time.time()
@@ -216,10 +224,14 @@ class Launch:
         if self.options.run_dir is not None:
             made["RUNNER_RUN_DIR"] = self.options.run_dir
         made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if self.options.bind != "none":
+            adapters = fabric.nccl_adapters(fabric.ports())
+            if adapters:
+                made.setdefault("NCCL_IB_HCA", adapters)
         return made
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
-        if here.size == 1 or self.options.wireup != "rendezvous":
+        if here.size == 1 or self.options.wireup not in _MET_HERE:
             return None
         began = time.monotonic()
         host, port = _rendezvous_place(self.env, here, token)
@@ -262,7 +274,8 @@ class Launch:
             host=self.host,
             pid=os.getpid(),
             time_s=self.started_s,
-            met=place is not None or here.size == 1,
+            # Where the program itself meets the others, this is as far as the launcher can tell.
+            met=place is not None or here.size == 1 or (bound is not None and self.options.wireup not in _MET_HERE),
             waited_s=self.waited_s,
             job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),

@@ -62,11 +62,20 @@ def of_world(world: World) -> dict[str, str]:
     }
 
 
-def of_its_own(env: Mapping[str, str]) -> dict[str, str]:
+def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -> dict[str, str]:
     """``env`` without anything that tells of tasks, for a program that starts its own processes: it would take itself
     for one of a starter's tasks (Lightning does where LOCAL_RANK or SLURM_NTASKS is set).
+
+    Args:
+        gpus: how many of the node's GPUs are the program's, which would take all that it sees; None for those.
+        seen: how many GPUs the node shows where CUDA_VISIBLE_DEVICES does not say.
     """
-    return {name: value for name, value in env.items() if not _OF_A_TASK.match(name)}
+    made = {name: value for name, value in env.items() if not _OF_A_TASK.match(name)}
+    told = env.get("CUDA_VISIBLE_DEVICES")
+    shown = list(map(str, range(seen))) if told is None else told.split(",")
+    if gpus is not None and len(shown) > gpus:
+        made["CUDA_VISIBLE_DEVICES"] = ",".join(shown[:gpus])
+    return made
 
 
 def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meeting | None) -> dict[str, str]:
@@ -90,9 +99,8 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
         }
     )
     made.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(timeout_s(world.size)))
+    _master(made, meeting)
     if meeting is None:
-        made.update(MASTER_ADDR="127.0.0.1")
-        made.setdefault("MASTER_PORT", "29500")
         return made
     made.update(
         {
@@ -100,12 +108,44 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
             # The token rides in the address: see rendezvous.py.
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{meeting.address}:{meeting.port}/{meeting.token}",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(meeting.port),
-            "RUNNER_RENDEZVOUS": f"{meeting.address}:{meeting.port}/{meeting.token}",
-            "MASTER_ADDR": meeting.address,
         }
     )
-    if meeting.master_port:
-        made["MASTER_PORT"] = str(meeting.master_port)
     if meeting.interface is not None:
         made.setdefault("HOROVOD_GLOO_IFACE", meeting.interface)
     return made
+
+
+def like_torchrun(env: Mapping[str, str], world: World, meeting: Meeting | None) -> dict[str, str]:
+    """``env`` as torchrun makes it (torch.distributed.elastic, "Environment Variables"): by TORCHELASTIC_RUN_ID torch
+    and Lightning know that their processes are started for them, even within a job of Slurm. NODE_RANK is Lightning's
+    own word for GROUP_RANK.
+    """
+    made = {name: value for name, value in env.items() if not name.startswith("HOROVOD_")}
+    made.update(of_world(world))
+    made.update(
+        {
+            "GROUP_RANK": str(world.node_rank),
+            "GROUP_WORLD_SIZE": str(world.nodes),
+            "NODE_RANK": str(world.node_rank),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(world.rank),
+            "ROLE_WORLD_SIZE": str(world.size),
+            "TORCHELASTIC_RUN_ID": "single" if meeting is None else meeting.token,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+        }
+    )
+    _master(made, meeting)
+    return made
+
+
+def _master(made: dict[str, str], meeting: Meeting | None) -> None:
+    """Where torch's own rendezvous is to be served, and ours is."""
+    if meeting is None:
+        made.update(MASTER_ADDR="127.0.0.1")
+        made.setdefault("MASTER_PORT", "29500")
+        return
+    made["RUNNER_RENDEZVOUS"] = f"{meeting.address}:{meeting.port}/{meeting.token}"
+    made["MASTER_ADDR"] = meeting.address
+    if meeting.master_port:
+        made["MASTER_PORT"] = str(meeting.master_port)

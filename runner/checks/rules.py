@@ -16,7 +16,7 @@ from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.site import Site
-from runner.planning.wireup import CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS
+from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
 
 NOTHING_SEEN = storage.Seen()
@@ -224,7 +224,7 @@ def _storage(case: Case) -> Iterator[Finding]:
 
 def _wireup(case: Case) -> Iterator[Finding]:
     way = f"{case.plan.runtime}/{case.plan.wireup}"
-    if case.plan.wireup not in ("rendezvous", "own") and way not in case.site.proven:
+    if case.plan.wireup in BY_MPI and way not in case.site.proven:
         known = case.plan.image.mpi or "unknown"
         yield Finding(
             "wireup-unproven",
@@ -238,8 +238,8 @@ def _wireup(case: Case) -> Iterator[Finding]:
         yield Finding(
             "rendezvous-at-scale",
             "warn",
-            f"{case.plan.tasks} ranks coordinate through a ring: its cost grows with their number "
-            f"({low:.0f}-{high:.0f} ms per cycle, estimated)",
+            f"{case.plan.tasks} ranks form a mesh, which takes about {mesh_s(case.plan.tasks):.2g} s (as measured on "
+            f"two cores), and coordinate through a ring: {low:.0f}-{high:.0f} ms per cycle, estimated",
             "prefer MPI where image and host are proven to fit (--wireup)",
         )
 

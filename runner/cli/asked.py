@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from runner.cli.options import duration_s, environment, mount, setting
+from runner.errors import UsageError
 from runner.model.request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_RECIPE = "horovod-pytorch"
+HOSTS_SITE = "hosts"
 
 _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="GPUs in all: one rank each."),
@@ -28,6 +30,8 @@ _OPTIONS = (
         default=lambda: os.environ.get("RUNNER_SITE"),
         help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or box]",
     ),
+    click.option("--hosts", metavar="NAME:N,...", help="Nodes that your own ssh reaches, no scheduler; ranks of each."),
+    click.option("--hostfile", metavar="FILE", help="The same from a file, as horovodrun's or mpirun's."),
     click.option("--runtime", help="Container runtime. [default: the site's first]"),
     click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]"),
     click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path."),
@@ -53,8 +57,16 @@ _OPTIONS = (
     click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: the node's share]"),
     click.option(
         "--wireup",
-        type=click.Choice(("rendezvous", "pmix", "pmi2", "mpich", "own")),
-        help="How ranks find each other; own: the program starts processes itself. [default: rendezvous, without MPI]",
+        type=click.Choice(("rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own")),
+        help="How ranks find each other; torchrun: by its variables; own: the program starts processes itself. "
+        "[default: rendezvous, without MPI]",
+    ),
+    click.option(
+        "--bind",
+        type=click.Choice(("auto", "none")),
+        default="auto",
+        show_default=True,
+        help="Bind each rank to the processors near its GPU, or leave it as it is.",
     ),
     click.option(
         "-S",
@@ -112,13 +124,41 @@ def job_options(command: F) -> F:
 
 
 def asked_for(
-    *, site: str | None, recipe: str | None, runs: Path, force: tuple[str, ...] = (), **values: Any
+    *,
+    site: str | None,
+    recipe: str | None,
+    runs: Path,
+    force: tuple[str, ...] = (),
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    **values: Any,
 ) -> Asked:
-    """Words after ``--`` are the program where no recipe is named and the first of them is no option."""
+    """Words after ``--`` are the program where no recipe is named and the first of them is no option. A list of hosts
+    is a site of its own where no site is named.
+
+    Raises:
+        UsageError: a list of hosts that cannot be taken.
+    """
     from runner.recipes.program import names_a_program
 
     program = recipe is None and names_a_program(values["arguments"])
-    request = Request(**values, directory=str(Path.cwd()) if program else None)
+    listed = _hosts(hosts, hostfile)
+    request = Request(**values, directory=str(Path.cwd()) if program else None, hosts=listed)
+    if listed and site is None:
+        site = HOSTS_SITE
     if recipe is None and not program:
         recipe = DEFAULT_RECIPE
     return Asked(site, recipe, request, runs, force)
+
+
+def _hosts(words: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
+    from runner.planning.hosts import listed, of_file
+
+    if words is not None and file is not None:
+        raise UsageError("hosts are named twice", where="--hosts, --hostfile", mend="use one of them")
+    if file is None:
+        return () if words is None else listed(words)
+    try:
+        return of_file(Path(file).read_text(errors="replace"), file)
+    except OSError as error:
+        raise UsageError(f"the host file: {error.strerror}", where=file, mend="correct the path") from None

@@ -20,7 +20,7 @@ from runner.model.plan import Plan
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.site import Site
-from runner.planning import held
+from runner.planning import held, hosts
 from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import library, read_recipe
@@ -61,13 +61,17 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
     shipped = read_site(name)
     recipe, directory, request = _what(asked)
     mine = completed(personal(config, shipped.name, request), shipped)
-    site = filled(shipped, mine)
+    site = hosts.shaped(filled(shipped, mine), request.hosts)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
     if site.scheduler == "local":
         request = msgspec.structs.replace(request, runtime=_runtime_here(site, request.runtime))
+    elif site.scheduler == "hosts" and request.runtime is None:
+        request = msgspec.structs.replace(request, runtime=choose(site.runtimes, site.device, lambda _program: True))
     chosen = runtime(request.runtime or site.runtimes[0])
     image, problem, mend = pinned(image_reference(recipe, site, request), chosen.IMAGE)
     planned = plan(recipe, site, request, image)
+    if planned.hosts is not None:
+        planned = _needing(planned, recipe)
     if in_allocation:
         planned = _as_step(planned, site, chosen)
     native = chosen.IMAGE == "none" and site.scheduler == "local"
@@ -141,6 +145,18 @@ def _runtime_here(site: Site, wanted: str | None) -> str:
             mend=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
         )
     return chosen
+
+
+def _needing(planned: Plan, recipe: Recipe) -> Plan:
+    """The plan with what its hosts will be asked for: no scheduler answers for them."""
+    assert planned.hosts is not None
+    alone = ALONE.get(planned.runtime)
+    asked = msgspec.structs.replace(
+        planned.hosts,
+        programs=(alone.program if alone else planned.runtime,),
+        modules=recipe.needs if planned.runtime == "native" else (),
+    )
+    return msgspec.structs.replace(planned, hosts=asked)
 
 
 def _login_node() -> str:

@@ -127,7 +127,11 @@ def _print(site: Site) -> None:
     node = site.node
     click.echo(f"{site.name}: {site.description}")
     click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
-    click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
+    if site.scheduler == "hosts":
+        named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
+        click.echo(f"  hosts: {named or 'as --hosts or --hostfile names them'}")
+    else:
+        click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
     for name in site.runtimes:
         click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
         for line in site.ways.get(name, Way()).load:

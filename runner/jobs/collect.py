@@ -28,7 +28,8 @@ _NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
 # How srun says that tasks ended, or could not begin: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 _TASK_END = re.compile(r"srun: error: (?:\S+: )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
-_FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
+# srun, and the controller of runner.schedulers.hosts_script.
+_FAILED_NODE = re.compile(r"(?:srun|hosts): error: Node failure on ([^\s:]+)")
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 

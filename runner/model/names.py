@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-SchedulerName = Literal["slurm", "pbs", "local"]
-# How ranks find each other; ``own``: the program starts processes of its own, and is the only task.
-Wireup = Literal["rendezvous", "pmix", "pmi2", "mpich", "own"]
+SchedulerName = Literal["slurm", "pbs", "local", "hosts"]
+# How ranks find each other; ``torchrun``: by our rendezvous, too, and told in torchrun's words; ``own``: the program
+# starts processes of its own, and is the only task.
+Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
 # A file, a file, a name that the runtime resolves, or no image at all.
 ImageForm = Literal["squashfs", "sif", "registry", "none"]
 

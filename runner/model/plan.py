@@ -56,6 +56,21 @@ class Held(msgspec.Struct, frozen=True):
     overlap: bool = False
 
 
+class Hosts(msgspec.Struct, frozen=True):
+    """Nodes that no scheduler gives out: the user's own ssh reaches them.
+
+    Attributes:
+        names: as ssh takes them, in the order of ``Plan.tasks_per_node``.
+        config: file that ssh reads in the place of the user's own; empty for the user's own.
+        programs: what each must have in PATH; modules: what the ``python3`` of each must be able to import.
+    """
+
+    names: tuple[str, ...]
+    config: str = ""
+    programs: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A job, decided. A pure function of recipe, site, request and image.
 
@@ -81,6 +96,8 @@ class Plan(msgspec.Struct, frozen=True):
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
         held: the part of an allocation that the job is a step of; None where it asks for one of its own.
+        hosts: its nodes, where there is no scheduler; None where one gives them out.
+        bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         nsys: ranks whose program runs under ``nsys profile``: ``0,8`` or ``all``; empty for none.
         forced: codes of the checks that refused, and were overridden.
@@ -122,6 +139,8 @@ class Plan(msgspec.Struct, frozen=True):
     stage: str = ""
     nsys: str = ""
     forced: tuple[str, ...] = ()
+    hosts: Hosts | None = None
+    bind: Literal["auto", "none"] = "auto"
 
     @property
     def started_by(self) -> SchedulerName:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from runner.model.names import Wireup
@@ -30,6 +32,8 @@ class Request(msgspec.Struct, frozen=True):
         nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
+        hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
+        bind: whether ranks are bound to the processors near their GPUs.
         directory: host directory that a program of the user's own starts in; None for a recipe, which has its own.
     """
 
@@ -54,3 +58,5 @@ class Request(msgspec.Struct, frozen=True):
     directory: str | None = None
     stage: bool = False
     nsys: str = ""
+    hosts: tuple[tuple[str, int], ...] = ()
+    bind: Literal["auto", "none"] = "auto"

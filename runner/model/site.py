@@ -103,6 +103,19 @@ class PbsFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_bind: str = "none"
 
 
+class SshFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How nodes are reached where no scheduler gives them out.
+
+    Attributes:
+        hosts: name, as the user's own ssh takes it -> ranks (GPUs) that it has room for, in the order in which they
+            are filled; ``--hosts`` and ``--hostfile`` win over it.
+        config: file that ssh reads in the place of the user's own (``ssh -F``); absolute, empty for the user's own.
+    """
+
+    hosts: dict[str, int] = {}
+    config: str = ""
+
+
 class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How MPI programs are started there.
 
@@ -184,13 +197,15 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node: the GPU node that jobs are planned for.
         queues: name -> limits, in the order in which they are tried; queue: the default, where it is always one.
         slurm, pbs: how the scheduler is asked there.
+        ssh: the nodes, where the scheduler is ``hosts``: none but the user's own ssh.
         mpi: how MPI programs are started there.
         needs: what of the user's a job cannot do without.
         account_suffix: what GPU jobs append to the account's name.
         submit_below: directories below which jobs must be submitted; empty where it does not matter.
         home, scratch: the rules for these file systems.
         runtimes: container runtimes found there, the default first.
-        node: required, but where the scheduler is ``local`` and the machine itself is asked.
+        node: required, but where the scheduler is ``local`` and the machine itself is asked, or ``hosts``, whose list
+            says it.
         hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
@@ -217,6 +232,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without_gpus: WithoutGpus = WithoutGpus()
     slurm: SlurmFacts = SlurmFacts()
     pbs: PbsFacts = PbsFacts()
+    ssh: SshFacts = SshFacts()
     mpi: MpiFacts = MpiFacts()
     needs: tuple[Owned, ...] = ()
     account_suffix: str = ""

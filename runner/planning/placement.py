@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runner.errors import RefusedError, UsageError
 from runner.model.site import NodeShape
 
@@ -45,12 +47,20 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
         raise RefusedError(
             f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", mend="ask for fewer"
         )
-    if gpus % wanted == 0:
-        return (gpus // wanted,) * wanted
+    return spread(gpus, (shape.gpus,) * wanted)
+
+
+def spread(gpus: int, room: Sequence[int]) -> tuple[int, ...]:
+    """Ranks for nodes with room for so many, which hold them all: an equal split where it divides and fits, else full
+    nodes first with at least one rank on every node.
+    """
+    equal, rest = divmod(gpus, len(room))
+    if not rest and equal <= min(room):
+        return (equal,) * len(room)
     placed: list[int] = []
     left = gpus
-    for after in range(wanted - 1, -1, -1):
-        here = min(shape.gpus, left - after)
+    for after, most in zip(range(len(room) - 1, -1, -1), room, strict=True):
+        here = min(most, left - after)
         placed.append(here)
         left -= here
     return tuple(placed)

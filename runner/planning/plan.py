@@ -11,7 +11,7 @@ from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Site, Way
-from runner.planning import queues, wireup
+from runner.planning import hosts, queues, wireup
 from runner.planning.environment import merge
 from runner.planning.options import arguments
 from runner.planning.placement import place
@@ -31,7 +31,10 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the mend.
     """
-    tasks_per_node = place(request.gpus, request.nodes, site.node)
+    if site.scheduler == "hosts":
+        tasks_per_node = hosts.place(request.gpus, request.nodes, site.ssh.hosts)
+    else:
+        tasks_per_node = place(request.gpus, request.nodes, site.node)
     most = max(tasks_per_node)
     whole = most == site.node.gpus
     share = site.node.cpus // site.node.gpus
@@ -61,7 +64,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         cpus_per_task=_cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task,
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
-        whole_nodes=whole,
+        whole_nodes=whole and site.scheduler != "hosts",  # nobody keeps others away there
         walltime_s=walltime_s,
         queue=queues.choose(site, request.queue, len(tasks_per_node), walltime_s),
         account=request.account,
@@ -69,7 +72,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         pbs=site.pbs,
         mpi=started.mpi,
         directives=tuple(sorted((directives | dict(request.scheduler_options)).items())),
-        load=way.load if started.wireup == "rendezvous" else (*way.load, *site.mpi.load),
+        load=(*way.load, *site.mpi.load) if started.wireup in wireup.BY_MPI else way.load,
         modules=way.modules,
         library_path=way.library_path,
         image=image,
@@ -86,6 +89,8 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
         nsys=_profiled(request.nsys, sum(tasks_per_node)),
+        hosts=hosts.chosen(site, len(tasks_per_node)),
+        bind="none" if started.wireup == "own" else request.bind,
     )
 
 

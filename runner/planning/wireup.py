@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from runner.errors import RefusedError
@@ -12,11 +14,13 @@ from runner.model.site import Site
 
 # Above this many ranks MPI coordinates better, where it is proven to work (facts: Gloo's ring is linear in ranks).
 RENDEZVOUS_RANKS = 64
-BY_MPI: tuple[Wireup, ...] = ("pmix", "pmi2", "mpich")
+BY_MPI: tuple[Wireup, ...] = ("pmix", "pmi2", "mpich")  # the better first
 # The library of the MPICH ABI Compatibility Initiative: MPICH, Cray MPICH, Intel MPI, MVAPICH.
 MPICH_LIBRARY = "libmpi.so.12"
 # Cost of one coordination cycle through the ring for each rank, ms: 0.5-0.9 at 16, 4-8 at 128, 15-30 at 512.
 CYCLE_MS_PER_RANK = (0.03, 0.06)
+# Seconds until so many clients have formed their mesh, server and clients on two cores (docs/proofs.md, 2026-11-21).
+_MESH_S = ((16, 0.05), (64, 0.6), (128, 2.8), (256, 12.3), (512, 65.0))
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -31,6 +35,16 @@ class Misfit(msgspec.Struct, frozen=True):
 
     code: str
     what: str
+
+
+def mesh_s(ranks: int) -> float:
+    """How long the ranks take to form their mesh through our rendezvous, seconds: as measured, and between and beyond
+    what was measured along the power law of the nearest two points.
+    """
+    above = next((place for place, (count, _) in enumerate(_MESH_S) if count >= ranks), len(_MESH_S) - 1)
+    (few, few_s), (many, many_s) = _MESH_S[max(above, 1) - 1], _MESH_S[max(above, 1)]
+    power = math.log(many_s / few_s) / math.log(many / few)
+    return float(few_s * (ranks / few) ** power)
 
 
 def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,7 +69,7 @@ def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, 
     Raises:
         RefusedError: the site cannot start ranks as was asked for: says why.
     """
-    if asked == "own":
+    if asked in ("own", "torchrun"):
         return Choice(asked, site.slurm.mpi)
     if asked is not None and asked != "rendezvous":
         why = obstacle(site, asked)

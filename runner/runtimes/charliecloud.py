@@ -23,6 +23,10 @@ IMAGE: ImageForm = "squashfs"
 _UNTOUCHED_BY_SIGNALS = texts("/bin/bash", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "bash")
 
 
+# slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
+_OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
+
+
 def mount_problem(path: str) -> str | None:
     """``ch-run --bind`` splits at ':' and knows no escape."""
     return f"Charliecloud cannot mount a path with ':' in it: {path!r}" if ":" in path else None
@@ -41,7 +45,7 @@ def step(plan: Plan) -> StepSpec:
         # ch-run --set-env lets the image's values win over the job's.
         prelude=(
             *loads(plan),
-            *(prefixed(name, text(value)) for name, value in carried(plan)),
+            *(prefixed(name, text(value)) for name, value in (*carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))),
             *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
         once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch/mnt"))),

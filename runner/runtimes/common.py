@@ -21,8 +21,12 @@ _RENAME = (
 LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
 _LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"; '
 
-# What the launcher is told of a wireup. A program with processes of its own is not bound near one of its GPUs.
-_LAUNCHERS: dict[str, tuple[str, ...]] = {"rendezvous": (), "own": ("--wireup", "own", "--bind", "none")}
+# What the launcher is told of a wireup.
+_LAUNCHERS: dict[str, tuple[str, ...]] = {
+    "rendezvous": (),
+    "torchrun": ("--wireup", "torchrun"),
+    "own": ("--wireup", "own"),
+}
 
 # What the starters of tasks tell each task, and the launcher reads (recipes/lib/world.py): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
@@ -55,13 +59,15 @@ def launched_program(plan: Plan, *options: str, run: Word = _RESULTS) -> tuple[W
     """
     sizes = ",".join(str(count) for count in plan.tasks_per_node)
     wireup = _LAUNCHERS.get(plan.wireup, ("--wireup", "env"))
+    own = ("--gpus", str(plan.gpus_per_node)) if plan.wireup == "own" else ()
+    bind = ("--bind", "none") if plan.bind == "none" else ()
     return (
         *texts("python3", "-u"),
         (*run, Text("/lib/launch.py")),
         text("--run"),
         run,
-        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *options, *_profile(plan), "--"),
-        *texts(*plan.program),
+        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *own, *bind, *options, *_profile(plan)),
+        *texts("--", *plan.program),
     )
 
 

@@ -112,6 +112,11 @@ def _log(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
+def is_of_this_boot(job_id: str) -> bool:
+    """Whether the id is of a job of this machine since it was last started."""
+    return _of(job_id)[0] != 0
+
+
 def _of(job_id: str) -> tuple[int, str]:
     """Process number and start time; 0 where the id is not of this boot of this machine."""
     match = _ID.match(job_id)

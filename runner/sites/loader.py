@@ -9,6 +9,7 @@ from runner import strict_yaml
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import NO_NODE, Site
+from runner.planning import hosts
 from runner.render import pbs, sbatch
 from runner.sites.machine import fitted, observe
 from runner.strict_yaml import Document
@@ -33,6 +34,11 @@ def read_site(name_or_path: str) -> Site:
     site = strict_yaml.typed(_with_its_bases(path, ()), Site)
     if site.scheduler == "local" and site.node == NO_NODE:
         site = fitted(site, observe())
+    for name, ranks in site.ssh.hosts.items():
+        hosts.valid(name, ranks, f"{path}: ssh.hosts")
+    if site.ssh.config and not site.ssh.config.startswith("/"):
+        raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", mend="start it with /")
+    site = hosts.shaped(site)
     _check(site, path)
     return site
 

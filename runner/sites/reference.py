@@ -12,7 +12,19 @@ import msgspec
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
-from runner.model.site import Home, MpiFacts, NodeShape, Owned, PbsFacts, Queue, Scratch, Site, SlurmFacts, Way
+from runner.model.site import (
+    Home,
+    MpiFacts,
+    NodeShape,
+    Owned,
+    PbsFacts,
+    Queue,
+    Scratch,
+    Site,
+    SlurmFacts,
+    SshFacts,
+    Way,
+)
 
 _HEAD = """\
 # Site files
@@ -52,6 +64,7 @@ _PARTS: tuple[tuple[str, Any], ...] = (
     ("`mounts` of a way: one entry", Mount),
     ("`slurm`", SlurmFacts),
     ("`pbs`", PbsFacts),
+    ("`ssh`", SshFacts),
     ("`mpi`", MpiFacts),
     ("`home`", Home),
     ("`scratch`", Scratch),

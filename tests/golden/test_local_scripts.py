@@ -1,4 +1,6 @@
-"""Whole scripts that plain bash runs: jobs of this machine, and steps of a held allocation. As test_scripts.py."""
+"""Whole scripts that plain bash runs: jobs of this machine, of hosts that ssh reaches, and steps of a held allocation.
+As test_scripts.py.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ import pytest
 
 from runner.model.allocation import Allocation, HeldNode
 from runner.model.request import Mount, Request
-from runner.model.site import Site
+from runner.model.site import Site, SshFacts
 from runner.planning.held import in_allocation
+from runner.planning.hosts import listed, shaped
 from runner.planning.plan import plan
 from runner.recipes.program import recipe_of
-from runner.runtimes import runtime
+from runner.runtimes import runtime, staging
 from runner.schedulers import render
 from runner.sites.loader import read_site
 from runner.sites.machine import Machine, fitted
@@ -32,10 +35,22 @@ def local(machine: Machine) -> Site:
     return fitted(read_site("local"), machine)
 
 
+def hosts(text: str) -> Site:
+    return shaped(read_site("hosts"), listed(text))
+
+
 CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
     "local-container-2": (local(CPUS), "charliecloud", Request(gpus=2), None),
     "local-gpus-8": (local(DGX), "native", Request(gpus=8, walltime_s=600), None),
     "local-hostile": (local(CPUS), "native", msgspec.structs.replace(HERE, gpus=2), None),
+    "hosts-container-16": (hosts("nodea:8,nodeb:8"), "charliecloud", Request(gpus=16), None),
+    "hosts-staged-8": (hosts("nodea:4,nodeb:4"), "charliecloud", Request(gpus=8, stage=True), None),
+    "hosts-hostile-3": (
+        shaped(msgspec.structs.replace(read_site("hosts"), ssh=SshFacts({"me@a": 2, "nodeb": 1}, "/my $ssh/config"))),
+        "native",
+        msgspec.structs.replace(HERE, gpus=3),
+        None,
+    ),
     "held-8": (read_site("box"), "charliecloud", Request(gpus=8, nodes=2), HELD),
     "held-3-uneven-pyxis": (
         read_site("technion"),
@@ -51,7 +66,7 @@ def script(name: str) -> str:
     planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE)
     if allocation is not None:
         planned = in_allocation(planned, allocation)
-    return render(planned, runtime(via).step(planned))
+    return render(planned, staging.step(planned, runtime(via)))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -149,7 +149,7 @@ def test_no_golden_is_left_over() -> None:
 
 
 def test_every_way_of_every_site_has_a_golden_script() -> None:
-    apart = ("slurm", "local")  # no site of its own; test_local_scripts.py
+    apart = ("slurm", "local", "hosts")  # no site of its own; test_local_scripts.py
     shipped = {(name, via) for name in names() if name not in apart for via in read_site(name).runtimes}
     assert shipped <= {(site, via) for site, via, _ in CASES.values()}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import binding
 import fabric
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.unit.topology import DGX_A100, POLARIS, Node
 
@@ -60,3 +64,36 @@ def test_the_ports_near_a_gpu_are_the_active_ones_of_its_numa_node(tmp_path: Pat
 
 def test_a_node_without_adapters_has_no_ports(tmp_path: Path) -> None:
     assert fabric.ports(POLARIS.write(tmp_path)) == ()
+    assert fabric.nccl_adapters(()) == ""
+
+
+def test_nccl_is_kept_to_the_compute_ports(tmp_path: Path) -> None:
+    """Of a DGX A100's ten adapters one is active for storage, and one is down."""
+    seen = fabric.ports(DGX_A100.write(tmp_path))
+    names = ",".join(f"mlx5_{number}:1" for number in (0, 1, 2, 3, 6, 7, 8, 9))
+    assert fabric.nccl_adapters(seen) == f"={names}"
+    assert fabric.nccl_adapters(tuple(port for port in seen if port.link == "InfiniBand")) == ""
+
+
+def test_among_ports_of_one_kind_the_fastest_are_the_compute_ports() -> None:
+    slow, fast = (fabric.Port(name, "Ethernet", True, rate, frozenset()) for name, rate in (("a:1", 25), ("b:1", 200)))
+    assert fabric.nccl_adapters((slow, fast)) == "=b:1"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(allowed=st.frozensets(st.integers(0, 255)), tasks=st.integers(1, 8))
+def test_no_binding_leaves_the_cgroups_mask_or_takes_anothers_share(
+    dgx: str, allowed: frozenset[int], tasks: int
+) -> None:
+    shown = binding.gpus(dgx)
+    bound = [binding.near_gpu(rank, tasks, shown, allowed, dgx).cpus for rank in range(tasks)]
+    for rank, cpus in enumerate(bound):
+        assert cpus <= allowed & shown[rank].near
+    # Where cores are too few for the tasks near them, these keep the whole set, and share it.
+    for one, other in itertools.pairwise(bound):
+        assert not one & other or one == other
+
+
+@pytest.fixture(scope="module")
+def dgx(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return DGX_A100.write(tmp_path_factory.mktemp("dgx"))

@@ -143,5 +143,7 @@ def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
 
 
 def test_many_ranks_are_warned_of_the_rings_cost() -> None:
-    assert "4-8 ms" in found(gpus=128)["rendezvous-at-scale"].what
+    warned = found(gpus=128)["rendezvous-at-scale"].what
+    assert "4-8 ms" in warned
+    assert "about 2.8 s" in warned
     assert "rendezvous-at-scale" not in found(gpus=64)

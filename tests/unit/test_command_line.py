@@ -151,6 +151,17 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
         Exit.REFUSED,
         "the site has 1",
     ),
+    "hosts that are not named": (["submit", "--site", "hosts", "--gpus", "1"], Exit.USAGE, "--hostfile"),
+    "hosts named twice": (["submit", "--gpus", "1", "--hosts", "a:1", "--hostfile", "f"], Exit.USAGE, "one of them"),
+    "a host file that is not there": (["submit", "--gpus", "1", "--hostfile", "/no/f"], Exit.USAGE, "/no/f"),
+    "a host that is an option": (["submit", "--gpus", "1", "--hosts", "-oProxyCommand=x"], Exit.USAGE, "ssh NAME"),
+    "hosts where there is a scheduler": (
+        ["submit", "--site", "technion", "--gpus", "1", "--hosts", "a:1"],
+        Exit.USAGE,
+        "given out by slurm",
+    ),
+    "more than the hosts hold": (["submit", "--gpus", "3", "--hosts", "a:1,b:1"], Exit.REFUSED, "a:1,b:1"),
+    "a step on hosts": (["run", "--gpus", "1", "--hosts", "a:1"], Exit.REFUSED, "use `submit`"),
     "cancel of no run": (["cancel", "/"], Exit.USAGE, "no run '/'"),
 }
 

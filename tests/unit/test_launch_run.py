@@ -418,3 +418,23 @@ def test_a_program_with_processes_of_its_own_sees_no_task(tmp_path: Path, job: i
     assert places == {"RUNNER_RANK", "RUNNER_LOCAL_RANK"}
     assert (seen["SLURM_JOB_ID"], seen["CUDA_VISIBLE_DEVICES"]) == (str(job), "0,1")
     assert task.record("start")["wireup"] == "own"
+
+
+def test_torchruns_ranks_meet_and_a_torch_program_finds_its_place(tmp_path: Path, job: int) -> None:
+    text = (
+        "import os; names = 'GROUP_RANK', 'MASTER_PORT', 'TORCHELASTIC_RUN_ID'; "
+        "assert all(map(os.environ.get, names)); assert 'HOROVOD_RANK' not in os.environ"
+    )
+    tasks = [start(tmp_path, job, rank, 2, ["--wireup", "torchrun", *program(text)]) for rank in range(2)]
+    assert [task.end() for task in tasks] == [(0, ""), (0, "")]
+    assert all(task.record("start")["met"] for task in tasks)
+
+
+def test_where_the_program_meets_the_others_itself_the_launcher_says_nothing_against_it(
+    tmp_path: Path, job: int
+) -> None:
+    tasks = [start(tmp_path, job, rank, 2, ["--wireup", "env", *program("")]) for rank in range(2)]
+    assert [task.end() for task in tasks] == [(0, ""), (0, "")]
+    for task in tasks:
+        told = task.record("start")
+        assert (told["met"], told["rendezvous"], told["wireup"]) == (True, None, "env")

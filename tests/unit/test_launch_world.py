@@ -202,3 +202,42 @@ def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
         ("0000:07:00.0", 0, 48),
         ("0000:47:00.0", 1, 48),
     ]
+
+
+def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:
+    """The contract of torch.distributed.elastic, and of Lightning's TorchElasticEnvironment, on the third rank of two
+    nodes; Slurm's own variables stay, since Lightning asks for torchrun's first.
+    """
+    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
+    stale = {"HOROVOD_SIZE": "9", "SLURM_NTASKS": "3", "TORCHELASTIC_RUN_ID": "old"}
+    made = wireup.like_torchrun(stale, world.of_environment(slurm(2, 0, 1, "2,1")), meeting)
+    told = {
+        "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2", "NODE_RANK": "1", "ROLE_RANK": "2", "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "default",
+        "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000", "TORCHELASTIC_RUN_ID": "ab12",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "SLURM_NTASKS": "3",
+    }  # fmt: skip
+    assert {name: made[name] for name in told} == told
+    assert not [name for name in made if name.startswith("HOROVOD_")]
+    alone = wireup.like_torchrun({}, world.of_environment({}), None)
+    assert (alone["MASTER_ADDR"], alone["MASTER_PORT"], alone["WORLD_SIZE"]) == ("127.0.0.1", "29500", "1")
+
+
+@pytest.mark.parametrize(
+    ("told", "gpus", "shown"),
+    [
+        (None, 2, "0,1"),
+        ("4,5,6", 2, "4,5"),
+        ("GPU-a,GPU-b", 1, "GPU-a"),
+        ("1", 2, "1"),
+        (None, 8, None),
+        (None, None, None),
+    ],
+)
+def test_a_program_with_processes_of_its_own_sees_the_gpus_that_are_its(
+    told: str | None, gpus: int | None, shown: str | None
+) -> None:
+    env = {"RANK": "0"} if told is None else {"RANK": "0", "CUDA_VISIBLE_DEVICES": told}
+    made = wireup.of_its_own(env, gpus, seen=8)
+    assert made.get("CUDA_VISIBLE_DEVICES") == shown
+    assert "RANK" not in made

@@ -8,16 +8,21 @@ import msgspec
 import pytest
 
 from runner.checks.rules import Observed, check
+from runner.cli.pinned import mpi_of
 from runner.errors import RefusedError
+from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.site import MpiFacts, Site
 from runner.model.step import text, texts
 from runner.planning.plan import plan
-from runner.planning.wireup import Choice, choose
+from runner.planning.wireup import Choice, choose, mesh_s
 from runner.runtimes import runtime
+from runner.schedulers import render
 from runner.sites.loader import read_site
+
+RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 
 
 def image(mpi: Any = "") -> PlannedImage:
@@ -71,7 +76,41 @@ def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node
     assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 48)
     assert not check(planned, read_site("alpha"), Observed())
     command = runtime("singularity").step(msgspec.structs.replace(planned, image=image())).command
-    assert texts("--wireup", "own", "--bind", "none") == command[command.index(text("--wireup")) :][:4]
+    assert texts("--wireup", "own", "--gpus", "8", "--bind", "none") == command[command.index(text("--wireup")) :][:6]
     with pytest.raises(RefusedError) as caught:
         plan(recipe, read_site("alpha"), Request(gpus=16), image())
     assert "one node only" in caught.value.what
+
+
+def test_torchruns_variables_need_no_mpi_anywhere() -> None:
+    assert choose(read_site("polaris"), image("openmpi"), "apptainer", "torchrun", 512) == Choice("torchrun", "none")
+    planned = plan(RECIPE, read_site("technion"), Request(gpus=16, wireup="torchrun"), image())
+    command = runtime("pyxis").step(planned).command
+    assert command[command.index(text("--wireup")) + 1] == text("torchrun")
+    assert not check(planned, read_site("technion"), Observed())
+
+
+def test_ranks_are_bound_unless_that_is_not_wanted_and_the_script_says_so() -> None:
+    for asked, said in (("auto", False), ("none", True)):
+        planned = plan(RECIPE, read_site("technion"), Request(gpus=16, bind=asked), image())  # type: ignore[arg-type]
+        assert planned.bind == asked
+        assert ("--bind none" in render(planned, runtime("pyxis").step(planned))) is said
+
+
+@pytest.mark.parametrize(("ranks", "seconds"), [(16, 0.05), (64, 0.6), (128, 2.8), (256, 12.3), (512, 65.0)])
+def test_the_meshs_cost_is_the_measured_one(ranks: int, seconds: float) -> None:
+    assert mesh_s(ranks) == pytest.approx(seconds)
+    assert mesh_s(ranks - 1) < seconds < mesh_s(ranks + 1)
+
+
+def test_the_meshs_cost_goes_on_beyond_what_was_measured() -> None:
+    assert 4 < mesh_s(1024) / mesh_s(512) < 8
+    assert 0 < mesh_s(2) < 0.05
+
+
+def test_an_image_tells_its_mpi_in_the_words_of_horovodrun() -> None:
+    """Its controllers as ``containers/horovod/describe.py`` writes them: tests/integration/test_images.py."""
+    both = ImageFacts(mpi=Mpi(flavour="openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
+    assert mpi_of(both) == "openmpi"
+    assert mpi_of(msgspec.structs.replace(both, horovod=Horovod(controllers=("Gloo",)))) == "none"
+    assert mpi_of(None) == ""

@@ -1,0 +1,201 @@
+#!/bin/bash
+# Without an argument: the job's controller. With one: the part of the node of that number.
+set -uo pipefail
+umask 077
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72
+runner_run=$(pwd -P)
+
+runner_hosts=(me@a nodeb)
+runner_counts=(2 1)
+
+if [ $# -eq 0 ]; then
+
+read -r runner_stat </proc/$$/stat
+read -ra runner_fields <<<"${runner_stat##*) }"
+read -r runner_boot </proc/sys/kernel/random/boot_id
+runner_job="$$.${runner_fields[19]}.${runner_boot%%-*}"
+export RUNNER_JOB_ID="$runner_job"   # in the ranks' records: the run is found by it again
+printf '%s\n' "$runner_job" >job.id.part && mv -f job.id.part job.id
+
+runner_why=
+runner_mark() {
+  local runner_code=$?
+  printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$runner_code" "$(date +%s)" \
+    "$runner_why" >exit.json.part && mv -f exit.json.part exit.json
+}
+trap runner_mark EXIT
+
+trap 'runner_why=${runner_why:-CANCELLED}' TERM INT
+trap '' HUP   # the terminal may go
+
+runner_ssh=(ssh -F '/my $ssh/config' -T -x -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o \
+  ServerAliveCountMax=3 -o ControlMaster=no -o ClearAllForwardings=yes)
+RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")
+RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}
+RUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range
+
+runner_environment() {   # of this shell: there is no container to bring one
+  local runner_i
+  while IFS= read -r runner_i; do
+    case $runner_i in
+    HOME | USER | LOGNAME | SHELL | PWD | OLDPWD | SHLVL | _ | HOSTNAME | TERM | TMPDIR | MAIL | DISPLAY\
+    | XAUTHORITY | CUDA_VISIBLE_DEVICES | KRB5CCNAME | SSH_* | XDG_* | DBUS_* | BASHOPTS | SHELLOPTS\
+    | SLURM* | PMI* | PALS_* | OMPI_COMM_WORLD_* | HOROVOD_GLOO_RENDEZVOUS_* | RUNNER_* | runner_*) ;;
+    *) printf 'export %s=%q\n' "$runner_i" "${!runner_i-}" ;;
+    esac
+  done < <(compgen -e)
+}
+
+runner_begin() {   # what the bash of a node reads first
+  printf 'cd -- %q || exit 72\n' "$runner_run"
+  runner_environment
+  printf 'export RUNNER_JOB_ID=%q\n' "$RUNNER_JOB_ID"
+  printf 'export RUNNER_RDV_HOST=%q\n' "$RUNNER_RDV_HOST"
+  printf 'export RUNNER_RDV_PORT=%q\n' "$RUNNER_RDV_PORT"
+  printf 'exec bash ./job.sh %d\n' "$1"
+}
+
+runner_limit=86400 runner_near=86280   # seconds
+
+runner_links=() runner_ways=()
+for runner_i in "${!runner_hosts[@]}"; do
+  runner_fifo=$(mktemp -u) && mkfifo -m 600 -- "$runner_fifo" || exit
+  exec {runner_way}<>"$runner_fifo"
+  exec {runner_ear}<"$runner_fifo"
+  rm -f -- "$runner_fifo"
+  runner_ways[runner_i]=$runner_way
+  (
+    # Nobody but the controller holds a way open: with it they all end.
+    for runner_fd in "${runner_ways[@]}"; do exec {runner_fd}>&-; done
+    exec "${runner_ssh[@]}" -- "${runner_hosts[runner_i]}" 'exec bash -s' \
+      < <(runner_begin "$runner_i"; exec cat <&"$runner_ear")
+  ) &
+  runner_links[runner_i]=$!
+  exec {runner_ear}<&-
+done
+
+# Orders are single characters, so that a node never reads half of one. T: end, U: the time limit is near, H: I am here.
+runner_order() {
+  for runner_i in "${!runner_links[@]}"; do printf '%s' "$1" >&"${runner_ways[runner_i]}"; done
+}
+runner_exit=0 runner_first='' runner_told='' runner_warned='' runner_beat=0
+while [ "${#runner_links[@]}" -gt 0 ]; do
+  for runner_i in "${!runner_links[@]}"; do
+    runner_link=${runner_links[runner_i]}
+    kill -0 "$runner_link" 2>/dev/null && continue
+    wait "$runner_link"; runner_code=$?
+    runner_way=${runner_ways[runner_i]}
+    exec {runner_way}>&-
+    unset "runner_links[runner_i]" "runner_ways[runner_i]"
+    runner_first=${runner_first:-$SECONDS}
+    [ "$runner_code" -eq 0 ] && continue
+    if [ "$runner_code" -eq 255 ] && [ -z "$runner_why" ]; then   # ssh's own
+      runner_why=NODE_FAIL
+      echo "hosts: error: Node failure on ${runner_hosts[runner_i]}: its ssh connection has ended" >&2
+    fi
+    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
+    runner_why=${runner_why:-FAILED}
+  done
+  if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${runner_why:-TIMEOUT}; fi
+  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge 60 ]; then
+    runner_why=${runner_why:-FAILED}
+  fi
+  if [ -n "$runner_told" ]; then
+    if [ "$(( SECONDS - runner_told ))" -ge 38 ]; then kill -KILL "${runner_links[@]}" 2>/dev/null; fi
+  elif [ -n "$runner_why" ]; then
+    runner_told=$SECONDS
+    runner_order T
+  elif [ -z "$runner_warned" ] && [ "$SECONDS" -ge "$runner_near" ]; then
+    runner_warned=yes
+    runner_order U   # near the time limit: checkpoint and leave
+  fi
+  if [ "$SECONDS" -ge "$runner_beat" ]; then
+    runner_beat=$(( SECONDS + 5 ))
+    runner_order H
+  fi
+  [ "${#runner_links[@]}" -eq 0 ] || sleep 0.2
+done
+case $runner_why in
+TIMEOUT) exit 124 ;;
+CANCELLED) exit 143 ;;
+NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
+esac
+exit 0
+
+fi
+
+export USER="${USER:-$(id -un)}"
+runner_job=$RUNNER_JOB_ID runner_end=
+trap 'runner_end=${runner_end:-ENDED}' TERM INT HUP
+trap : PIPE   # ssh may be gone
+
+export LINES_='one
+two	*'
+export NOTE='it'\''s "quoted" $HOME `id` \ # % é'
+export PYTHONNOUSERSITE='1'
+export PYTHONUNBUFFERED='1'
+
+runner_base=0
+for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
+set -m   # each rank leads a process group of its own, so that nothing of it is left
+runner_ranks=()
+for (( runner_i = 0; runner_i < runner_counts[$1]; runner_i++ )); do
+  runner_rank=$(( runner_base + runner_i ))
+  (
+    export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE=3 LOCAL_WORLD_SIZE="${runner_counts[$1]}"
+    exec /bin/bash -c 'cd -- "$1" && shift && exec "$@"' bash "${runner_run}"/recipe python3 -u \
+  "${runner_run}"/lib/launch.py --run "${runner_run}" --world 3 --local-sizes 2,1 -- python3 -u \
+  main.py --model 'a b'\''c' --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last \
+  --seed=-1 --note '$(touch /tmp/x); '\''q'\'' "d"' '' -n '*'
+  ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
+  runner_ranks[runner_i]=$!
+done
+
+runner_tell() {
+  for runner_i in "${!runner_ranks[@]}"; do kill "-$1" -- "$2${runner_ranks[runner_i]}" 2>/dev/null; done
+}
+runner_exit=0 runner_first='' runner_told='' runner_heard=$SECONDS runner_grace=30
+while [ "${#runner_ranks[@]}" -gt 0 ]; do
+  for runner_i in "${!runner_ranks[@]}"; do
+    runner_rank=${runner_ranks[runner_i]}
+    kill -0 "$runner_rank" 2>/dev/null && continue
+    wait "$runner_rank"; runner_code=$?
+    kill -KILL -- "-$runner_rank" 2>/dev/null   # what it has left behind
+    unset "runner_ranks[runner_i]"
+    runner_first=${runner_first:-$SECONDS}
+    [ "$runner_code" -eq 0 ] && continue
+    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
+    runner_end=${runner_end:-FAILED}
+  done
+  [ "${#runner_ranks[@]}" -gt 0 ] || break
+  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge 60 ]; then
+    runner_end=${runner_end:-FAILED}
+  fi
+  if [ -n "$runner_told" ]; then
+    if [ "$(( SECONDS - runner_told ))" -ge "$runner_grace" ]; then runner_tell KILL -; fi
+  elif [ -n "$runner_end" ]; then
+    runner_told=$SECONDS
+    runner_tell TERM ''
+  fi
+  if [ "$runner_end" = GONE ]; then
+    sleep 0.2
+    continue
+  fi
+  runner_word=
+  read -r -n 1 -t 0.2 runner_word
+  runner_code=$?   # more than 128: nothing yet
+  case $runner_word in
+  T) runner_end=${runner_end:-ENDED} ;;
+  U) runner_tell USR1 '' ;;
+  esac
+  if [ -n "$runner_word" ]; then
+    runner_heard=$SECONDS
+  elif [ "$runner_code" -le 128 ] || [ "$(( SECONDS - runner_heard ))" -ge 60 ]; then
+    runner_end=GONE runner_grace=10
+  fi
+done
+case $runner_end in
+FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
+ENDED | GONE) exit 143 ;;
+esac
+exit 0
