@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import docker
 
     from runner.box import Box
-    from runner.images.build import BuiltImage
     from runner.images.store import StoredImage
 
 pytestmark = pytest.mark.integration
@@ -61,8 +60,9 @@ def test_ch_run(cluster: Box, squashfs: StoredImage) -> None:
     assert_two_ranks_measured(said_in(cluster, "ch-run", "--set-env", squashfs.path, "--"))
 
 
-def test_apptainer_exec(with_apptainer: Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
+def test_apptainer_exec(with_apptainer: Box, engine_client: docker.DockerClient, tmp_path: Path) -> None:
+    image = made(engine_client, ROWS[0])
     runner = Runner(Path(with_apptainer.site), tmp_path / "runs", tmp_path / "state", with_apptainer.bin_dir)
     tools = {"PATH": f"{with_apptainer.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
-    sif = json.loads(runner("convert", "--format", "sif", "--json", horovod_image.digest, code=0, env=tools).out)
+    sif = json.loads(runner("convert", "--format", "sif", "--json", image.digest, code=0, env=tools).out)
     assert_two_ranks_measured(said_in(with_apptainer, "apptainer", "exec", "--nv", sif["path"]))
