@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -21,6 +22,19 @@ from runner.errors import Exit, UsageError
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
 @click.option("--cuda-archs", default="80,90", show_default=True, help="CUDA architectures of Horovod's kernels.")
+@click.option(
+    "--with",
+    "tool",
+    type=click.Choice(["ch-image", "enroot", "apptainer"]),
+    help="Build with no container engine, by this program, straight into the store.",
+)
+@click.option(
+    "--definition",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Write Apptainer's definition file of the same image (to FILE, or print it), and build nothing.",
+)
 @click.option("--keras3", is_flag=True, help="TensorFlow: keep Keras 3, whose optimizers Horovod can't synchronise.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
@@ -31,16 +45,13 @@ def command(
     platform: str | None,
     cxx_standard: str,
     cuda_archs: str,
+    tool: str | None,
+    definition: str | None,
     keras3: bool,
     as_json: bool,
 ) -> int:
     """Build FRAMEWORK's image: its base plus Horovod, proven by a two-process allreduce in the image itself."""
-    import msgspec
-
-    from runner.cli.progress import shown
     from runner.images import bases
-    from runner.images.build import build
-    from runner.images.engine import connect
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
@@ -54,6 +65,27 @@ def command(
         base = chosen.base.reference
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", mend="leave it out, or add --base auto")
+    engines = {"--engine": engine, "--platform": platform} if tool or definition else {}
+    odd = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
+    if odd:
+        way = "--definition" if definition else f"--with {tool}"
+        raise UsageError(f"{odd[0]} does not go with {way}", where=odd[0], mend="leave one of them out")
+    if definition:
+        return _definition(framework, base, args, definition)
+    if tool:
+        return _without_engine(framework, base, tool, args, as_json=as_json)
+    return _by_engine(framework, base, engine, platform, args, as_json=as_json)
+
+
+def _by_engine(
+    framework: str, base: str | None, engine: str | None, platform: str | None, args: dict[str, str], *, as_json: bool
+) -> int:
+    import msgspec
+
+    from runner.cli.progress import shown
+    from runner.images.build import build
+    from runner.images.engine import connect
+
     with shown(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args)
     if as_json:
@@ -64,4 +96,35 @@ def command(
     click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
     click.echo(f"  next:   python -m runner convert {built.reference}")
+    return Exit.GOOD
+
+
+def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
+    import msgspec
+
+    from runner.cli.progress import shown
+    from runner.images.builders.without_engine import build
+
+    with shown(quiet=as_json) as progress:
+        built = build(framework, base, tool, progress, args=args)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(built, enc_hook=str), indent=1))
+        return Exit.GOOD
+    what = "up to date" if built.up_to_date else f"built in {built.seconds:.0f} s"
+    click.echo(f"{built.reference}: {what}")
+    click.echo(f"  {built.path}\n  {built.size_bytes / 1e6:.0f} MB")
+    click.echo(f"  base:   {built.base} ({built.base_digest})")
+    click.echo(f"  next:   python -m runner submit --image {built.reference}")
+    return Exit.GOOD
+
+
+def _definition(framework: str, base: str | None, args: dict[str, str], to: str) -> int:
+    from runner.images.builders.without_engine import definition_file
+
+    text = definition_file(framework, base, args)
+    if to == "-":
+        click.echo(text, nl=False)
+    else:
+        Path(to).write_text(text, "utf-8")
+        click.echo(f"{to}: apptainer build --fakeroot IMAGE.sif {to}", err=True)
     return Exit.GOOD

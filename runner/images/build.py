@@ -35,7 +35,7 @@ DEFAULT_BASES = {
 }
 INPUTS_LABEL = "gpu-runner.inputs"
 _TAG_LIMIT = 128  # characters that a tag may have
-_DEFAULT_ARGS = {
+DEFAULT_ARGS = {
     "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90"},
     "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "LEGACY_KERAS": "1"},
 }
@@ -99,7 +99,7 @@ def build(
     stand_in = standins.find(framework, wanted)
     base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
     found = base_image(client, base_reference, platform, progress)
-    plan = _plan(framework, wanted, base_reference, found, {**_DEFAULT_ARGS[framework], **(args or {})}, platform)
+    plan = _plan(framework, wanted, base_reference, found, {**DEFAULT_ARGS[framework], **(args or {})}, platform)
     made = None if cold() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
@@ -148,7 +148,7 @@ def _plan(
         platform or "",
         *(f"{name}={value}" for name, value in sorted(args.items())),
     )
-    revision, dirty = _source_state()
+    revision, dirty = source_state()
     labels = {
         INPUTS_LABEL: inputs,
         "gpu-runner.framework": framework,
@@ -161,7 +161,7 @@ def _plan(
     return _Plan(target, Base(framework, base_reference, base_id, args, platform), labels, inputs)
 
 
-def _source_state() -> tuple[str, str]:
+def source_state() -> tuple[str, str]:
     """(commit, ``true``/``false``/``unknown`` for local changes) of the checkout that this runs from."""
     root = paths.source_root()
     if root is None or process.find("git") is None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from runner.errors import InfrastructureError, ProgramFailedError
-from runner.images import buildlog
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.images import buildlog, owners
 from runner.images.engine import needs_host_network
 from runner.images.keys import cold
 from runner.images.progress import Progress
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import docker
 
 PART_LABEL = "gpu-runner.part"
+OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 LAST_LINES = 25
 _STOP_S = 15.0
 
@@ -65,6 +66,8 @@ def run(
         ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
     """
     import docker
+    import requests
+    import urllib3
 
     containers: list[str] = []
     try:
@@ -88,9 +91,14 @@ def run(
             )
             _follow(chunks, containers, progress)
     except BaseException as error:
-        sweep(client, containers)
+        with suppress(requests.exceptions.ConnectionError):  # the engine has gone; its next build sweeps
+            sweep(client, containers)
         if isinstance(error, docker.errors.APIError):
-            raise InfrastructureError(f"the engine refused the build: {error.explanation}", where=tag) from error
+            raise _refused(str(error.explanation), tag) from error
+        if isinstance(error, (requests.exceptions.RequestException, urllib3.exceptions.HTTPError)):
+            raise InfrastructureError(
+                "the engine went away in the middle of the build", where=tag, mend="start it again, and build again"
+            ) from error
         raise
 
 
@@ -122,12 +130,32 @@ def _follow(chunks: Iterator[Mapping[str, Any]], containers: list[str], progress
         take(event)
 
 
+def _refused(said: str, tag: str) -> InfrastructureError:
+    if "no space left" in said.lower():
+        return InfrastructureError(f"the engine's disk is full: {said}", where=tag, mend=FULL_MEND)
+    return InfrastructureError(f"the engine refused the build: {said}", where=tag)
+
+
+def emulation_lacks(said: str, where: str) -> RefusedError | None:
+    """What to do where the engine cannot run programs of the image's processor; None where it says nothing of that."""
+    if "exec format error" not in said.lower():
+        return None
+    return RefusedError(
+        "the engine's machine cannot run programs of this platform: exec format error",
+        where=where,
+        mend="build on a machine of that processor, or let the kernel emulate it: install qemu-user-static with"
+        " binfmt-support (docker run --privileged --rm tonistiigi/binfmt --install all)",
+    )
+
+
 def _failure(
     event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
-) -> ProgramFailedError | InfrastructureError:
+) -> ProgramFailedError | InfrastructureError | RefusedError:
     said = "\n".join([*last, event.message])
     if "no space left" in said.lower():
         return InfrastructureError("the engine's disk is full", where=step.text, mend=FULL_MEND)
+    if (refused := emulation_lacks(said, step.text)) is not None:
+        return refused
     return ProgramFailedError(
         f"build step {step.number}/{step.total} failed"
         + (f" with exit code {event.code}" if event.code else "")
@@ -138,7 +166,7 @@ def _failure(
 
 
 def sweep(client: docker.DockerClient, containers: Sequence[str]) -> None:
-    """Remove what a build leaves: its steps' containers, and untagged images of ours that nothing uses.
+    """Remove what a build leaves: its steps' containers, those of killed ones, and untagged images of ours.
 
     The build lock is held, so no other build of ours has untagged images that it still needs.
     """
@@ -153,6 +181,10 @@ def sweep(client: docker.DockerClient, containers: Sequence[str]) -> None:
                 client.api.remove_container(name, force=True, v=True)
         time.sleep(0.2)
         left = [name for name in left if _exists(client.containers.get, name)]
+    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
+        if owners.state(container.labels.get(OWNER_LABEL, "")) == "dead":
+            with suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)
     with suppress(docker.errors.APIError):
         client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
 
@@ -202,7 +234,7 @@ def container_of(
     """A created container, removed at the end whatever happens."""
     import docker
 
-    more: dict[str, Any] = {"environment": dict(env or {})}
+    more: dict[str, Any] = {"environment": dict(env or {}), "labels": {OWNER_LABEL: owners.mark()}}
     if needs_host_network(client):
         more["network_mode"] = "host"
     if platform:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import paths
-from runner.errors import InfrastructureError, ProgramFailedError
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.images import engine_build
 from runner.images.engine_build import LAST_LINES, Base, container_of, remove_image, tar_of
 from runner.images.keys import cold, files_below
@@ -100,7 +100,9 @@ def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:
     return answer
 
 
-def _unfit_base(base: Base, said: str) -> ProgramFailedError:
+def _unfit_base(base: Base, said: str) -> ProgramFailedError | RefusedError:
+    if (refused := engine_build.emulation_lacks(said, base.reference)) is not None:
+        return refused
     return ProgramFailedError(
         f"{base.reference} cannot be a base for {base.framework}:\n{said.strip()}",
         where=base.reference,

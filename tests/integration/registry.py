@@ -38,8 +38,13 @@ def program() -> Path:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a registry that keeps everything below ``directory``."""
+def running(
+    directory: Path, *, tls: Mapping[str, str] | None = None, htpasswd: Path | None = None
+) -> Iterator[str]:
+    """``127.0.0.1:PORT`` of a registry that keeps everything below ``directory``.
+
+    tls: ``certificate`` and ``key``, files. htpasswd: who may have its images (bcrypt, as htpasswd(1) writes it).
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -47,7 +52,8 @@ def running(directory: Path) -> Iterator[str]:
         "version": 0.1,
         "log": {"level": "error", "accesslog": {"disabled": True}},
         "storage": {"filesystem": {"rootdirectory": str(directory / "data")}},
-        "http": {"addr": f"127.0.0.1:{port}"},
+        "http": {"addr": f"127.0.0.1:{port}", **({"tls": dict(tls)} if tls else {})},
+        **({"auth": {"htpasswd": {"realm": "tests", "path": str(htpasswd)}}} if htpasswd else {}),
     }
     (directory / "config.yml").write_text(yaml.safe_dump(config))
     with (directory / "log").open("wb") as log:

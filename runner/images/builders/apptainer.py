@@ -1,0 +1,48 @@
+"""Apptainer or SingularityCE: builds a SIF from the definition file; it pulls the base itself, with its own login."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.images import archives, manifests, sif
+from runner.images import reference as references
+from runner.images.builders import definition
+from runner.images.builders.order import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.progress import Progress
+from runner.images.registry import Registry
+from runner.images.registry_http import is_loopback
+
+
+def base(reference: str, progress: Progress) -> Base:
+    """The base's digest; Apptainer fetches it in the build.
+
+    Raises:
+        RefusedError: no such image, or its registry wants a login.
+    """
+    if reference.startswith("docker-archive:"):
+        place, name = archives.split(reference.removeprefix("docker-archive:"))
+        found = archives.from_docker_archive(place, name, manifests.platform(None))
+        return Base(reference, found.digest, place)
+    if reference.startswith(ARCHIVES):
+        place, name = archives.split(reference.removeprefix("oci-archive:"))
+        return Base(reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place)
+    parsed = references.parse(reference)
+    return Base(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
+
+
+def build(order: Order, out: Path, progress: Progress) -> None:
+    """Write the image to ``out``.
+
+    Raises:
+        RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
+    """
+    with work_directory() as work:
+        laid_out(order.files, work)
+        text = definition.rendered(order.stages, work, order.is_directory, (f"{order.name}, from its Dockerfile",))
+        file = work / "image.def"
+        file.write_text(text, "utf-8")
+        options = [] if os.geteuid() == 0 else ["--fakeroot"]
+        if is_loopback(references.parse(order.base.reference).registry if order.base.path is None else ""):
+            options.append("--no-https")
+        sif.run_builder([*options, str(out), str(file)], progress.line, where=str(file))
