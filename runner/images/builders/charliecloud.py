@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ PROGRAMS = ("ch-image", "ch-run")
 INSTALL = "`module load charliecloud` on a cluster; Debian: apt install charliecloud-builders charliecloud-runtime"
 _TAG = "gpu-runner-build"  # of images in the making; none of them outlives the build
 # What ch-image keeps in a root for itself, and its mark of a root that is one.
-_OWN = frozenset(("WEIRD_AL_YANKOVIC", "ch/metadata.json", "ch/config.pulled.json"))
+_NOTE = "ch/gpu-runner-digest"  # ours: ch-image keeps no digest of what it has pulled
+_OWN = frozenset(("WEIRD_AL_YANKOVIC", "ch/metadata.json", "ch/config.pulled.json", _NOTE))
 _BEGINS = re.compile(r"\s*[0-9]+[.*]? ((?:ARG|COPY|ENV|FROM|RUN)(?:\.[A-Z]+)? .*)")  # with its line number
 _QUERY_S = 120.0
 _DELETE_S = 1800.0
@@ -48,7 +49,7 @@ def base(reference: str, progress: Progress) -> Base:
         )
     root = _root(reference)
     if root.is_dir():
-        return Base(reference, f"sha256:{_identity(root)}", root)
+        return Base(reference, _noted(root) or f"sha256:{_identity(root)}", root)
     parsed = references.parse(reference)
     digest = parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag)
     pinned = f"{reference.partition('@')[0].removesuffix(f':{parsed.tag}')}@{digest}"
@@ -59,6 +60,7 @@ def base(reference: str, progress: Progress) -> Base:
         raise ProgramFailedError(
             error.what, where=reference, mend=f"where a login is wanted: ch-image pull --auth {reference}"
         ) from error
+    (root / _NOTE).write_text(f"{digest}\n", "utf-8")
     return Base(reference, digest, root)
 
 
@@ -103,6 +105,13 @@ def _document(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _noted(root: Path) -> str:
+    """The digest by which we pulled an image; empty where it was put into the storage otherwise."""
+    with suppress(FileNotFoundError):
+        return (root / _NOTE).read_text("utf-8").strip()
+    return ""
 
 
 def _identity(root: Path) -> str:

@@ -59,7 +59,8 @@ def followed(
         return
     said = "\n".join(last)
     if "no space left" in said.lower() or "disk quota exceeded" in said.lower():
-        raise InfrastructureError(f"{what}: the disk is full:\n{said}", where=step or what, mend=f"free space in {room}")
+        full = f"{what} has filled the disk:\n{said}"
+        raise InfrastructureError(full, where=step or what, mend=f"free space in {room}")
     raise ProgramFailedError(
         f"{what} failed with exit code {code}:\n{said}",
         where=step or str(words[0]),
