@@ -8,7 +8,7 @@ other is full; ``stream_command(output_type="both")`` joins them, and every line
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -41,6 +41,22 @@ def convert(
         InfrastructureError: the builder or the disk failed; nothing is left behind.
     """
     source = engine_source(image, client)
+    return kept(
+        source, lambda out: build(source.digest, engine_url, out, progress.line), progress, store_dir=store_dir
+    )
+
+
+def kept(
+    source: Source, write: Callable[[Path], None], progress: Progress, *, store_dir: Path | None = None
+) -> Conversion:
+    """The store's SIF file of an image; where it has none, ``write`` makes it at the path that it is given.
+
+    Args:
+        source: what the image is; its files are not asked for.
+
+    Raises:
+        InfrastructureError: what was made is no whole SIF, or the disk failed; and whatever ``write`` raises.
+    """
     target = store_dir or store.directory()
     key = key_of(source.digest, CONVERTER, *OPTIONS)
 
@@ -48,7 +64,7 @@ def convert(
         partial = store.partial_path(key, target)
         try:
             progress.step(f"building a SIF of {source.name}")
-            build(source.digest, engine_url, partial, progress.line)
+            write(partial)
             progress.step("verifying")
             return store.publish(partial, _described(source, partial, target, key))
         finally:
@@ -109,20 +125,36 @@ def build(image_id: str, engine_url: str, out: Path, say: Callable[[str], None])
         RefusedError: no builder is here.
         InfrastructureError: it failed; its own words, whole.
     """
+    words = [str(out), f"docker-daemon:{image_id}"]
+    run_builder(words, say, where=f"docker-daemon:{image_id}", variables={"DOCKER_HOST": engine_url})
+
+
+def run_builder(
+    words: Sequence[str], say: Callable[[str], None], *, where: str, variables: Mapping[str, str] | None = None
+) -> None:
+    """``apptainer build`` with these further words, to its end.
+
+    Args:
+        say: gets its lines. where: for messages. variables: over ours.
+
+    Raises:
+        RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
+    """
     from spython.utils import stream_command  # type: ignore[import-untyped]
 
-    squash = ("--mksquashfs-args", " ".join(OPTIONS))
-    words = [program(), "build", "--force", *squash, str(out), f"docker-daemon:{image_id}"]
+    name = program()
+    given = [f"{variable}={value}" for variable, value in (variables or {}).items()]
+    command = ["env", *given, name, "build", "--force", "--mksquashfs-args", " ".join(OPTIONS), *words]
     heard: list[str] = []
-    lines = stream_command(["env", f"DOCKER_HOST={engine_url}", *words], output_type="both")
+    lines = stream_command(command, output_type="both")
     try:
         for line in lines:
             heard.append(line.rstrip())
             say(line.rstrip())
     except process.CalledProcessError as error:
         raise InfrastructureError(
-            f"{words[0]} failed with exit code {error.returncode}:\n" + "\n".join(heard),
-            where=f"docker-daemon:{image_id}",
+            f"{name} failed with exit code {error.returncode}:\n" + "\n".join(heard),
+            where=where,
             mend=_mend("\n".join(heard)),
         ) from error
     except BaseException:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runner.images import archives, manifests, sif
+from runner.images import archives, manifests, rootfs, sif, store
 from runner.images import reference as references
 from runner.images.builders import definition
 from runner.images.builders.order import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.builders.steps import environment
 from runner.images.progress import Progress
 from runner.images.registry import Registry
 from runner.images.registry_http import is_loopback
+
+PROGRAMS: tuple[str, ...] = ()  # which of the two there is, sif.program tells
+INSTALL = ""
+FORM: store.Form = "sif"
 
 
 def base(reference: str, progress: Progress) -> Base:
     """The base's digest; Apptainer fetches it in the build.
 
     Raises:
-        RefusedError: no such image, or its registry wants a login.
+        RefusedError: no builder is here, there is no such image, or its registry wants a login.
     """
+    sif.program()
     if reference.startswith("docker-archive:"):
         place, name = archives.split(reference.removeprefix("docker-archive:"))
         found = archives.from_docker_archive(place, name, manifests.platform(None))
@@ -31,8 +37,8 @@ def base(reference: str, progress: Progress) -> Base:
     return Base(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
 
 
-def build(order: Order, out: Path, progress: Progress) -> None:
-    """Write the image to ``out``.
+def stored(order: Order, progress: Progress) -> Path:
+    """Build the image into the store; the variables that it has from its base are known to the SIF alone.
 
     Raises:
         RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
@@ -43,6 +49,11 @@ def build(order: Order, out: Path, progress: Progress) -> None:
         file = work / "image.def"
         file.write_text(text, "utf-8")
         options = [] if os.geteuid() == 0 else ["--fakeroot"]
-        if is_loopback(references.parse(order.base.reference).registry if order.base.path is None else ""):
+        if order.base.path is None and is_loopback(references.parse(order.base.reference).registry):
             options.append("--no-https")
-        sif.run_builder([*options, str(out), str(file)], progress.line, where=str(file))
+        config = rootfs.Config(environment=environment(order.stages[-1]), labels=order.labels)
+
+        def write(out: Path) -> None:
+            sif.run_builder([*options, str(out), str(file)], progress.line, where=f"definition file of {order.name}")
+
+        return sif.kept(order.tree(work, config), write, progress).image.path

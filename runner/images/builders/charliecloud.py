@@ -8,23 +8,25 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from runner import process
 from runner.errors import ProgramFailedError, RefusedError
 from runner.images import reference as references
-from runner.images import rootfs
+from runner.images import rootfs, store
 from runner.images.builders import dockerfile, wheels
 from runner.images.builders.following import followed
 from runner.images.builders.order import ARCHIVES, Base, Order, laid_out, work_directory
 from runner.images.builders.tree import TreeImage
+from runner.images.convert import convert_source
 from runner.images.progress import Progress
 from runner.images.registry import Registry
 
 PROGRAMS = ("ch-image", "ch-run")
+FORM: store.Form = "squashfs"
 INSTALL = "`module load charliecloud` on a cluster; Debian: apt install charliecloud-builders charliecloud-runtime"
 _TAG = "gpu-runner-build"  # of images in the making; none of them outlives the build
 # What ch-image keeps in a root for itself, and its mark of a root that is one.
@@ -64,9 +66,8 @@ def base(reference: str, progress: Progress) -> Base:
     return Base(reference, digest, root)
 
 
-@contextmanager
-def built(order: Order, progress: Progress) -> Iterator[TreeImage]:
-    """The image's tree for the length of the block.
+def stored(order: Order, progress: Progress) -> Path:
+    """Build the image into the store.
 
     Raises:
         ProgramFailedError: a step failed. InfrastructureError: the disk is full.
@@ -80,7 +81,7 @@ def built(order: Order, progress: Progress) -> Iterator[TreeImage]:
             _ch_image(words, progress, "ch-image build")
         if len(order.stages) > 1:
             wheels.keep(_root(f"{_TAG}_stage0") / "opt/wheel")
-        yield _tree(order, _root(_TAG))
+        return convert_source(_tree(order, _root(_TAG)), progress).image.path
     finally:
         _delete()
 

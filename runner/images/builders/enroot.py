@@ -8,8 +8,7 @@ slow (docs/conversion.md), and check nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import InfrastructureError
@@ -18,11 +17,12 @@ from runner.images.builders import script, wheels
 from runner.images.builders.following import followed
 from runner.images.builders.order import ARCHIVES, Base, Order, laid_out, work_directory
 from runner.images.builders.steps import Stage, environment
-from runner.images.builders.tree import TreeImage
+from runner.images.convert import convert_source
 from runner.images.progress import Progress
 from runner.images.sources import How, convert_named
 
 PROGRAMS = ("enroot",)
+FORM: store.Form = "squashfs"
 INSTALL = "`module load enroot` on a cluster; elsewhere see https://github.com/NVIDIA/enroot"
 _IMAGE = "image"  # the name of the last stage's root
 # The command itself, not the image's entry point: a banner has no place in a build.
@@ -40,9 +40,8 @@ def base(reference: str, progress: Progress) -> Base:
     return Base(reference, found.origin or found.digest, found.path)
 
 
-@contextmanager
-def built(order: Order, progress: Progress) -> Iterator[TreeImage]:
-    """The image's tree for the length of the block.
+def stored(order: Order, progress: Progress) -> Path:
+    """Build the image into the store.
 
     Raises:
         ProgramFailedError: a step failed. InfrastructureError: the disk is full, or the base is gone.
@@ -68,7 +67,8 @@ def built(order: Order, progress: Progress) -> Iterator[TreeImage]:
             command=known.command,
             labels={**known.labels, **order.labels},
         )
-        yield order.tree(work / "data" / _IMAGE, config, frozenset((script.MOUNTED_AT,)))
+        tree = order.tree(work / "data" / _IMAGE, config, frozenset((script.MOUNTED_AT,)))
+        return convert_source(tree, progress).image.path
 
 
 def commands(stage: Stage, base_file: Path, work: Path) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,7 @@ import importlib
 import re
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
@@ -17,30 +17,29 @@ from runner.images import integrity, standins, store
 from runner.images.build import DEFAULT_ARGS, DEFAULT_BASES, INPUTS_LABEL, context_files, image_name, source_state
 from runner.images.builders import definition, steps, wheels
 from runner.images.builders.order import ARCHIVES, Base, Order
-from runner.images.builders.tree import TreeImage
-from runner.images.convert import convert_source
 from runner.images.keys import cold, key_of, tree_hash
 from runner.images.locks import held
 from runner.images.progress import Progress
 
-TOOLS = {"ch-image": "charliecloud", "enroot": "enroot"}  # what --with takes -> the module
+TOOLS = {"ch-image": "charliecloud", "enroot": "enroot", "apptainer": "apptainer"}  # what --with takes -> the module
 
 
 class Builder(Protocol):
     """A module of this package that builds with one program.
 
     Attributes:
-        PROGRAMS: what it calls. INSTALL: where that is had.
+        PROGRAMS: what it calls. INSTALL: where that is had. FORM: of what it makes.
     """
 
     PROGRAMS: tuple[str, ...]
     INSTALL: str
+    FORM: store.Form
 
     def base(self, reference: str, progress: Progress) -> Base:
         """The base image, fetched by the builder's own way and with its own login."""
 
-    def built(self, order: Order, progress: Progress) -> AbstractContextManager[TreeImage]:
-        """The finished image for the length of the block; afterwards nothing of it is left."""
+    def stored(self, order: Order, progress: Progress) -> Path:
+        """The finished image in the store; nothing else of it is left."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,8 @@ def build(
     with held(paths.made(paths.cache_dir() / "locks") / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
         order = _order(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
-        existing = _existing(order)
-        if existing is None:
-            with builder.built(order, progress) as tree:
-                path = convert_source(tree, progress).image.path
-        else:
-            path = existing
+        existing = _existing(order, builder.FORM)
+        path = existing or builder.stored(order, progress)
     took = time.monotonic() - started
     return Built(order.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size)
 
@@ -144,12 +139,12 @@ def _as_reference(base: str) -> str:
     return f"archive/{words or 'base'}:latest"
 
 
-def _existing(order: Order) -> Path | None:
+def _existing(order: Order, form: store.Form) -> Path | None:
     """The stored image of these inputs, under its name."""
     if cold():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
-        found = store.lookup(order.name)
+        found = store.lookup(order.name, form=form)
         if found is not None and found.labels.get(INPUTS_LABEL) == order.inputs and not integrity.problem(found):
             return found.path
     return None

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.integration.registry import unpacked
+from tests.integration.packages import unpacked
 
-# ch-image and ch-run, what they load, and what ch-image imports.
-PACKAGES = (
-    *("charliecloud-builders", "charliecloud-runtime", "charliecloud-common", "libsquashfuse0", "libfuse3-3"),
+# ch-run, what both programs load, and what ch-image imports.
+_OTHERS = (
+    *("charliecloud-runtime", "charliecloud-common", "libsquashfuse0", "libfuse3-3"),
     *("python3-lark", "python3-requests", "python3-urllib3", "python3-idna", "python3-chardet", "python3-certifi"),
 )
 
 
 def tools(directory: Path) -> dict[str, str]:
     """Variables under which ch-image and ch-run are found; ``directory`` gets their storage and their wrappers."""
-    root = unpacked("charliecloud", PACKAGES)
+    root = unpacked("charliecloud-builders", *_OTHERS)
     programs, real = directory / "bin", directory / "real"
     programs.mkdir()
     real.mkdir()
