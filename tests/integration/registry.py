@@ -148,7 +148,8 @@ class Moods:
         cuts: how many answers to requests for blobs are cut off in their middle.
         slow_s: seconds between two pieces of a body, each of 1 MB.
         whole_only: ranges are not served. wrong: path endings whose bytes are falsified.
-        basic, bearer: what is asked for. elsewhere: where requests for blobs are sent.
+        basic, bearer: what is asked for. forbidden: everybody gets 403.
+        elsewhere: where requests for blobs are sent.
         asked: (method, path, headers) of all requests.
     """
 
@@ -158,6 +159,7 @@ class Moods:
     slow_s: float = 0
     whole_only: bool = False
     wrong: tuple[str, ...] = ()
+    forbidden: bool = False
     basic: str = ""
     bearer: str = ""
     elsewhere: str = ""
@@ -205,6 +207,9 @@ def _handler(target: str, moods: Moods) -> type[BaseHTTPRequestHandler]:
                 realm = f"http://{self.headers['Host']}/token"
                 said = f'Bearer realm="{realm}",service="tests",scope="repository:x:pull"'
                 self._say(401, {"WWW-Authenticate": said})
+            elif moods.forbidden:
+                denied = {"code": "DENIED", "message": "requested access to the resource is denied"}
+                self._say(403, {"Content-Type": "application/json"}, json.dumps({"errors": [denied]}).encode())
             elif moods.take("busy"):
                 self._say(429, {"Retry-After": "1"})
             elif moods.take("failing"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from tests.integration.packages import unpacked
@@ -15,8 +16,9 @@ _OTHERS = (
 
 
 def tools(directory: Path) -> dict[str, str]:
-    """Variables under which ch-image and ch-run are found; ``directory`` gets their storage and their wrappers."""
-    root = unpacked("charliecloud-builders", *_OTHERS)
+    """Variables under which ch-image and ch-run are found; ``directory`` gets them, for any user, and their storage."""
+    root = directory / "charliecloud"
+    shutil.copytree(unpacked("charliecloud-builders", *_OTHERS), root, symlinks=True)
     programs, real = directory / "bin", directory / "real"
     programs.mkdir()
     real.mkdir()

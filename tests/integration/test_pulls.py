@@ -1,0 +1,220 @@
+"""A base that the engine does not get: what a real registry answered, and what to do about it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit, RefusedError, RunnerError
+from runner.images import engine
+from runner.images.build import build
+from runner.images.progress import Silent
+from runner.images.pull import base_image, pull_error
+from tests.integration import registry as registries
+from tests.integration.registry import OCI_INDEX, Moods, Repository, proxied
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+USER, PASSWORD = "tests", "open " + "sesame"
+# What `htpasswd -B` writes of that password.
+HTPASSWD = f"{USER}:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW\n"
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry that wants a password of everybody."""
+    directory = tmp_path_factory.mktemp("locked")
+    (directory / "htpasswd").write_text(HTPASSWD)
+    with registries.running(directory, htpasswd=directory / "htpasswd") as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def own_engine() -> Iterator[str]:
+    """An engine where nobody else makes or removes anything, so that all can be counted."""
+    state = Path(tempfile.mkdtemp(prefix="engine-"))
+    try:
+        yield engine.start_private(state)
+    finally:
+        engine.remove_private(state)
+
+
+@pytest.fixture
+def client(own_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> docker.DockerClient:
+    """A client of it whose logins are this test's own: none."""
+    monkeypatch.setenv("DOCKER_HOST", own_engine)
+    for name in ("DOCKER_CONFIG", "XDG_CONFIG_HOME", "ENROOT_CONFIG_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
+    return engine.connect()
+
+
+def log_in(host: str, place: Path, password: str = PASSWORD) -> None:
+    word = base64.b64encode(f"{USER}:{password}".encode()).decode()
+    (place / "config.json").write_text(json.dumps({"auths": {host: {"auth": word}}}))
+
+
+def everything(client: docker.DockerClient) -> tuple[set[str], set[str]]:
+    """Ids of all containers and images that the engine has."""
+    containers = {str(one.id) for one in client.containers.list(all=True)}
+    return containers, {str(one.id) for one in client.images.list(all=True)}
+
+
+def refused(client: docker.DockerClient, name: str) -> RunnerError:
+    before = everything(client)
+    with pytest.raises(RunnerError) as caught:
+        base_image(client, name, None, Silent())
+    assert everything(client) == before
+    return caught.value
+
+
+def test_a_registry_that_wants_a_login_is_told_with_the_login_that_is_missing(
+    client: docker.DockerClient, locked: str
+) -> None:
+    error = refused(client, f"{locked}/nvidia/pytorch:1")
+    assert error.code == Exit.REFUSED
+    assert error.what == f"{locked} wants a login for nvidia/pytorch (401), and none is kept here"
+    assert f"docker login {locked}" in error.mend
+
+
+def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another_error(
+    client: docker.DockerClient, locked: str, tmp_path: Path
+) -> None:
+    log_in(locked, tmp_path)
+    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
+    assert (error.code, f"{locked} has no image" in error.what) == (Exit.REFUSED, True), error
+
+
+def test_a_wrong_password_is_told_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
+    log_in(locked, tmp_path, "wrong")
+    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
+    assert error.code == Exit.REFUSED
+    assert f"does not let the login in {tmp_path / 'config.json'} have nvidia/pytorch (401)" in error.what
+
+
+def test_what_nobody_may_have_is_told_apart(client: docker.DockerClient, locked: str) -> None:
+    with proxied(locked, Moods(forbidden=True)) as host:
+        error = refused(client, f"{host}/nvidia/pytorch:1")
+    assert error.code == Exit.REFUSED
+    assert f"{host} does not give out" in error.what
+    assert "check the name" in error.mend
+
+
+def test_a_registry_that_is_away_is_worth_another_try(client: docker.DockerClient) -> None:
+    error = refused(client, "127.0.0.1:1/nvidia/pytorch:1")
+    assert error.code == Exit.INFRASTRUCTURE
+    assert "127.0.0.1:1" in error.mend
+
+
+def test_nvidias_registry_names_its_user_and_where_the_key_is_made() -> None:
+    for said in ("unauthorized: authentication required", "no basic auth credentials"):
+        error = pull_error("nvcr.io/nvidia/pytorch:25.02-py3", said)
+        assert isinstance(error, RefusedError)
+        for words in ("docker login nvcr.io", "$oauthtoken", "https://org.ngc.nvidia.com/setup/api-keys"):
+            assert words in error.mend
+
+
+# Another platform.
+
+
+def program(machine: int) -> bytes:
+    """The head of an ELF file for this machine (elf.h, e_machine): 183 is AArch64's."""
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    return head + struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0) + bytes(56)
+
+
+def layer(machine: int) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        entry = tarfile.TarInfo("usr/bin/python3")
+        content = program(machine)
+        entry.size, entry.mode = len(content), 0o755
+        tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+@pytest.fixture
+def arms(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
+    """A base for two processors, of which this machine runs one."""
+    place = tmp_path / "registry"
+    place.mkdir()
+    with registries.running(place) as host:
+        repository = Repository(host, "nvidia/both")
+        start = {"Env": ["PATH=/usr/bin"]}
+        images = {
+            name: repository.image([layer(number)], architecture=name, start=start)
+            for name, number in (("amd64", 62), ("arm64", 183))
+        }
+        described = [image.descriptor(name) for name, image in images.items()]
+        repository.manifest({"manifests": described}, OCI_INDEX, "1")
+        yield repository.reference("1")
+        client.images.remove(repository.reference("1"), force=True)
+
+
+def test_the_platform_that_is_asked_for_is_pulled_even_where_another_is_there(
+    client: docker.DockerClient, arms: str
+) -> None:
+    for architecture in ("amd64", "arm64", "amd64"):
+        found = base_image(client, arms, f"linux/{architecture}", Silent())
+        assert found.attrs["Architecture"] == architecture
+    with pytest.raises(RefusedError, match="is not made for linux/s390x") as caught:
+        base_image(client, arms, "linux/s390x", Silent())
+    assert caught.value.where == "--platform"
+
+
+def test_a_platform_that_the_engines_machine_cannot_run_is_told_with_the_mend(
+    client: docker.DockerClient, arms: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))  # builds of others hold the lock there
+    with pytest.raises(RefusedError, match="cannot run programs of this platform") as caught:
+        build("pytorch", arms, client, Silent(), platform="linux/arm64")
+    assert "binfmt" in caught.value.mend
+    assert client.images.get(arms).attrs["Architecture"] == "arm64"
+    assert client.containers.list(all=True) == []
+
+
+# Errors of the command line, each with its exit code.
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--engine", "unix:///nowhere/docker.sock"), Exit.INFRASTRUCTURE, "does not answer"),
+        (("--engine", "tcp://here:there"), Exit.USAGE, "is not the URL of a container engine"),
+        (("--base", "registry.invalid/nobody/has:this"), Exit.INFRASTRUCTURE, "registry.invalid"),
+        (("--base", "NOT A NAME"), Exit.USAGE, "is not an image reference"),
+        (("--with", "enroot"), Exit.REFUSED, "enroot was not found"),
+        (("--with", "enroot", "--platform", "linux/arm64"), Exit.USAGE, "--platform does not go with --with enroot"),
+        (("--with", "apptainer"), Exit.REFUSED, "neither apptainer nor singularity was found"),
+        (("--with", "ch-image", "--base", "standin"), Exit.REFUSED, "is made in a container engine"),
+        (("--definition", "--base", "standin"), Exit.REFUSED, "is made in a container engine"),
+        (("--definition", "--with", "enroot"), Exit.USAGE, "--with does not go with --definition"),
+    ],
+)
+def test_bad_input_is_told_with_its_code(
+    client: docker.DockerClient,
+    words: tuple[str, ...],
+    code: Exit,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    before = everything(client)
+    assert run(["build", "pytorch", *words]) == code
+    said = capfd.readouterr().err
+    assert told in said
+    assert "mend:" in said or code == Exit.USAGE
+    assert everything(client) == before
