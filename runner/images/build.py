@@ -19,6 +19,7 @@ from runner import paths, process
 from runner.errors import UsageError
 from runner.images import engine_build, reference, standin, standins
 from runner.images.engine_build import Base
+from runner.images.engine_leftovers import sweep
 from runner.images.horovod import horovod_for, labels_of
 from runner.images.keys import cold, files_below, key_of, tree_hash
 from runner.images.locks import held
@@ -225,5 +226,5 @@ def _build_final(client: docker.DockerClient, plan: _Plan, progress: Progress) -
     image = client.images.get(plan.target)
     if before and before != image.id:
         engine_build.remove_image(client, before)
-    engine_build.sweep(client, [])
+    sweep(client)
     return image

@@ -6,8 +6,7 @@ import io
 import os
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.images import buildlog, owners
 from runner.images.engine import needs_host_network
+from runner.images.engine_leftovers import OWNER_LABEL, StepContainers, sweep
 from runner.images.keys import cold
 from runner.images.progress import Progress
 from runner.images.pull import FULL_MEND
@@ -23,10 +23,7 @@ from runner.images.pull import FULL_MEND
 if TYPE_CHECKING:
     import docker
 
-PART_LABEL = "gpu-runner.part"
-OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 LAST_LINES = 25
-_STOP_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def run(
     import requests
     import urllib3
 
-    containers: list[str] = []
+    containers = StepContainers(client)
     try:
         with tempfile.TemporaryFile() as context:
             context.write(tar_of(files).getbuffer())
@@ -90,9 +87,10 @@ def run(
                 decode=True,
             )
             _follow(chunks, containers, progress)
+        containers.forget()
     except BaseException as error:
         with suppress(requests.exceptions.ConnectionError):  # the engine has gone; its next build sweeps
-            sweep(client, containers)
+            sweep(client)
         if isinstance(error, docker.errors.APIError):
             raise _refused(str(error.explanation), tag) from error
         if isinstance(error, (requests.exceptions.RequestException, urllib3.exceptions.HTTPError)):
@@ -102,7 +100,7 @@ def run(
         raise
 
 
-def _follow(chunks: Iterator[Mapping[str, Any]], containers: list[str], progress: Progress) -> None:
+def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, progress: Progress) -> None:
     log = buildlog.BuildLog()
     step = buildlog.Step(0, 0, "the beginning")
     last: list[str] = []
@@ -119,7 +117,7 @@ def _follow(chunks: Iterator[Mapping[str, Any]], containers: list[str], progress
                 del last[:-LAST_LINES]
                 progress.line(text)
             case buildlog.Started(container):
-                containers.append(container)
+                containers.add(container)
             case buildlog.Failed():
                 raise _failure(event, step, last)
 
@@ -163,40 +161,6 @@ def _failure(
         where=step.text,
         mend="the lines above are the step's last ones; mend what they name and build again",
     )
-
-
-def sweep(client: docker.DockerClient, containers: Sequence[str]) -> None:
-    """Remove what a build leaves: its steps' containers, those of killed ones, and untagged images of ours.
-
-    The build lock is held, so no other build of ours has untagged images that it still needs.
-    """
-    import docker
-
-    # An engine needs a moment to stop the step of a build whose client went away.
-    deadline = time.monotonic() + _STOP_S
-    left = [name for name in containers if _exists(client.containers.get, name)]
-    while left and time.monotonic() < deadline:
-        for name in left:
-            with suppress(docker.errors.APIError):
-                client.api.remove_container(name, force=True, v=True)
-        time.sleep(0.2)
-        left = [name for name in left if _exists(client.containers.get, name)]
-    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
-        if owners.state(container.labels.get(OWNER_LABEL, "")) == "dead":
-            with suppress(docker.errors.APIError):
-                container.remove(force=True, v=True)
-    with suppress(docker.errors.APIError):
-        client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
-
-
-def _exists(get: Callable[[str], Any], name: str) -> bool:
-    import docker
-
-    try:
-        get(name)
-    except docker.errors.NotFound:
-        return False
-    return True
 
 
 def remove_image(client: docker.DockerClient, name: str) -> None:

@@ -24,7 +24,7 @@ from runner.images import build as building
 from runner.images import engine, store
 from runner.images.build import BuiltImage, build
 from runner.images.convert import Conversion, convert
-from runner.images.engine_build import PART_LABEL
+from runner.images.engine_leftovers import PART_LABEL
 from runner.images.progress import Silent
 from runner.images.store import StoredImage
 
