@@ -69,10 +69,10 @@ def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str
 
 
 def needs_host_network(client: docker.DockerClient) -> bool:
-    """True where the engine has no bridge network to give to containers."""
-    if _is_podman(client):
-        return False  # rootless Podman gives every container a network without listing one
-    return not client.networks.list(filters={"driver": "bridge"})
+    """True where the engine has no bridge network to give to containers, or does not say whether it has: Podman,
+    which lists one that its plugins cannot make, and none where it is rootless. The host's always works there.
+    """
+    return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
 
 
 def start_private(state: Path) -> str:

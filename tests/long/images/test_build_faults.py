@@ -95,10 +95,7 @@ def began(state: Path, work: Path) -> Bench:
     url = engine.start_private(state)
     client = engine.connect(url)
     for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
-        repository, tag = name.split(":")
-        client.api.import_image_from_data(
-            light_base.archive(**more), repository=repository, tag=tag, changes=list(light_base.CHANGES)
-        )
+        client.api.import_image_from_data(light_base.archive(**more), repository=name, changes=list(light_base.CHANGES))
     found = Bench(client, url, state, work)
     found.build(code=Exit.GOOD)
     return found
