@@ -1,0 +1,125 @@
+"""Apptainer's real builder on our definition file, by an ordinary user (``--fakeroot``), with no engine answering."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner import box, paths
+from runner.images import standin, standins
+from runner.images.progress import Silent
+from tests.integration import light_base
+from tests.long.images.podman import NOBODY
+from tests.long.images.test_matrix import GLOO, ROWS, benchmark
+
+if TYPE_CHECKING:
+    import docker
+
+pytestmark = pytest.mark.integration
+LIMIT_S = 1500
+# The box is root's, and its root may lack capabilities: so that builds go as they do for users of a cluster.
+APPTAINER = """#!/bin/sh
+[ "$1" != build ] || {{ shift; set -- build --fakeroot "$@"; }}
+exec {box}/in-box setpriv --reuid={user} --regid={user} --clear-groups \\
+    env HOME={place}/home USER=nobody APPTAINER_TMPDIR={place}/home /usr/bin/apptainer "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login node with Apptainer, and the box that it is in."""
+
+    place: Path
+    box: box.Box
+
+    def runner(self, *words: str) -> str:
+        own = {name: str(self.place / place) for name, place in (("RUNNER_CACHE", "cache"), ("RUNNER_STORE", "store"))}
+        env = {**os.environ, **own, "PATH": f"{self.place}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            env={**env, "DOCKER_HOST": "unix:///nowhere/docker.sock"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def inside(self, image: str, *words: str) -> str:
+        """What a command in the SIF prints."""
+        command = [self.box.bin_dir / "apptainer", "exec", image, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def login() -> Iterator[Login]:
+    name = f"definition-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="login-", ignore_cleanup_errors=True) as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        for inner in ("bin", "home", "store", "cache"):
+            (place / inner).mkdir()
+        for inner in ("home", "store"):
+            (place / inner).chmod(0o777)
+        (place / "cache/wheels").symlink_to(paths.cache_dir() / "wheels")
+        try:
+            unstable = box.up(box.BoxSpec(name=name, slurm="26.05"))
+            program = place / "bin/apptainer"
+            program.write_text(APPTAINER.format(box=unstable.bin_dir, user=NOBODY, place=place))
+            program.chmod(0o755)
+            yield Login(place, unstable)
+        finally:
+            box.down(name)
+
+
+def saved(client: docker.DockerClient, reference: str, login: Login) -> str:
+    file = login.place / f"{reference.replace('/', '-').replace(':', '-')}.tar"
+    with file.open("wb") as out:
+        out.writelines(client.images.get(reference).save(named=True))
+    return f"docker-archive:{file}"
+
+
+def built(login: Login, base: str) -> dict[str, Any]:
+    found = json.loads(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_apptainer_does_every_step_and_the_store_has_the_image(
+    login: Login, engine_client: docker.DockerClient
+) -> None:
+    name = f"gpu-runner/test-light-{os.getpid()}:1"
+    engine_client.api.import_image_from_data(light_base.archive(), repository=name, changes=list(light_base.CHANGES))
+    try:
+        base = saved(engine_client, name, login)
+    finally:
+        engine_client.images.remove(name)
+    first = built(login, base)
+    about = json.loads(login.inside(first["path"], "cat", "/opt/runner/image.json"))
+    assert about == {"framework": "pytorch", "base": base, "base_digest": first["base_digest"]}
+    assert login.inside(first["path"], "bash", "-c", 'echo "$LIGHT"').strip() == "a b"
+    (row,) = json.loads(login.runner("images", "list", "--json"))
+    assert (row["path"], row["problem"], row["reference"]) == (first["path"], "", first["reference"])
+    assert built(login, base)["up_to_date"]
+    assert list((login.place / "cache/builds").iterdir()) == []
+    assert list((login.place / "home").glob("build-temp*")) == []
+
+
+def test_two_ranks_train_in_what_apptainer_has_built(login: Login, engine_client: docker.DockerClient) -> None:
+    wanted = standins.find("pytorch", "standin")
+    assert wanted is not None
+    base = saved(engine_client, standin.ensure(wanted, engine_client, Silent()), login)
+    image = built(login, base)["path"]
+    said = login.inside(image, *GLOO, *benchmark(ROWS[0]))
+    assert re.search(r"throughput: [\d.]+ images/s", said), said
+    about = json.loads(login.inside(image, "cat", "/opt/runner/image.json"))
+    assert about["horovod"]["proven"] == ["gloo", "mpi"]
