@@ -45,7 +45,7 @@ def archive(**more: bytes) -> bytes:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         needed = {path for tool in TOOLS for path in _with_libraries(shutil.which(tool) or tool)}
         places = {f"usr/bin/{Path(path).name}" if Path(path).name in TOOLS else path[1:]: path for path in needed}
-        directories = {str(parent) for place in places for parent in Path(place).parents} | {"tmp", "etc", "opt"}
+        directories = {str(parent) for place in places for parent in Path(place).parents} | {"tmp", "etc", "opt", "root"}
         for directory in sorted(directories - {"."}):
             _add(tar, directory, b"", 0o1777 if directory == "tmp" else 0o755, tarfile.DIRTYPE)
         for place, path in sorted(places.items()):
