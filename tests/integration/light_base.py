@@ -1,6 +1,7 @@
 """A base of some megabytes that carries no framework: its ``python3`` answers what the build's programs would.
 
-For what is about engines and builders, not about Horovod: the Dockerfile's steps run on it in a second.
+For what is about engines and builders, not about Horovod: the Dockerfile's steps run on it in a second. With a file
+``/slow`` in it, the base takes minutes to answer and to prove.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ case "$1 $2" in
 */build.py\\ key) [ ! -e /slow ] || sleep 300; echo '{ANSWER}' ;;
 */build.py\\ wheel) [ -e /opt/runner/mends/cxx-standard.patch ]; mkdir -p /opt/wheel; echo shipped >/opt/wheel/key ;;
 */install.py*) [ "$(cat /opt/runner/wheel/key)" = shipped ] ;;
-*/prove.py*) echo '{{}}' >/opt/runner/proof.json ;;
+*/prove.py*) [ ! -e /slow ] || {{ echo now; sleep 300; }}; echo '{{}}' >/opt/runner/proof.json ;;
 */describe.py*)
     [ -e /opt/recipes/lib/launch.py ] && [ -e /opt/runner/requirements.txt ] && [ ! -e /opt/runner/mends ]
     echo "{{\\"framework\\": \\"pytorch\\", \\"base\\": \\"$BASE\\", \\"base_digest\\": \\"$BASE_DIGEST\\"}}" \\
@@ -45,7 +46,8 @@ def archive(**more: bytes) -> bytes:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         needed = {path for tool in TOOLS for path in _with_libraries(shutil.which(tool) or tool)}
         places = {f"usr/bin/{Path(path).name}" if Path(path).name in TOOLS else path[1:]: path for path in needed}
-        directories = {str(parent) for place in places for parent in Path(place).parents} | {"tmp", "etc", "opt", "root"}
+        directories = {str(parent) for place in places for parent in Path(place).parents}
+        directories |= {"tmp", "etc", "opt", "root", "workspace"}
         for directory in sorted(directories - {"."}):
             _add(tar, directory, b"", 0o1777 if directory == "tmp" else 0o755, tarfile.DIRTYPE)
         for place, path in sorted(places.items()):

@@ -54,7 +54,7 @@ class Login:
 
     def inside(self, image: str, *words: str) -> str:
         """What a command in the SIF prints."""
-        command = [self.box.bin_dir / "apptainer", "exec", image, *words]
+        command = [str(self.box.bin_dir / "apptainer"), "exec", image, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -11,7 +11,7 @@ import pytest
 from runner.errors import Exit
 from runner.images import engine
 from runner.images.build import build
-from runner.images.convert import convert
+from runner.images.convert import Way, convert
 from runner.images.progress import Silent
 from tests.integration import light_base
 from tests.long.images import podman
@@ -42,8 +42,9 @@ def test_an_image_is_built_and_kept_and_converted(bench: Bench, tmp_path: Path) 
     assert built.labels["org.opencontainers.image.base.digest"] == built.base_digest
     assert build("pytorch", BASE, bench.client, Silent()).up_to_date
     found = {}
-    for way in ("stream", "auto"):
-        done = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / way, way=way)  # type: ignore[arg-type]
+    ways: tuple[Way, ...] = ("stream", "auto")
+    for way in ways:
+        done = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / way, way=way)
         assert done.image.about["base"] == BASE
         assert done.image.environment["LIGHT"] == "a b"
         assert done.image.workdir == "/workspace"

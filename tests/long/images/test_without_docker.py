@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner import paths
+from runner.errors import Exit
 from runner.images import standin, standins, store
 from runner.images.progress import Silent
+from tests.integration import light_base
 from tests.integration import registry as registries
 from tests.long.images import charliecloud
+from tests.long.images.test_build_faults import until
 from tests.long.images.test_matrix import GLOO, ROWS, benchmark
 
 if TYPE_CHECKING:
@@ -73,22 +77,39 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def base(
-    engine_client: docker.DockerClient, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def registry(certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registries.running(tmp_path_factory.mktemp("registry"), tls=certificate) as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def base(engine_client: docker.DockerClient, registry: str) -> str:
     """The stand-in base in a registry with TLS, where an engine has pushed it."""
     wanted = standins.find("pytorch", "standin")
     assert wanted is not None
-    local = engine_client.images.get(standin.ensure(wanted, engine_client, Silent()))
-    with registries.running(tmp_path_factory.mktemp("registry"), tls=certificate) as host:
-        name = f"{host}/nvidia/pytorch"
-        local.tag(name, "25.02-py3")
-        try:
-            said = engine_client.images.push(name, "25.02-py3", stream=True, decode=True)
-            assert not [line for line in said if "error" in line]
-        finally:
-            engine_client.images.remove(f"{name}:25.02-py3")
-        yield f"{name}:25.02-py3"
+    local = standin.ensure(wanted, engine_client, Silent())
+    return pushed(engine_client, local, f"{registry}/nvidia/pytorch:25.02-py3")
+
+
+def light(client: docker.DockerClient, registry: str, tag: str, **more: bytes) -> str:
+    """The light base in the registry."""
+    local = f"gpu-runner/test-light-{os.getpid()}:{tag}"
+    client.api.import_image_from_data(light_base.archive(**more), repository=local, changes=list(light_base.CHANGES))
+    try:
+        return pushed(client, local, f"{registry}/light/pytorch:{tag}")
+    finally:
+        client.images.remove(local)
+
+
+def pushed(client: docker.DockerClient, local: str, name: str) -> str:
+    repository, _, tag = name.rpartition(":")
+    client.images.get(local).tag(repository, tag)
+    try:
+        said = client.images.push(repository, tag, stream=True, decode=True)
+        assert not [line for line in said if "error" in line]
+    finally:
+        client.images.remove(name)
+    return name
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +139,42 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
         yield Login(variables, home, become)
     finally:
         shutil.rmtree(home)
+
+
+def test_ch_image_does_every_step(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
+    name = light(engine_client, registry, "1")
+    first = login.build(name)
+    found = store.lookup(first["reference"], Path(first["path"]).parent)
+    assert found is not None
+    assert found.about == {"framework": "pytorch", "base": name, "base_digest": first["base_digest"]}
+    assert (found.environment["LIGHT"], found.workdir, found.command) == ("a b", "/workspace", ("/bin/bash",))
+    assert found.labels["gpu-runner.part"] == "horovod-pytorch"
+    assert {"opt/recipes/lib/launch.py", "results", "opt/runner/image.json"} <= names_in(found.path)
+    assert login.build(name)["up_to_date"]
+    nothing_is_left(login, name)
+    login("ch-image", "--no-cache", "delete", name)
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing(
+    login: Login, engine_client: docker.DockerClient, registry: str
+) -> None:
+    name = light(engine_client, registry, "slow", slow=b"")
+    words = (sys.executable, "-m", "runner", "build", "pytorch", "--with", "ch-image", "--base", name)
+    child = subprocess.Popen(
+        [*login.become, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=login.home,
+        env={**os.environ, **login.variables},
+    )  # fmt: skip
+    until(child, "    now")
+    child.send_signal(signal.SIGINT)
+    said, _ = child.communicate(timeout=60)
+    assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")
+    nothing_is_left(login, name)
+    login("ch-image", "--no-cache", "delete", name)
+
+
+def test_a_base_that_is_not_there_is_told_before_anything_is_pulled(login: Login, registry: str) -> None:
+    said = login.runner("build", "pytorch", "--with", "ch-image", "--base", f"{registry}/no/such:1", code=Exit.REFUSED)
+    assert f"{registry} has no such image" in said.stderr
 
 
 def test_ch_image_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Login, base: str) -> None:
