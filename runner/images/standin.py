@@ -188,11 +188,12 @@ def _assemble(
 
 def _import(wanted: StandIn, client: docker.DockerClient, root: Path) -> str:
     """Import the root's tar under a name of its own and return that name."""
-    repository, tag = "gpu-runner/standin-root", _root_key(wanted)
-    answer = str(client.api.import_image(src=str(root), repository=repository, tag=tag))
+    name = f"gpu-runner/standin-root:{_root_key(wanted)}"
+    # The tag in the name: Podman 4.3 passes over it as a parameter of its own.
+    answer = str(client.api.import_image(src=str(root), repository=name))
     if '"error"' in answer:
         raise InfrastructureError(f"the engine refused the stand-in root: {answer.strip()}", where=str(root))
-    return f"{repository}:{tag}"
+    return name
 
 
 def _pack(archive: IO[bytes], wheels: Path | None) -> None:
