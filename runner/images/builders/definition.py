@@ -10,7 +10,7 @@ from runner.errors import RefusedError
 from runner.images.builders.script import of_shell, told
 from runner.images.builders.steps import Arg, Copy, Env, Label, Run, Stage
 
-# Where Apptainer keeps the variables of a base that came from Docker; its %post is not given them.
+# Where Apptainer keeps the variables of a base that came from Docker; 1.4 has set them in %post already.
 _BASE_VARIABLES = "/.singularity.d/env/10-docker2singularity.sh"
 _FILES = ("docker-archive:", "oci-archive:")
 
