@@ -78,6 +78,12 @@ class ProgramFailedError(RunnerError):
     code = Exit.PROGRAM_FAILED
 
 
+class NotProvenError(RunnerError):
+    """It is there, and does not do what it promises (exit 6)."""
+
+    code = Exit.NOT_PROVEN
+
+
 class InfrastructureError(RunnerError):
     """An engine, a node, a disk or a daemon failed; trying again may help (exit 8)."""
 

@@ -206,7 +206,7 @@ def _explain(message: str, kind: Any, document: Document) -> UsageError:
     mend = ""
     unknown = _UNKNOWN.match(message)
     if unknown:
-        names = _field_names(kind, path)
+        names = _field_names(kind, [key or index for key, index in _STEP.findall(found["path"] if found else "")])
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
         mend = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
@@ -228,7 +228,8 @@ def _resolve(text: str) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
-def _field_names(kind: Any, path: tuple[str | int, ...]) -> list[str]:
+def _field_names(kind: Any, path: list[str]) -> list[str]:
+    """The keys that may stand where msgspec's path leads; a step into a mapping or list may be of any name."""
     node: Any = msgspec.inspect.type_info(kind)
     for step in (*path, None):
         if isinstance(node, msgspec.inspect.UnionType):

@@ -1,12 +1,13 @@
-"""Build a Horovod wheel inside a base image, or say the key under which such a wheel may be kept.
+"""Build a Horovod wheel inside a base image or an environment, or say the key under which such a wheel may be kept.
 
     build.py key   --framework pytorch [--cxx-standard 17] [--cuda-archs 80,90]
     build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped|KEY] ...
 
 A Horovod that the base ships is kept where it passes the proof (``prove.py``): nothing is built then. Otherwise the
 source is Horovod's last release from the package index, checked by its hash, with the mends that the base needs
-(``mends/*.patch``, each names the error it removes). A wheel that lies in ``wheels/<key>/`` beside this file is
-taken instead of compiling. Standard library only, Python 3.8 or later.
+(``mends/*.patch``, each names the error it removes). A wheel that lies on the shelf (``<key>/``; ``wheels`` beside
+this file, or ``--shelf``) is taken instead of compiling, and one that is compiled is put there. Standard library only,
+Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ from pathlib import Path
 
 import install
 import mends
-from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, headers_problem, release
+from frameworks import (
+    FRAMEWORKS,
+    Framework,
+    Variant,
+    ask_framework,
+    base_facts,
+    headers_problem,
+    nccl_home,
+    release,
+    variant_of,
+    variant_options,
+)
 
 HERE = Path(__file__).resolve().parent
 VERSION = "0.28.1"
@@ -40,8 +52,13 @@ def cxx_standard(framework: Framework, version: str, asked: str) -> str:
     return asked if asked != "auto" else "17" if release(version) >= framework.cxx17_from else "14"
 
 
-def switches(framework: Framework, facts: dict[str, object], standard: str, cuda_archs: str) -> dict[str, str]:
-    """The environment that tells Horovod's CMake what to build: what is promised is required, never probed."""
+def switches(
+    framework: Framework, facts: dict[str, object], standard: str, cuda_archs: str, nccl: str = ""
+) -> dict[str, str]:
+    """The environment that tells Horovod's CMake what to build: what is promised is required, never probed.
+
+    ``nccl``: NCCL's own directory, where compilers would not find it.
+    """
     chosen = {
         framework.build_switch: "1",
         "HOROVOD_WITH_GLOO": "1",
@@ -65,6 +82,7 @@ def switches(framework: Framework, facts: dict[str, object], standard: str, cuda
             HOROVOD_GPU_OPERATIONS="NCCL",
             HOROVOD_NCCL_LINK="SHARED",
             HOROVOD_BUILD_CUDA_CC_LIST=cuda_archs,
+            **({"HOROVOD_NCCL_HOME": nccl} if nccl else {}),
         )
     return chosen
 
@@ -76,25 +94,33 @@ def wheel_key(facts: dict[str, object], chosen: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def why_not_shipped(framework: Framework) -> str:
+def why_not_shipped(framework: Framework, variant: Variant) -> str:
     """Why the base's own Horovod is not enough; empty where it passes the whole proof."""
     if importlib.util.find_spec("horovod") is None:
         return "the base ships no Horovod"
     install.keras(framework.name)
     words = [sys.executable, str(HERE / "prove.py"), "--framework", framework.name]
+    words += ["--mpi", variant.mpi, "--nccl", variant.nccl, "--place", variant.place]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0:
         return ""
     return "the base's own Horovod does not pass: " + "\n".join(done.stdout.strip().splitlines()[-8:])
 
 
-def ensure_tools() -> None:
-    """Install a compiler and CMake where the base has none: this stage of the build is thrown away afterwards."""
+def ensure_tools(place: str) -> None:
+    """Install a compiler and CMake where the base has none: this stage of an image's build is thrown away afterwards.
+
+    Raises:
+        SystemExit: one is lacking, and the machine is not ours to add to.
+    """
     absent = [
         package
         for program, package in (("g++", "g++"), ("cmake", "cmake"), ("make", "make"))
         if shutil.which(program) is None
     ]
+    if absent and place != "image":
+        mend = "load modules that have them; cmake is a package of pip and conda, too"
+        raise SystemExit(f"to compile Horovod, PATH lacks {', '.join(absent)}: {mend}")
     if absent:
         quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
         install.call(["apt-get", "update", "-qq"], env=quiet)
@@ -123,9 +149,9 @@ def fetch(target: Path) -> Path:
     return target / f"horovod-{VERSION}"
 
 
-def take_kept(key: str, out: Path) -> bool:
+def take_kept(key: str, out: Path, shelf: Path) -> bool:
     """Whether a wheel is kept under this key, which is then put into ``out``."""
-    kept = sorted((HERE / "wheels" / key).glob("*.whl"))
+    kept = sorted((shelf / key).glob("*.whl"))
     if kept:
         print("horovod: taking the wheel kept under " + key, flush=True)
         shutil.copy(str(kept[0]), str(out))
@@ -133,18 +159,27 @@ def take_kept(key: str, out: Path) -> bool:
 
 
 def build_wheel(
-    framework: Framework, include: list[str], facts: dict[str, object], chosen: dict[str, str], key: str, out: Path
+    framework: Framework,
+    include: list[str],
+    facts: dict[str, object],
+    chosen: dict[str, str],
+    key: str,
+    out: Path,
+    *,
+    shelf: Path,
+    place: str,
 ) -> None:
-    """Put the wheel into ``out``: an earlier one with this key, or a new one.
+    """Put the wheel into ``out``: an earlier one with this key, or a new one, which is kept on the shelf, too.
 
     Args:
         include: the framework's directories of headers.
+        shelf: where wheels are kept, by their keys. place: as of Variant.
     """
-    if take_kept(key, out):
+    if take_kept(key, out, shelf):
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
-    ensure_tools()
+    ensure_tools(place)
     lacking = headers_problem(framework, include)
     if lacking:  # told now, and not after minutes of compiling
         raise SystemExit(f"nothing can be compiled against the base's {framework.name}: {lacking}")
@@ -168,30 +203,38 @@ def build_wheel(
             env=dict(os.environ, MAKEFLAGS=jobs, **chosen),
         )
     print(f"horovod: compiled in {time.monotonic() - started:.0f} s", flush=True)
+    (shelf / key).mkdir(parents=True, exist_ok=True)
+    for wheel in out.glob("*.whl"):
+        part = shelf / key / f".{wheel.name}.{os.getpid()}"
+        shutil.copy(str(wheel), str(part))
+        part.rename(shelf / key / wheel.name)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Build a Horovod wheel in a base image.")
+    parser = argparse.ArgumentParser(description="Build a Horovod wheel in a base image or an environment.")
     parser.add_argument("verb", choices=["key", "wheel"])
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--cxx-standard", default="auto")
     parser.add_argument("--cuda-archs", default="80,90")
     parser.add_argument("--horovod", default="auto", help="auto, build, shipped, or the key of a kept wheel")
     parser.add_argument("--out", type=Path, default=Path("wheel"))
+    parser.add_argument("--shelf", type=Path, default=HERE / "wheels", help="where wheels are kept, by their keys")
+    variant_options(parser)
     asked = parser.parse_args()
     if asked.verb == "wheel":
         asked.out.mkdir(parents=True, exist_ok=True)
         if asked.horovod not in ("auto", "build"):
             # Whoever asked for the key before knows what this base needs: its framework is not asked again.
-            if asked.horovod != SHIPPED and not take_kept(asked.horovod, asked.out):
+            if asked.horovod != SHIPPED and not take_kept(asked.horovod, asked.out, asked.shelf):
                 raise SystemExit(f"no wheel is kept under {asked.horovod}")
             (asked.out / "key").write_text(f"{asked.horovod}\n")
             return
     framework = FRAMEWORKS[asked.framework]
+    variant = variant_of(asked)
     found = ask_framework(framework)
-    facts = base_facts(framework, found)
-    chosen = switches(framework, facts, asked.cxx_standard, asked.cuda_archs)
-    why = why_not_shipped(framework) if asked.horovod == "auto" else "a build was asked for"
+    facts = base_facts(framework, found, variant)
+    chosen = switches(framework, facts, asked.cxx_standard, asked.cuda_archs, nccl_home(variant.nccl))
+    why = why_not_shipped(framework, variant) if asked.horovod == "auto" else "a build was asked for"
     key = wheel_key(facts, chosen) if why else SHIPPED
     if asked.verb == "key":
         print(json.dumps({"key": key, "why": why, "facts": facts, "mends": mends.needed(facts) if why else []}))
@@ -203,7 +246,7 @@ def main() -> None:
     print(f"horovod: {why}", flush=True)
     include = found["include"]
     assert isinstance(include, list)
-    build_wheel(framework, include, facts, chosen, key, asked.out)
+    build_wheel(framework, include, facts, chosen, key, asked.out, shelf=asked.shelf, place=variant.place)
 
 
 if __name__ == "__main__":

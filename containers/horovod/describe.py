@@ -1,4 +1,5 @@
-"""What this image is, written down once it is proven: ``describe.py --framework F --proof FILE --write FILE``.
+"""What this image or environment is, written down once it is proven:
+``describe.py --framework F --proof FILE --write FILE``.
 
 The environment holds what only the builder knows: BASE, BASE_DIGEST, SOURCE (a commit). Read by
 ``runner/model/image.py``. Standard library only, Python 3.8 or later.
@@ -72,13 +73,16 @@ def compat_driver(directory: str = _COMPAT) -> str:
     return max((version for version in versions if version.count(".")), default="")
 
 
-def describe(framework: Framework, proof: dict[str, object]) -> dict[str, object]:
-    """Everything that is known of the image; the words are those of runner/model/image.py."""
+def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[str, object]:
+    """Everything that is known of the image; the words are those of runner/model/image.py.
+
+    Args:
+        proof: what prove.py wrote. key: of Horovod's wheel, or ``shipped``.
+    """
     facts, abilities = proof["facts"], proof["abilities"]
     assert isinstance(facts, dict)
     assert isinstance(abilities, dict)
     mpi = facts["mpi"]
-    key = (HERE / "wheel" / "key").read_text().strip()
     cuda = str(facts["cuda"] or "")
     return {
         "schema": SCHEMA,
@@ -115,8 +119,10 @@ def main() -> None:
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--proof", type=Path, required=True, help="what prove.py wrote")
     parser.add_argument("--write", type=Path, required=True, help="where to write what the image is (JSON)")
+    parser.add_argument("--wheel", type=Path, default=HERE / "wheel", help="where build.py has left the wheel's key")
     asked = parser.parse_args()
-    about = describe(FRAMEWORKS[asked.framework], json.loads(asked.proof.read_text()))
+    key = (asked.wheel / "key").read_text().strip()
+    about = describe(FRAMEWORKS[asked.framework], json.loads(asked.proof.read_text()), key)
     asked.write.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
     print(asked.write.read_text(), flush=True)
 

@@ -1,11 +1,13 @@
 """What differs between the frameworks that Horovod is built for: one entry each, and what a base says of itself.
 
-Standard library only, Python 3.8 or later: this runs inside base images.
+Standard library only, Python 3.8 or later: this runs inside base images, and where ``env create`` makes an environment.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import platform
 import re
 import shutil
@@ -84,8 +86,37 @@ import json
 print(json.dumps({"version": str(version), "cuda": cuda or None, "nccl": nccl, "archs": archs, "include": include}))
 """
 _NCCL_HEADERS = ("/usr/include/nccl.h", "/usr/local/include/nccl.h", "/usr/local/cuda/include/nccl.h")
+_NCCL_HOMES = ("HOROVOD_NCCL_HOME", "NCCL_HOME", "NCCL_ROOT", "EBROOTNCCL", "CONDA_PREFIX")  # as modules and conda say
 # Where Horovod 0.28.1 looks for it; TensorFlow has moved XLA's headers since.
 _XLA_HEADER = "tensorflow/compiler/xla/client/xla_builder.h"
+
+
+class Variant(NamedTuple):
+    """What of a base is used.
+
+    Attributes:
+        mpi: ``auto`` for the one whose mpicxx is found, ``none``, or the flavour that it must be.
+        nccl: ``auto`` for the one whose header is found, ``none``, or the directory that holds ``include/nccl.h``.
+        place: ``image``, where the base's own system may be added to, or ``environment``, outside of which nothing is.
+    """
+
+    mpi: str = "auto"
+    nccl: str = "auto"
+    place: str = "image"
+
+
+AS_FOUND = Variant()
+
+
+def variant_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a variant, for every program that asks a base."""
+    parser.add_argument("--mpi", default="auto", choices=("auto", "none", "openmpi", "mpich"))
+    parser.add_argument("--nccl", default="auto", help="auto, none, or the directory that holds include/nccl.h")
+    parser.add_argument("--place", default="image", choices=("image", "environment"))
+
+
+def variant_of(asked: argparse.Namespace) -> Variant:
+    return Variant(asked.mpi, asked.nccl, asked.place)
 
 
 def ask_framework(framework: Framework) -> dict[str, object]:
@@ -98,7 +129,7 @@ def ask_framework(framework: Framework) -> dict[str, object]:
         [sys.executable, "-c", framework.ask + _TELL], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise SystemExit(f"the base image has no working {framework.name}: {done.stderr.strip().splitlines()[-1:]}")
+        raise SystemExit(f"there is no working {framework.name} here: {done.stderr.strip().splitlines()[-1:]}")
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     assert isinstance(answer, dict)
     return answer
@@ -147,13 +178,52 @@ def mpi_flavour() -> dict[str, str]:
     return {"flavour": flavour, "version": number.group(0) if number else ""}
 
 
+def chosen_mpi(asked: str) -> dict[str, str]:
+    """The MPI to build with, as ``mpi_flavour``.
+
+    Raises:
+        SystemExit: one was asked for by name, and is not what mpicxx belongs to.
+    """
+    if asked == "none":
+        return {"flavour": "", "version": ""}
+    found = mpi_flavour()
+    if asked not in ("auto", found["flavour"]):
+        raise SystemExit(f"{asked} was asked for, and the mpicxx of PATH is of: {found['flavour'] or 'there is none'}")
+    return found
+
+
+def nccl_home(asked: str) -> str:
+    """The directory of the NCCL to build with; empty where it lies where every compiler looks, or there is none.
+
+    Raises:
+        SystemExit: a directory was given, and holds no header.
+    """
+    if asked not in ("auto", "none"):
+        if not (Path(asked) / "include/nccl.h").exists():
+            raise SystemExit(f"there is no {asked}/include/nccl.h")
+        return asked
+    if asked == "none" or any(map(os.path.exists, _NCCL_HEADERS)):
+        return ""
+    homes = [os.environ[name] for name in _NCCL_HOMES if os.environ.get(name)]
+    return next((home for home in homes if (Path(home) / "include/nccl.h").exists()), "")
+
+
+def nccl_header(asked: str) -> Path | None:
+    """The header of the NCCL to build with; None where there is none, or none is wanted."""
+    home = nccl_home(asked)
+    places = (home + "/include/nccl.h",) if home else () if asked == "none" else _NCCL_HEADERS
+    return next((Path(place) for place in places if Path(place).exists()), None)
+
+
 def nccl_version(header: str) -> str | None:
     """``2.25.1`` out of the text of nccl.h; None where it does not say."""
     parts = [re.search(rf"#define NCCL_{name} (\d+)", header) for name in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(part.group(1) for part in parts if part) if all(parts) else None
 
 
-def base_facts(framework: Framework, found: dict[str, object]) -> dict[str, object]:
+def base_facts(
+    framework: Framework, found: dict[str, object], variant: Variant = AS_FOUND
+) -> dict[str, object]:
     """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it.
 
     Args:
@@ -161,20 +231,20 @@ def base_facts(framework: Framework, found: dict[str, object]) -> dict[str, obje
     """
     include = found["include"]
     assert isinstance(include, list)
-    headers = [Path(header) for header in _NCCL_HEADERS if Path(header).exists()]
-    told = nccl_version(headers[0].read_text(errors="replace")) if headers and found["cuda"] else None
+    header = nccl_header(variant.nccl)
+    told = nccl_version(header.read_text(errors="replace")) if header and found["cuda"] else None
     return {
         "framework": framework.name,
         "framework_version": found["version"],
         "cuda": found["cuda"],
         "nccl": found["nccl"] or told,
-        "nccl_headers": bool(headers),
+        "nccl_headers": header is not None,
         "xla_headers": any((Path(each) / _XLA_HEADER).exists() for each in include),
         "python": platform.python_version(),
         "arch": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
         "compiler": says(["g++", "-dumpfullversion"]),
-        "mpi": mpi_flavour(),
+        "mpi": chosen_mpi(variant.mpi),
     }
 
 

@@ -1,4 +1,4 @@
-"""Prove that the Horovod in this image does what it promises.
+"""Prove that the Horovod in this image or environment does what it promises.
 
     prove.py --framework pytorch [--write proof.json]
 
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts
+from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, variant_of, variant_options
 
 HERE = Path(__file__).resolve().parent
 RANKS = 2
@@ -111,6 +112,8 @@ def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> dict[str, 
             fail(f"{how}: two NCCLs in one process, the framework's and Horovod's: {', '.join(files)}")
     if len({answer["weights"] for answer in said}) != 1:
         fail(f"{how}: after a step on unlike data the weights differ: training is not synchronised")
+    for answer in sorted(said, key=lambda answer: str(answer["rank"])):
+        print(f"hello from rank {answer['rank']} of {answer['size']}: reduced to {answer['sum']}", flush=True)
     print(f"PROVEN: two processes reduce and train as one, {how}", flush=True)
     return said[0]
 
@@ -122,8 +125,8 @@ def clean_environment() -> dict[str, str]:
     return dict(kept, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 
 
-def resolve_own_name() -> None:
-    """See that this container's own name resolves; a build's may be one that nobody knows.
+def resolve_own_name(place: str) -> None:
+    """See that this machine's own name resolves; that of a container that builds may be one that nobody knows.
 
     Horovod 0.28.1 gives Gloo no interface for process sets, so Gloo looks its own host name up, and ends with
     SIGSEGV where that fails (``gloo/transport/tcp/device.cc``, CreateDeviceAttr).
@@ -132,6 +135,8 @@ def resolve_own_name() -> None:
     try:
         socket.getaddrinfo(name, None)
     except socket.gaierror:
+        if place != "image":
+            fail(f"this machine's own name, {name}, does not resolve, and Gloo looks it up: it belongs into /etc/hosts")
         with Path("/etc/hosts").open("a") as hosts:  # the engine's own for this container: no layer keeps it
             hosts.write(f"127.0.0.1 {name}\n")
 
@@ -228,17 +233,21 @@ def asks_for_nccl(library: bytes) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Prove the Horovod of this image.")
+    parser = argparse.ArgumentParser(description="Prove the Horovod of this image or environment.")
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--write", type=Path, help="where to write what was proven (JSON)")
+    variant_options(parser)
     asked = parser.parse_args()
     framework = FRAMEWORKS[asked.framework]
     started = time.monotonic()
-    resolve_own_name()
+    variant = variant_of(asked)
+    if shutil.which("horovodrun") is None:
+        fail(f"there is no horovodrun in PATH: no Horovod is installed beside {sys.executable}")
+    resolve_own_name(variant.place)
     with ThreadPoolExecutor(max_workers=1) as pool:
         checked = pool.submit(check_build, framework)  # half of the time: it imports the framework again and again
         found = ask_framework(framework)
-        facts = base_facts(framework, found)
+        facts = base_facts(framework, found, variant)
         mpi = facts["mpi"]
         assert isinstance(mpi, dict)
         with_nccl = bool(facts["cuda"] and facts["nccl_headers"])

@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "clean": ("clean", "Stop and remove everything of ours on this machine."),
     "site": ("site", "Show the sites that jobs can be submitted to."),
+    "env": ("env", "Environments for jobs without a container: made, proven, listed."),
 }
 
 

@@ -93,6 +93,7 @@ _OPTIONS = (
     click.option(
         "--nsys", default="", metavar="RANKS", help="Run these ranks (0, 0,8 or all) under `nsys profile`: RUN/nsys/."
     ),
+    click.option("--env-name", metavar="NAME|DIR", help="Natively, in this environment of `env create`."),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),

@@ -11,6 +11,7 @@ from typing import Literal, cast
 from runner import paths
 from runner.images import integrity, store
 from runner.images import reference as references
+from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
 from runner.model.plan import PlannedImage
@@ -64,6 +65,12 @@ def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
         f"the image {found.path} is not whole: {why}",
         f"`python -m runner images verify {found.path}` checks all of it{again}",
     )
+
+
+def as_image(environment: Environment) -> PlannedImage:
+    """An environment in the place of an image: it says the same of itself."""
+    about = environment.about
+    return PlannedImage(environment.name, "", environment.directory, mpi=mpi_of(about), about=about)
 
 
 def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:

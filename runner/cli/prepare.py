@@ -9,17 +9,20 @@ from pathlib import Path
 import msgspec
 
 from runner import process
+from runner.checks import environment_fit
 from runner.checks.rules import Observed, check
 from runner.cli.asked import Asked
-from runner.cli.pinned import pinned
+from runner.cli.pinned import as_image, pinned
 from runner.cli.places import home, involved, names, refuse_silent, seen
-from runner.errors import RefusedError
+from runner.environments.directory import find
+from runner.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
+from runner.model.environment import Environment
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.recipe import Recipe
 from runner.model.request import Request
-from runner.model.site import Site
+from runner.model.site import Site, Way
 from runner.planning import held, hosts
 from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import image_reference, plan
@@ -63,19 +66,25 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
     mine = completed(personal(config, shipped.name, request), shipped)
     site = hosts.shaped(filled(shipped, mine), request.hosts)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
+    if request.env_name is not None:
+        request = msgspec.structs.replace(request, runtime=_native(request))
     if site.scheduler == "local":
         request = msgspec.structs.replace(request, runtime=_runtime_here(site, request.runtime))
     elif site.scheduler == "hosts" and request.runtime is None:
         request = msgspec.structs.replace(request, runtime=choose(site.runtimes, site.device, lambda _program: True))
     chosen = runtime(request.runtime or site.runtimes[0])
+    environment = _made(site, request, mine.scratch) if chosen.IMAGE == "none" else None
     image, problem, mend = pinned(image_reference(recipe, site, request), chosen.IMAGE)
-    planned = plan(recipe, site, request, image)
+    planned = plan(recipe, site, request, as_image(environment) if environment else image, environment)
     if planned.hosts is not None:
         planned = _needing(planned, recipe)
     if in_allocation:
         planned = _as_step(planned, site, chosen)
     native = chosen.IMAGE == "none" and site.scheduler == "local"
-    lacks, provides = _environment(recipe) if native else ("", "")
+    if environment is not None:
+        lacks, provides = environment_fit.lacking(recipe, environment)
+    else:
+        lacks, provides = _environment(recipe) if native else ("", "")
     runs = names(asked.runs)
     observed = Observed(
         image_problem=problem,
@@ -154,9 +163,33 @@ def _needing(planned: Plan, recipe: Recipe) -> Plan:
     asked = msgspec.structs.replace(
         planned.hosts,
         programs=(alone.program if alone else planned.runtime,),
-        modules=recipe.needs if planned.runtime == "native" else (),
+        modules=recipe.needs if planned.runtime == "native" and not planned.load else (),
     )
     return msgspec.structs.replace(planned, hosts=asked)
+
+
+def _native(request: Request) -> str:
+    """The runtime of an environment.
+
+    Raises:
+        UsageError: a container is wanted, too.
+    """
+    if request.runtime not in (None, "native"):
+        what = f"{request.runtime} runs images, no environments"
+        raise UsageError(what, where="--env-name", mend="leave --runtime out")
+    if request.image is not None:
+        raise UsageError("a job runs in an environment or in an image", where="--image", mend="leave one of them out")
+    return "native"
+
+
+def _made(site: Site, request: Request, scratch: str) -> Environment | None:
+    """The environment that is asked for, or that the site's way has; None where its setup is all there is.
+
+    Raises:
+        RefusedError: it is not there.
+    """
+    name = request.env_name or site.ways.get("native", Way()).environment
+    return find(name, scratch, site.name) if name else None
 
 
 def _login_node() -> str:

@@ -44,7 +44,11 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print which job a run has become."""
     click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
-    click.echo(f"image {pinned}{_as_of(plan.image)}" if pinned else "no image: this shell's environment")
+    if plan.runtime == "native":
+        own = "the site's own environment" if plan.load else "this shell's environment"
+        click.echo(f"no image: {f'the environment {pinned}' if pinned else own}")
+    else:
+        click.echo(f"image {pinned}{_as_of(plan.image)}")
     click.echo(f"run {run.run_id}: {run.path}")
 
 

@@ -11,6 +11,7 @@ import msgspec
 from runner.cli.options import setting
 from runner.errors import Exit
 from runner.model.site import Site, Way
+from runner.planning.setup import lines
 
 _ON_NODE = click.option(
     "--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun)."
@@ -134,8 +135,11 @@ def _print(site: Site) -> None:
         click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
     for name in site.runtimes:
         click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
-        for line in site.ways.get(name, Way()).load:
+        way = site.ways.get(name, Way())
+        for line in (*way.load, *lines(way.setup)):
             click.echo(f"    {' '.join(line)}")
+        if way.environment:
+            click.echo(f"    {way.kind} {way.environment}: python -m runner env create {way.environment}")
     for name, queue in site.queues.items():
         most = "any number of" if queue.max_nodes is None else str(queue.max_nodes)
         hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"

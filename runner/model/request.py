@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True):
         wireup: how ranks find each other.
         stage: copy the image to each node's own disk first.
         nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
+        env_name: name or directory of an environment that ``env create`` has made.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
@@ -60,3 +61,4 @@ class Request(msgspec.Struct, frozen=True):
     nsys: str = ""
     hosts: tuple[tuple[str, int], ...] = ()
     bind: Literal["auto", "none"] = "auto"
+    env_name: str | None = None

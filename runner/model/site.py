@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.environment import Kind, Origin, Setup
 from runner.model.hardware import Hardware
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
@@ -140,6 +141,11 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mounts: what of the host its jobs see, besides what the user mounts.
         modules: modules of the container runtime's own (Shifter's, podman-hpc's).
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
+        setup: natively: the modules, and what is activated, that bring the program's Python, or what ``env create``
+            builds upon.
+        environment: natively: name of the one that ``env create`` makes, and jobs use where ``--env-name`` is not told.
+        kind: natively: what ``env create`` makes there.
+        framework: natively: where ``env create`` takes it from; ``modules``: those of ``setup`` bring it.
     """
 
     load: tuple[tuple[str, ...], ...] = ()
@@ -147,6 +153,10 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mounts: tuple[Mount, ...] = ()
     modules: tuple[str, ...] = ()
     library_path: str = ""
+    setup: Setup = Setup()
+    environment: str = ""
+    kind: Kind = "virtualenv"
+    framework: Origin = "pip"
 
 
 class Home(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

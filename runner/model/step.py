@@ -82,7 +82,7 @@ class StepSpec(msgspec.Struct, frozen=True):
         command: the words after the launcher's options: container command, launcher program, user program.
         at_end: command that is run once a node when the script ends, whatever became of the step; empty for none.
         directives: options that the runtime wants in the batch script's head, long name -> value.
-        inherits: the ranks need the environment of the shell that submits: there is no container to bring one.
+        inherits: the ranks need the environment of the shell that submits: nothing else brings one.
     """
 
     prelude: tuple[Statement, ...]

@@ -6,6 +6,7 @@ import posixpath
 import re
 
 from runner.errors import UsageError
+from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
@@ -15,6 +16,7 @@ from runner.planning import hosts, queues, wireup
 from runner.planning.environment import merge
 from runner.planning.options import arguments
 from runner.planning.placement import place
+from runner.planning.setup import lines
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -25,8 +27,13 @@ def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
     return f"{recipe.image}:{tag}" if tag else recipe.image
 
 
-def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> Plan:
+def plan(
+    recipe: Recipe, site: Site, request: Request, image: PlannedImage, environment: Environment | None = None
+) -> Plan:
     """Decide everything about a job.
+
+    Args:
+        environment: what stands for the setup of the site's native way.
 
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the mend.
@@ -49,6 +56,7 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
     asked = request.wireup or ("own" if recipe.processes == "own" else None)
     started = wireup.choose(site, image, runtime, asked, sum(tasks_per_node))
     gpus_per_task = most if started.wireup == "own" else 1
+    load = (*way.load, *lines(environment.setup if environment else way.setup))
     directives = site.pbs.directives if site.scheduler == "pbs" else site.slurm.directives
     return Plan(
         job_name=name,
@@ -72,12 +80,12 @@ def plan(recipe: Recipe, site: Site, request: Request, image: PlannedImage) -> P
         pbs=site.pbs,
         mpi=started.mpi,
         directives=tuple(sorted((directives | dict(request.scheduler_options)).items())),
-        load=(*way.load, *site.mpi.load) if started.wireup in wireup.BY_MPI else way.load,
+        load=(*load, *site.mpi.load) if started.wireup in wireup.BY_MPI else load,
         modules=way.modules,
         library_path=way.library_path,
         image=image,
         mounts=_mounts((*way.mounts, *_with_directory(request))),
-        env=merge(site.env | way.env, recipe.env, request.env),
+        env=merge((environment.env if environment else {}) | site.env | way.env, recipe.env, request.env),
         program=(
             *recipe.program,
             *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),

@@ -11,6 +11,9 @@ from runner.model.step import Export, Load, Run, Statement, Text, Unset, Word
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _OF_THE_PROFILE = ((Text("module"),), (Text("ml"),))  # functions that a login shell defines
+_CONDA = (Text("conda"),)
+# What a program of that name in PATH, as a module leaves it, cannot do: change the shell that calls it.
+_CONDA_HOOK = '[ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"'
 
 
 def quote(value: str) -> str:
@@ -80,7 +83,10 @@ def _load(entry: Load) -> str:
     lines = ["set +u   # what follows reads names that are not set"]
     if any(argv[0] in _OF_THE_PROFILE for argv in entry.commands):
         lines.append("type module &>/dev/null || . /etc/profile   # without the user's own start-up files")
-    lines += [f"{folded(argv)} || exit {entry.exit_code}" for argv in entry.commands]
+    for argv in entry.commands:
+        if argv[0] == _CONDA and _CONDA_HOOK not in lines:
+            lines.append(_CONDA_HOOK)
+        lines.append(f"{folded(argv)} || exit {entry.exit_code}")
     return "\n".join([*lines, "set -u"])
 
 

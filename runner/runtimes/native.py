@@ -1,4 +1,5 @@
-"""No container: the program runs in the environment that submits, which must have what the program imports."""
+"""No container: the program runs in an environment that lines of the plan make ready, or else in the one that submits.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def step(plan: Plan) -> StepSpec:
             )
     run: Word = (Var(RUN_DIRECTORY),)
     return StepSpec(
-        prelude=(*load_lines(plan), *(Export(name, text(value)) for name, value in plan.env)),
+        prelude=(*load_lines(plan), *(Export(name, _value(value)) for name, value in plan.env)),
         once_a_node=(),
         launcher=(),
         command=(
@@ -44,8 +45,14 @@ def step(plan: Plan) -> StepSpec:
             _directory(plan),
             *launched_program(plan, run=run),
         ),
-        inherits=True,
+        inherits=not plan.load,
     )
+
+
+def _value(value: str) -> Word:
+    """A variable's value; what lies below RESULTS (NCCL's own logs, as sites have them) lies in the run directory."""
+    below = value.removeprefix(f"{RESULTS}/")
+    return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
 
 
 def _directory(plan: Plan) -> Word:

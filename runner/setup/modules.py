@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner import paths, process
+from runner import process
 
 # Looks, and imports nothing: torch alone would take seconds.
 _LOOK = """\
@@ -34,12 +34,7 @@ def lacking(needs: Sequence[str]) -> tuple[str, str]:
 
 
 def _mend(needs: Sequence[str], absent: Sequence[str]) -> str:
-    commands = [f"python3 -m pip install {name}" for name in absent if name != "horovod"]
     if "horovod" in absent:
         framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
-        build = paths.share("containers") / "horovod" / "build.py"
-        commands += [
-            f"python3 {build} wheel --framework {framework} --out wheels",
-            "python3 -m pip install wheels/horovod-*.whl",
-        ]
-    return "in the environment that is to be used: " + " && ".join(commands)
+        return f"python -m runner env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
+    return "in the environment that is to be used: python3 -m pip install " + " ".join(absent)

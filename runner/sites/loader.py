@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner import strict_yaml
 from runner.errors import UsageError
+from runner.model.environment import Setup
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
 from runner.model.site import NO_NODE, Site
 from runner.planning import hosts
@@ -83,6 +84,9 @@ def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
     below = _with_its_bases(found, (*above, path))
     for key in _OF_ITS_OWN:
         below.value.pop(key, None)
+    kept, ways = document.value.get("runtimes"), below.value.get("ways")
+    if isinstance(kept, list) and isinstance(ways, dict):  # of a runtime that this file does without, nothing is left
+        below.value["ways"] = {name: way for name, way in ways.items() if name in kept}
     return document.over(below)
 
 
@@ -114,10 +118,13 @@ def _check(site: Site, path: Path) -> None:
     if site.queue is not None and site.queues and site.queue not in site.queues:
         mend = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
         raise UsageError(f"no queue {site.queue!r} among its queues", where=f"{path}: queue", mend=mend)
-    for way in site.ways:
+    for way, facts in site.ways.items():
         if way not in site.runtimes:
             mend = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
             raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", mend=mend)
+        if way != "native" and (facts.setup != Setup() or facts.environment):
+            mend = "write lines that make a container runtime available as `load`"
+            raise UsageError("is for the way `native` alone", where=f"{path}: ways.{way}.setup", mend=mend)
     _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
     _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
     _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from runner.model.environment import Activate, Kind, Origin, Setup
 from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
@@ -62,6 +63,8 @@ _PARTS: tuple[tuple[str, Any], ...] = (
     ("`queues`: one entry", Queue),
     ("`ways`: one entry", Way),
     ("`mounts` of a way: one entry", Mount),
+    ("`setup` of the way `native`", Setup),
+    ("`activate` of a setup", Activate),
     ("`slurm`", SlurmFacts),
     ("`pbs`", PbsFacts),
     ("`ssh`", SshFacts),
@@ -71,7 +74,10 @@ _PARTS: tuple[tuple[str, Any], ...] = (
 )
 _ALIASES = {
     name: str(alias).replace("typing.", "")
-    for name, alias in (("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option))
+    for name, alias in (
+        *(("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option)),
+        *(("Kind", Kind), ("Origin", Origin)),
+    )
 }
 
 

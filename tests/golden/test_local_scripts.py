@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from runner.model.allocation import Allocation, HeldNode
+from runner.model.environment import Activate, Setup
 from runner.model.request import Mount, Request
-from runner.model.site import Site, SshFacts
+from runner.model.site import Site, SshFacts, Way
 from runner.planning.held import in_allocation
 from runner.planning.hosts import listed, shaped
 from runner.planning.plan import plan
@@ -39,9 +40,15 @@ def hosts(text: str) -> Site:
     return shaped(read_site("hosts"), listed(text))
 
 
+def with_environment(machine: Machine) -> Site:
+    setup = Setup(modules=("gcc/12",), activate=Activate(virtualenv="/scratch/e/environments/hvd/virtualenv-0bad"))
+    return msgspec.structs.replace(local(machine), ways={"native": Way(setup=setup)})
+
+
 CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
     "local-container-2": (local(CPUS), "charliecloud", Request(gpus=2), None),
     "local-gpus-8": (local(DGX), "native", Request(gpus=8, walltime_s=600), None),
+    "local-environment-2": (with_environment(CPUS), "native", Request(gpus=2), None),
     "local-hostile": (local(CPUS), "native", msgspec.structs.replace(HERE, gpus=2), None),
     "hosts-container-16": (hosts("nodea:8,nodeb:8"), "charliecloud", Request(gpus=16), None),
     "hosts-staged-8": (hosts("nodea:4,nodeb:4"), "charliecloud", Request(gpus=8, stage=True), None),
@@ -85,8 +92,8 @@ def test_no_golden_is_left_over() -> None:
 def test_bash_and_shellcheck_take_it(name: str) -> None:
     golden = SCRIPTS / f"{name}.sh"
     assert subprocess.run(["bash", "-n", golden], capture_output=True, check=False).returncode == 0
-    # SC2016: as in test_scripts.py. SC2317, SC2329: a function that only a trap calls is taken for unreachable.
-    words = ["shellcheck", "--shell=bash", "--exclude=SC2016,SC2317,SC2329", str(golden)]
+    # SC2016, SC1091: as in test_scripts.py. SC2317, SC2329: a function that only a trap calls is taken for unreachable.
+    words = ["shellcheck", "--shell=bash", "--exclude=SC2016,SC1091,SC2317,SC2329", str(golden)]
     checked = subprocess.run(words, capture_output=True, text=True, check=False)
     assert checked.stdout == ""
     assert checked.returncode == 0

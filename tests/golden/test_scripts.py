@@ -12,9 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.cli.pinned import as_image
+from runner.environments.wanted import Wanted, setup_of_jobs
+from runner.model.environment import Environment
+from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
+from runner.model.site import Site, Way
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, filled
 from runner.planning.plan import plan
@@ -35,6 +40,7 @@ IMAGES: dict[ImageForm, PlannedImage] = {
     "squashfs": FILE,
     "sif": PlannedImage(reference="/lustre/u/images/horovod.sif", digest="", path="/lustre/u/images/horovod.sif"),
     "registry": PlannedImage(reference="registry.example.org/m1234/horovod-pytorch:25.02", digest="", path=""),
+    "none": PlannedImage(reference="", digest="", path=""),
 }
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e/elvis", user="elvis")
 TRAIN = read_recipe("horovod-pytorch").recipe
@@ -52,6 +58,9 @@ ENROOT = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/'$HOME'", "/data", read_only=True),), env=(HOSTILE.env[0], ("PAIR", '"a" "b"'))
 )
 CHARLIECLOUD = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HOME", "/data set"),))
+NATIVE = msgspec.structs.replace(
+    HOSTILE, mounts=(Mount("/data/My 'Sets'", "/data/My 'Sets'"),), env=(*HOSTILE.env, ("OWN", "/results/own.log"))
+)
 ASKED = Request(
     gpus=2,
     gpu_type="a100_1g.5gb",
@@ -116,7 +125,25 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-charliecloud-hostile": ("slurm", "charliecloud", CHARLIECLOUD),
     "slurm-podman-hostile": ("slurm", "podman-hpc", HOSTILE),
     "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
+    "perlmutter-conda-16": ("perlmutter", "native", PLAIN),
+    "alpha-virtualenv-16": ("alpha", "native", PLAIN),
+    "alpha-virtualenv-hostile": ("alpha", "native", NATIVE),
+    "neuron-conda-16": ("neuron", "native", PLAIN),
+    "neuron-conda-own-8": ("neuron", "native", Request(gpus=8, wireup="own")),
+    "polaris-conda-16": ("polaris", "native", PLAIN),
+    "box-native-16": ("box", "native", PLAIN),
 }
+
+
+def made(site: Site) -> Environment | None:
+    """The environment that `env create` makes there, where the site's way names one."""
+    way = site.ways.get("native", Way())
+    if not way.environment:
+        return None
+    wanted = Wanted(way.environment, way.kind, "pytorch", way.setup, ())
+    directory = f"/scratch/e/elvis/gpu-runner/environments/{way.environment}/{way.kind}-0badc0ffee0badc0ffee0bad"
+    about = ImageFacts(framework="pytorch", mpi=Mpi("openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
+    return Environment(wanted.name, way.kind, "pytorch", directory, "0bad", setup_of_jobs(wanted, directory), about)
 
 
 def planned(name: str) -> tuple[Plan, StepSpec]:
@@ -125,7 +152,10 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     shipped = read_site(site)
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
-    decided = plan(TRAIN, filled(shipped, ELVIS), asked, IMAGES[runtime(via).IMAGE])
+    form, site_of_elvis = runtime(via).IMAGE, filled(shipped, ELVIS)
+    environment = made(site_of_elvis) if form == "none" else None
+    image = as_image(environment) if environment else IMAGES[form]
+    decided = plan(TRAIN, site_of_elvis, asked, image, environment)
     return decided, staging.step(decided, runtime(via))
 
 

@@ -129,7 +129,7 @@ def test_a_program_that_this_environment_cannot_run_is_refused(local: Runner, tm
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = local("submit", "--gpus", "2", "--runtime", "native", code=3, env=env)
     assert "has no torch and no horovod" in done.err
-    assert "build.py wheel --framework pytorch" in done.err
+    assert "env create NAME --framework pytorch" in done.err
     assert "apt-get install charliecloud" in done.err
     assert not local.runs.exists()
 

@@ -126,6 +126,71 @@ def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
     assert (gpu["HOROVOD_BUILD_CUDA_CC_LIST"], gpu["HOROVOD_CXX_STANDARD"]) == ("80", "20")
 
 
+def test_an_mpi_is_used_as_it_is_found_or_not_at_all_or_is_the_one_that_was_asked_for(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frameworks = programs["frameworks"]
+    found = {"flavour": "openmpi", "version": "4.1.4"}
+    monkeypatch.setattr(frameworks, "mpi_flavour", lambda: found)
+    assert frameworks.chosen_mpi("auto") == frameworks.chosen_mpi("openmpi") == found
+    assert frameworks.chosen_mpi("none") == {"flavour": "", "version": ""}
+    with pytest.raises(SystemExit, match="mpich was asked for"):
+        frameworks.chosen_mpi("mpich")
+
+
+def test_an_nccl_of_a_module_is_found_and_told_to_the_compiler(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    frameworks, build = programs["frameworks"], programs["build"]
+    monkeypatch.setattr(frameworks, "_NCCL_HEADERS", (str(tmp_path / "usr/nccl.h"),))
+    for name in frameworks._NCCL_HOMES:
+        monkeypatch.delenv(name, raising=False)
+    assert frameworks.nccl_home("auto") == ""
+    assert frameworks.nccl_header("auto") is None
+    home = tmp_path / "nccl"
+    (home / "include").mkdir(parents=True)
+    (home / "include/nccl.h").write_text("")
+    monkeypatch.setenv("EBROOTNCCL", str(home))
+    assert frameworks.nccl_home("auto") == frameworks.nccl_home(str(home)) == str(home)
+    assert frameworks.nccl_header("auto") == home / "include/nccl.h"
+    assert frameworks.nccl_header("none") is None
+    with pytest.raises(SystemExit, match="there is no"):
+        frameworks.nccl_home(str(tmp_path))
+    torch = frameworks.FRAMEWORKS["pytorch"]
+    assert build.switches(torch, NGC, "17", "80", str(home))["HOROVOD_NCCL_HOME"] == str(home)
+    assert "HOROVOD_NCCL_HOME" not in build.switches(torch, NGC, "17", "80")
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr/nccl.h").write_text("")
+    assert frameworks.nccl_home("auto") == ""
+
+
+def test_outside_an_image_nothing_of_the_machine_is_changed(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither packages nor /etc/hosts: what is lacking is told."""
+    prove, build = programs["prove"], programs["build"]
+
+    def unknown(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(prove.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(prove.socket, "gaierror", OSError)
+    with pytest.raises(SystemExit, match="does not resolve"):
+        prove.resolve_own_name("environment")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None if name == "cmake" else "/usr/bin/" + name)
+    with pytest.raises(SystemExit, match="PATH lacks cmake"):
+        build.ensure_tools("environment")
+
+
+def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path: Path) -> None:
+    (tmp_path / "shelf/k").mkdir(parents=True)
+    (tmp_path / "shelf/k/horovod-1.whl").write_text("kept")
+    (tmp_path / "out").mkdir()
+    assert programs["build"].take_kept("k", tmp_path / "out", tmp_path / "shelf")
+    assert not programs["build"].take_kept("other", tmp_path / "out", tmp_path / "shelf")
+    assert (tmp_path / "out/horovod-1.whl").read_text() == "kept"
+
+
 def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType]) -> None:
     build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
 

@@ -49,7 +49,7 @@ def test_a_file_extends_another_and_changes_what_differs(tmp_path: Path) -> None
     assert (ours.env["NCCL_NET"], ours.env["NCCL_SOCKET_IFNAME"]) == ("IB", base.env["NCCL_SOCKET_IFNAME"])
     assert (ours.node.gpus, ours.node.cores) == (8, base.node.cores)
     assert ours.runtimes == ("enroot", "apptainer")
-    assert ours.ways == base.ways
+    assert ours.ways == {"apptainer": base.ways["apptainer"]}
 
 
 def test_what_a_base_has_proven_is_not_proven_of_a_site_that_extends_it(tmp_path: Path) -> None:
@@ -74,6 +74,8 @@ def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         (OURS + "node: {cpus_per_gpu: 0}\n", "node.cpus_per_gpu"),
         (OURS + "queue: prodd\n", "did you mean 'prod'?"),
         (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
+        (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
+        (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
         (OURS + "needs: [money]\n", "needs.0"),
     ],
 )

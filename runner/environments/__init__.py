@@ -1,0 +1,1 @@
+"""Environments for programs that run without a container: made, proven, found again."""

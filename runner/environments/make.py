@@ -1,0 +1,214 @@
+"""Make an environment, once for all: what is whole is left alone, what was broken off is begun anew.
+
+An environment cannot be moved: its paths stand in it. So it is made where it stays, in a directory whose name says
+what went into it, and counts only from the moment on at which its record is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from runner import paths, process
+from runner.environments import directory
+from runner.environments import script as scripts
+from runner.environments.script import Places
+from runner.environments.wanted import VARIABLES, Wanted, setup_of_jobs
+from runner.errors import (
+    InfrastructureError,
+    NotProvenError,
+    ProgramFailedError,
+    RefusedError,
+    RunnerError,
+    UsageError,
+)
+from runner.images.keys import files_below, key_of, tree_hash
+from runner.images.locks import held
+from runner.images.progress import Progress
+from runner.model.environment import Environment, Framework, Setup
+from runner.model.image import facts_of
+
+LIMIT_S = 2 * 3600.0
+PROOF_LIMIT_S = 600.0
+_LAST_LINES = 15
+
+_FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
+    scripts.BUSY: (InfrastructureError, "its lock could not be had", "see the words above"),
+    scripts.NOT_LOADED: (
+        RefusedError,
+        "its modules, or what is activated, could not be loaded",
+        "`module avail` tells what there is; --module NAME, or a site file of your own, says what is to be loaded",
+    ),
+    scripts.NOT_MADE: (ProgramFailedError, "it could not be made", "load a module that has Python and venv, or conda"),
+    scripts.NO_FRAMEWORK: (ProgramFailedError, "the framework could not be installed", "--requirement NAME==VERSION"),
+    scripts.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the words above"),
+    scripts.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the words above"),
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """An environment that was made, or was there already. ``root``: the directory of its record and log."""
+
+    environment: Environment
+    root: Path
+    up_to_date: bool
+    seconds: float
+
+
+def programs() -> Path:
+    """The directory of what builds and proves Horovod."""
+    return paths.share("containers") / "horovod"
+
+
+def inputs_of(wanted: Wanted) -> str:
+    """Key of everything that goes into an environment."""
+    return key_of(msgspec.json.encode(wanted, order="sorted").decode(), tree_hash(files_below(programs())))
+
+
+def places_of(wanted: Wanted, root: Path, key: str) -> Places:
+    """Where an environment of this root and key lies, with all that is needed to make it."""
+    return Places(
+        environment=root / f"{wanted.kind}-{key}",
+        work=root / f"work-{key}",
+        caches=root.parent / ".caches",
+        wheels=paths.cache_dir() / "wheels",
+        programs=programs(),
+        lock=root / "building",
+    )
+
+
+def script_of(wanted: Wanted, root: Path) -> str:
+    """The whole script that ``make`` runs."""
+    return scripts.creation(wanted, places_of(wanted, root, inputs_of(wanted)))
+
+
+def make(wanted: Wanted, root: Path, progress: Progress) -> Made:
+    """The environment, made and proven, or as it was made before from the same.
+
+    Raises:
+        UsageError: something else lies there. RefusedError: its modules cannot be loaded.
+        ProgramFailedError: a step failed. NotProvenError: Horovod does not do what it promises.
+        InfrastructureError, UnknownStateError: locks, time.
+    """
+    began = time.monotonic()
+    if not directory.is_free(root):
+        raise UsageError("something that is no environment of ours lies there", where=str(root), mend="another NAME")
+    inputs = inputs_of(wanted)
+    found = _current(inputs, root)
+    if found is None:
+        root.mkdir(parents=True, exist_ok=True)
+        with held(root / "lock", progress.step):
+            found = _current(inputs, root)
+            if found is None:
+                return Made(_made(wanted, inputs, root, progress), root, False, time.monotonic() - began)
+    return Made(found, root, True, time.monotonic() - began)
+
+
+def prove(
+    setup: Setup, framework: Framework, on_line: Callable[[str], None], *, env: Mapping[str, str], mpi: str, nccl: str
+) -> None:
+    """Prove the Horovod that a setup brings, by two real processes.
+
+    Raises:
+        RefusedError: it cannot be loaded. NotProvenError: it does not do what it promises.
+    """
+    text = scripts.proof(setup, framework, programs(), env=env, mpi=mpi, nccl=nccl)
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        on_line(line)
+
+    code = process.stream(("bash", "-c", text), hear, timeout_s=PROOF_LIMIT_S)
+    if code:
+        raise _failure(code, said, "")
+
+
+def _current(inputs: str, root: Path) -> Environment | None:
+    found = directory.read(root)
+    return found if found is not None and found.inputs == inputs else None
+
+
+def _made(wanted: Wanted, inputs: str, root: Path, progress: Progress) -> Environment:
+    places, before = places_of(wanted, root, inputs), directory.read(root)
+    environment, work = Path(places.environment), Path(places.work)
+    with held(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
+        _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
+        remove(environment)
+    paths.made(Path(places.wheels))
+    script = root / directory.SCRIPT
+    script.write_text(scripts.creation(wanted, places))
+    work.mkdir(mode=0o700)
+    whole = False
+    try:
+        code, said = _run(script, root / directory.LOG, progress)
+        if code:
+            raise _failure(code, said, str(root / directory.LOG))
+        about = facts_of(msgspec.json.decode((work / "about.json").read_bytes()))
+        assert about is not None, "describe.py writes what model/image.py reads"
+        found = Environment(
+            name=wanted.name,
+            kind=wanted.kind,
+            framework=wanted.framework,
+            directory="" if wanted.kind == "modules" else str(environment),
+            inputs=inputs,
+            setup=setup_of_jobs(wanted, str(environment)),
+            about=about,
+            env=VARIABLES[wanted.framework],
+            mpi=wanted.mpi,
+            nccl=wanted.nccl,
+            made_s=time.time(),
+        )
+        part = root / f".{directory.RECORD}.{os.getpid()}"
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        part.rename(root / directory.RECORD)
+        whole = True
+        return found
+    finally:
+        remove(work)
+        if not whole:
+            remove(environment)
+
+
+def _run(script: Path, log: Path, progress: Progress) -> tuple[int, list[str]]:
+    """The script's exit code and its last lines; all of them are in the log."""
+    progress.step(f"making the environment; all that is said goes to {log}")
+    last: list[str] = []
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+
+        def hear(line: str) -> None:
+            file.write(line + "\n")
+            file.flush()
+            last.append(line)
+            del last[:-_LAST_LINES]
+            if line.startswith(("horovod: ", "PROVEN", "hello from ")):
+                progress.step(line)
+            else:
+                progress.line(line)
+
+        return process.stream(("bash", script), hear, timeout_s=LIMIT_S), last
+
+
+def _failure(code: int, said: list[str], log: str) -> RunnerError:
+    kind, what, mend = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the words above"))
+    return kind("\n".join((f"{what}:", *said[-_LAST_LINES:])), where=log, mend=mend)
+
+
+def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:
+    """Remove what earlier attempts have left, but for the environment that jobs may still run in."""
+    for path in root.iterdir():
+        if path.is_dir() and path.name.startswith(("virtualenv-", "conda-", "work-")) and path not in keep:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory of ours, where it is there."""
+    if path.exists():
+        shutil.rmtree(path)

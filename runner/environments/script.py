@@ -1,0 +1,131 @@
+"""What makes and what proves an environment, as whole scripts: pure, a function of what is wanted alone.
+
+They run the very programs that build and prove Horovod in images (``containers/horovod``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from runner.environments.wanted import VARIABLES, Wanted
+from runner.model.environment import Activate, Framework, Setup
+from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
+from runner.planning.setup import lines
+from runner.render.shell import quote, statement
+
+# Exit codes of the scripts.
+BUSY, NOT_LOADED, NOT_MADE, NO_FRAMEWORK, NO_HOROVOD, NOT_PROVEN = 73, 74, 75, 76, 77, 78
+
+_PYTHON = "python=3.11"  # conda's: the one that images are proven with
+
+# Of a login shell, what would change which Python runs and what it finds. Proxies and pip's settings stay.
+_LEAKS = (
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD", "BASH_ENV"),
+    *("PIP_USER", "PIP_TARGET", "PIP_PREFIX"),  # where else pip would install
+)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Directories, absolute.
+
+    Attributes:
+        environment: what is made. work: for what is of no use afterwards. caches: of pip and conda.
+        wheels: where wheels of Horovod are kept. programs: ``containers/horovod``. lock: a file that is held meanwhile.
+    """
+
+    environment: PurePath
+    work: PurePath
+    caches: PurePath
+    wheels: PurePath
+    programs: PurePath
+    lock: PurePath
+
+
+def creation(wanted: Wanted, places: Places) -> str:
+    """The script that makes the environment and proves it; it leaves ``about.json`` in ``places.work``."""
+    environment, work = str(places.environment), places.work
+    variant = _variant(wanted.mpi, wanted.nccl)
+    made: list[Statement] = [
+        Export("PIP_CACHE_DIR", text(str(places.caches / "pip"))),
+        Export("CONDA_PKGS_DIRS", text(str(places.caches / "conda"))),
+        *_loaded(wanted.setup),
+    ]
+    if wanted.kind == "virtualenv":
+        seen = ("--system-site-packages",) if wanted.origin == "modules" else ()
+        made += [
+            Run(texts("python3", "-m", "venv", *seen, environment), NOT_MADE),
+            _activated(Setup(activate=Activate(virtualenv=environment))),
+        ]
+    elif wanted.kind == "conda":
+        make = texts("conda", "create", "--yes", "--quiet", "--prefix", environment, _PYTHON)
+        made += [Load((make,), NOT_MADE), _activated(Setup(activate=Activate(conda=environment)))]
+    if wanted.requirements:
+        pip = ("python3", "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off")
+        made.append(Run(texts(*pip, "--", *wanted.requirements), NO_FRAMEWORK))
+    made += [Export(name, text(value)) for name, value in VARIABLES[wanted.framework].items()]
+    wheel = ("--wheel", str(work / "wheel"))
+
+    def program(name: str, *words: str) -> tuple[str, ...]:
+        return ("python3", str(places.programs / name), *words)
+
+    framework = ("--framework", wanted.framework)
+    theirs = "shipped" if wanted.kind == "modules" else "auto"
+    build = ("wheel", *framework, *variant, "--cuda-archs", wanted.cuda_archs, "--horovod", theirs)
+    made.append(
+        Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD)
+    )
+    if wanted.kind != "modules":
+        made.append(Run(texts(*program("install.py", *framework, *wheel)), NO_HOROVOD))
+    proof, about = str(work / "proof.json"), str(work / "about.json")
+    made += [
+        Run(texts(*program("prove.py", *framework, *variant, "--write", proof)), NOT_PROVEN),
+        Export("BASE", text(" ".join((wanted.kind, *wanted.setup.modules)))),
+        Run(
+            texts(*program("describe.py", *framework, *variant, *wheel, "--proof", proof, "--write", about)),
+            NOT_PROVEN,
+        ),
+    ]
+    # Held by whatever is still at work, should this program's own starter have gone.
+    lock = f"exec 9>>{quote(str(places.lock))} && flock 9 || exit {BUSY}"
+    return _script(made, lock)
+
+
+def proof(
+    setup: Setup,
+    framework: Framework,
+    programs: PurePath,
+    *,
+    env: Mapping[str, str],
+    mpi: str = "auto",
+    nccl: str = "auto",
+) -> str:
+    """The script that proves the Horovod that a setup brings, with two processes."""
+    words = ("python3", str(programs / "prove.py"), "--framework", framework, *_variant(mpi, nccl))
+    exports = (Export(name, text(value)) for name, value in env.items())
+    return _script([*_loaded(setup), *exports, Run(texts(*words), NOT_PROVEN)])
+
+
+def _variant(mpi: str, nccl: str) -> tuple[str, ...]:
+    return ("--mpi", mpi, "--nccl", nccl, "--place", "environment")
+
+
+def _loaded(setup: Setup) -> tuple[Load, ...]:
+    found = lines(setup)
+    return (Load(tuple(texts(*argv) for argv in found), NOT_LOADED),) if found else ()
+
+
+def _activated(setup: Setup) -> Load:
+    return Load(tuple(texts(*argv) for argv in lines(setup)), NOT_MADE)
+
+
+def _script(statements: list[Statement], *lines_first: str) -> str:
+    head: list[Statement] = [
+        Unset(_LEAKS),
+        Export("PYTHONNOUSERSITE", text("1")),  # ~/.local would shadow what is made here
+        Export("PYTHONDONTWRITEBYTECODE", text("1")),  # the programs may lie where others use them
+    ]
+    body = (statement(entry) for entry in (*head, *statements))
+    return "\n".join(("#!/bin/bash", "set -uo pipefail", *lines_first, *body, ""))

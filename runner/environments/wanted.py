@@ -1,0 +1,89 @@
+"""What environment is asked for: of the site's own way, and of the command line. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from runner.model.environment import Activate, Framework, Kind, Origin, Setup
+from runner.model.site import Site, Way
+
+# The framework of each device, with what the proof and the recipes import besides; the versions that images are proven
+# with (docs/proofs.md).
+REQUIREMENTS: dict[tuple[Framework, str], tuple[str, ...]] = {
+    ("pytorch", "cuda"): ("torch==2.13.0", "numpy>=1.26,<3"),
+    ("pytorch", "cpu"): ("torch==2.13.0", "numpy>=1.26,<3"),
+    ("tensorflow", "cuda"): ("tensorflow[and-cuda]==2.21.0",),
+    ("tensorflow", "cpu"): ("tensorflow-cpu==2.21.0",),
+}
+# Keras 2, which Horovod's optimizer knows, as in our images.
+VARIABLES: dict[Framework, dict[str, str]] = {"pytorch": {}, "tensorflow": {"TF_USE_LEGACY_KERAS": "1"}}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An environment that is asked for.
+
+    Attributes:
+        setup: of the site: what it is built upon.
+        requirements: of pip, for the framework; empty where the setup's modules bring it.
+        mpi: ``auto``, ``none``, ``openmpi`` or ``mpich``. nccl: ``auto``, ``none``, or NCCL's directory.
+        cuda_archs: for Horovod's kernels: ``80,90``.
+        origin: where the framework comes from.
+    """
+
+    name: str
+    kind: Kind
+    framework: Framework
+    setup: Setup
+    requirements: tuple[str, ...]
+    mpi: str = "auto"
+    nccl: str = "auto"
+    cuda_archs: str = "80,90"
+    origin: Origin = "pip"
+
+
+def of_site(
+    site: Site,
+    name: str,
+    *,
+    kind: Kind | None = None,
+    framework: Framework = "pytorch",
+    modules: tuple[str, ...] = (),
+    requirements: tuple[str, ...] = (),
+    mpi: str = "auto",
+    nccl: str = "auto",
+    cuda_archs: str | None = None,
+) -> Wanted:
+    """What the site's native way makes of an environment; empty and None leave the choice to it.
+
+    Args:
+        modules: instead of the site's.
+        requirements: of pip, instead of the pinned ones.
+    """
+    way = site.ways.get("native", Way())
+    made = kind or way.kind
+    origin: Origin = "modules" if made == "modules" else way.framework
+    pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]
+    return Wanted(
+        name=name,
+        kind=made,
+        framework=framework,
+        setup=msgspec.structs.replace(way.setup, modules=modules) if modules else way.setup,
+        requirements=requirements or pinned,
+        mpi=mpi,
+        nccl=nccl,
+        cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "80,90",
+        origin=origin,
+    )
+
+
+def setup_of_jobs(wanted: Wanted, directory: str) -> Setup:
+    """What a job does before its ranks: the site's own, and the activation of what was made."""
+    active = wanted.setup.activate
+    if wanted.kind == "conda":
+        return msgspec.structs.replace(wanted.setup, activate=Activate(conda=directory))
+    if wanted.kind == "virtualenv":
+        return msgspec.structs.replace(wanted.setup, activate=Activate(conda=active.conda, virtualenv=directory))
+    return wanted.setup

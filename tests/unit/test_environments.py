@@ -1,0 +1,276 @@
+"""Environments without a container: what is decided of them, and their scripts run by a real bash with recorders."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.checks.environment_fit import lacking
+from runner.cli import run
+from runner.cli.pinned import as_image
+from runner.environments import directory, make
+from runner.environments.script import NO_HOROVOD, NOT_LOADED, NOT_PROVEN, Places, creation
+from runner.environments.wanted import Wanted, of_site, setup_of_jobs
+from runner.errors import Exit, RefusedError, UsageError
+from runner.model.environment import Activate, Environment, Setup
+from runner.model.image import ImageFacts
+from runner.model.recipe import Recipe
+from runner.model.request import Request
+from runner.planning.plan import plan
+from runner.planning.setup import lines
+from runner.render.shell import statement
+from runner.runtimes import runtime
+from runner.runtimes.common import load_lines
+from runner.sites.loader import read_site
+
+RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), needs=("torch", "horovod"))
+SETUP = Setup(modules=("gcc", "cuda/11.7"), activate=Activate(conda="base"))
+# As real ones: functions of a login shell, and scripts that read names which are not set.
+_RECORDER = """\
+#!/bin/bash
+printf '%s\\n' "$(basename "$0") $*" >>"$RECORD"
+case "$(basename "$0") $*" in *"$FAIL"*) [ -z "$FAIL" ] || exit 9 ;; esac
+case "$*" in
+*"-m venv"*) mkdir -p "${!#}/bin"; echo 'PS1="(x) $PS1"; echo activated >>"$RECORD"' >"${!#}/bin/activate" ;;
+*"describe.py"*) [[ "$*" =~ --write\\ ([^ ]+) ]] && echo '{"framework": "pytorch"}' >"${BASH_REMATCH[1]}" ;;
+esac
+"""
+_CONDA = """\
+#!/bin/bash
+if [ "$1" = shell.bash ]; then
+  echo 'conda() { local old=$_CE_M; printf "%s\\n" "conda function $*" >>"$RECORD"; }'
+else
+  printf '%s\\n' "conda program $*" >>"$RECORD"; exit 1
+fi
+"""
+
+
+def environment(root: Path, **changes: Any) -> Environment:
+    made = root / "virtualenv-1"
+    (made / "bin").mkdir(parents=True)
+    (made / "bin/python3").write_text("#!/bin/sh\n")
+    (made / "bin/python3").chmod(0o755)
+    found = Environment(root.name, "virtualenv", "pytorch", str(made), "1", Setup(), ImageFacts(framework="pytorch"))
+    found = msgspec.structs.replace(found, **changes)
+    (root / directory.RECORD).write_bytes(msgspec.json.encode(found))
+    (root / directory.SCRIPT).write_text("")
+    return found
+
+
+def recorded(text: str, tmp_path: Path, *, fail: str = "") -> tuple[int, list[str]]:
+    """Run a script with recorders for python3, conda and module; its exit code and the calls."""
+    stubs, record = tmp_path / "stubs", tmp_path / "record"
+    stubs.mkdir(exist_ok=True)
+    record.write_text("")
+    for name, content in (("python3", _RECORDER), ("conda", _CONDA)):
+        (stubs / name).write_text(content)
+        (stubs / name).chmod(0o755)
+    module = 'module() { printf "%s\\n" "module $*" >>"$RECORD"; [ "$2" != "$FAIL" ]; }; export -f module\n'
+    env = {"PATH": f"{stubs}:/usr/bin:/bin", "RECORD": str(record), "FAIL": fail, "PYTHONPATH": "/leak"}
+    done = subprocess.run(["bash", "-c", module + text], env=env, capture_output=True, text=True, check=False)
+    assert "unbound variable" not in done.stderr
+    return done.returncode, record.read_text().splitlines()
+
+
+def places(root: Path) -> Places:
+    (root / "work").mkdir(parents=True, exist_ok=True)
+    return Places(root / "made", root / "work", root / "caches", root / "wheels", Path("/p"), root / "building")
+
+
+def test_a_setup_is_loaded_in_its_order() -> None:
+    setup = Setup(True, ("/soft",), ("a", "b/1"), "/conda/", Activate("/env", "/venv/"))
+    assert lines(setup) == (
+        ("module", "purge"),
+        ("module", "use", "/soft"),
+        ("module", "load", "a", "b/1"),
+        ("source", "/conda/etc/profile.d/conda.sh"),
+        ("conda", "activate", "/env"),
+        ("source", "/venv/bin/activate"),
+    )
+    assert lines(Setup()) == ()
+
+
+def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) -> None:
+    wanted = Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
+    code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
+    assert code == 0
+    assert calls[:2] == ["module load gcc cuda/11.7", "conda function activate base"]
+    assert calls[2] == f"python3 -m venv {tmp_path}/made"
+    assert calls[3] == "activated"
+    assert "pip install" in calls[4]
+    assert calls[4].endswith(" torch==2.13.0")
+    assert [call.split()[1] for call in calls[5:]] == [f"/p/{n}.py" for n in ("build", "install", "prove", "describe")]
+    assert all("--place environment" in call for call in (calls[5], calls[7], calls[8]))
+
+
+def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but_a_program(tmp_path: Path) -> None:
+    wanted = Wanted("x", "conda", "pytorch", Setup(), ("torch==2.13.0",))
+    code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
+    assert code == 0
+    assert calls[0] == f"conda function create --yes --quiet --prefix {tmp_path}/made python=3.11"
+    assert calls[1] == f"conda function activate {tmp_path}/made"
+
+
+@pytest.mark.parametrize(
+    ("fail", "code"),
+    [("gcc", NOT_LOADED), ("build.py", NO_HOROVOD), ("install.py", NO_HOROVOD), ("prove.py", NOT_PROVEN)],
+)
+def test_the_step_that_fails_is_told_by_its_code(tmp_path: Path, fail: str, code: int) -> None:
+    setup = Setup(modules=("gcc",))
+    wanted = Wanted("x", "virtualenv", "pytorch", setup, ())
+    ended, calls = recorded(creation(wanted, places(tmp_path)), tmp_path, fail=fail)
+    assert ended == code
+    assert fail in calls[-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "activate"),
+    [("virtualenv", Activate("base", "/e")), ("conda", Activate("/e")), ("modules", Activate("base"))],
+)
+def test_a_job_activates_what_was_made(kind: Any, activate: Activate) -> None:
+    made = setup_of_jobs(Wanted("x", kind, "pytorch", SETUP, ()), "/e")
+    assert made == msgspec.structs.replace(SETUP, activate=activate)
+
+
+def test_an_environment_stands_for_the_setup_of_the_sites_way(tmp_path: Path) -> None:
+    """And brings the variables that its programs need, below all others; its logs go to the run directory."""
+    site = read_site("neuron")
+    env = {"TF_USE_LEGACY_KERAS": "1", "OMP_NUM_THREADS": "3"}
+    made = environment(tmp_path, setup=Setup(activate=Activate(virtualenv="/e")), env=env)
+    request = Request(gpus=2, runtime="native")
+    planned = plan(RECIPE, site, request, as_image(made), made)
+    assert planned.load == (("source", "/e/bin/activate"),)
+    assert dict(planned.env)["TF_USE_LEGACY_KERAS"] == "1"
+    assert dict(planned.env)["OMP_NUM_THREADS"] == site.env["OMP_NUM_THREADS"]
+    without = plan(RECIPE, site, request, as_image(made))
+    assert without.load[:2] == (("module", "purge"), ("module", "load", "gcc/10.2.0", "cuda/11.7"))
+    step = runtime("native").step(planned)
+    assert not step.inherits
+    said = "\n".join(statement(entry) for entry in step.prelude)
+    assert 'export NCCL_DEBUG_FILE="${runner_run}"/nccl/%h.%p.log' in said
+    assert "unset" not in "\n".join(statement(entry) for entry in load_lines(planned))
+
+
+def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
+    made = environment(tmp_path / "gpu-runner/environments/a")
+    assert directory.find("a", str(tmp_path), "local") == made
+    assert directory.find(str(tmp_path / "gpu-runner/environments/a"), "", "local") == made
+    (Path(made.directory) / "bin/python3").unlink()
+    with pytest.raises(RefusedError, match="not finished"):
+        directory.find("a", str(tmp_path), "local")
+    with pytest.raises(RefusedError, match="not there") as caught:
+        directory.find("b", str(tmp_path), "alpha")
+    assert caught.value.mend == "python -m runner env create b --site alpha"
+    with pytest.raises(RefusedError, match="nobody has told"):
+        directory.find("a", "", "local")
+    with pytest.raises(UsageError):
+        directory.find("..", str(tmp_path), "local")
+    assert [found for _, found in directory.listed(tmp_path / "gpu-runner/environments")] == [None]
+
+
+def test_what_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert directory.is_free(tmp_path / "mine")
+    (tmp_path / "mine/data").write_text("x")
+    assert not directory.is_free(tmp_path / "mine")
+    (tmp_path / "mine" / directory.SCRIPT).write_text("")
+    assert directory.is_free(tmp_path / "mine")
+    assert directory.is_free(tmp_path / "new")
+
+
+def test_a_home_is_known_by_its_name_and_as_links_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, scratch = tmp_path / "home/elvis", tmp_path / "scratch"
+    home.mkdir(parents=True)
+    scratch.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    assert directory.home_above(home / "envs/x") == home
+    assert directory.home_above(scratch / "x") is None
+    (scratch / "link").symlink_to(home)
+    assert directory.home_above(scratch / "link/x") == home
+    (home / "scratch").symlink_to(scratch)
+    assert directory.home_above(home / "scratch/x") == home
+
+
+@pytest.mark.parametrize(
+    ("framework", "needs", "lacks"),
+    [("pytorch", ("torch", "horovod"), ""), ("tensorflow", ("torch",), "wants torch"), ("pytorch", (), "")],
+)
+def test_an_environment_of_another_framework_is_told(
+    tmp_path: Path, framework: Any, needs: tuple[str, ...], lacks: str
+) -> None:
+    made = environment(tmp_path / "e", framework=framework)
+    said, mend = lacking(msgspec.structs.replace(RECIPE, needs=needs), made)
+    assert lacks in said
+    assert bool(said) == bool(lacks) == ("--framework pytorch" in mend)
+
+
+def test_the_site_decides_what_nobody_has_asked_for() -> None:
+    neuron, alpha = read_site("neuron"), read_site("alpha")
+    plain = of_site(neuron, "x")
+    assert (plain.kind, plain.setup, plain.cuda_archs) == ("conda", neuron.ways["native"].setup, "80,90")
+    assert plain.requirements[0] == "torch==2.13.0"
+    assert (of_site(alpha, "x").requirements, of_site(alpha, "x").origin) == ((), "modules")
+    asked = of_site(neuron, "x", kind="modules", modules=("horovod",), cuda_archs="70")
+    assert (asked.setup.modules, asked.setup.purge) == (("horovod",), True)
+    assert (asked.requirements, asked.cuda_archs) == ((), "70")
+    technion = of_site(read_site("technion"), "x", framework="tensorflow")
+    assert (technion.kind, technion.cuda_archs, technion.requirements) == (
+        "virtualenv", "80", ("tensorflow[and-cuda]==2.21.0",)
+    )  # fmt: skip
+
+
+def test_its_key_follows_what_goes_into_it() -> None:
+    one = Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
+    others = (
+        msgspec.structs.replace(SETUP, modules=()),
+        msgspec.structs.replace(SETUP, activate=Activate()),
+    )
+    keys = {make.inputs_of(one), make.inputs_of(Wanted("x", "conda", "pytorch", SETUP, ("torch==2.13.0",)))}
+    keys |= {make.inputs_of(Wanted("x", "virtualenv", "pytorch", setup, ("torch==2.13.0",))) for setup in others}
+    keys |= {make.inputs_of(Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",), mpi="none"))}
+    assert len(keys) == 5
+    assert make.inputs_of(one) == make.inputs_of(Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",)))
+
+
+def test_the_verbs_refuse_with_a_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    scratch = str(tmp_path / "scratch")
+    expected = {
+        ("env", "create", "x"): (Exit.REFUSED, "nobody has told where yours is"),
+        ("env", "create", "x", "--at", str(tmp_path / "home/envs")): (Exit.REFUSED, "[environment-in-home]"),
+        ("env", "create", "a b", "--scratch", scratch): (Exit.USAGE, "cannot be an environment's name"),
+        ("env", "create", "x", "--at", f"{scratch}/my $envs"): (Exit.USAGE, "do not quote it"),
+        ("env", "create", "x", "--scratch", scratch, "--force", "y"): (Exit.USAGE, "no check has the code"),
+        ("env", "check", "x", "--scratch", scratch): (Exit.REFUSED, "env create x --site local"),
+        ("env", "check", "x", "--scratch", scratch, "--module", "m"): (Exit.USAGE, "modules of its own"),
+        ("submit", "--site", "local", "--gpus", "2", "--env-name", "x", "--scratch", scratch): (3, "is not there"),
+        ("submit", "--gpus", "2", "--env-name", "x", "--runtime", "pyxis"): (Exit.USAGE, "leave --runtime out"),
+        ("submit", "--gpus", "2", "--env-name", "x", "--image", "i"): (Exit.USAGE, "leave one of them out"),
+        ("env", "create", "../x", "--at", scratch): (Exit.USAGE, "cannot be an environment's name"),
+        ("submit", "--site", "alpha", "--gpus", "2", "--runtime", "native"): (Exit.REFUSED, "--scratch DIR"),
+    }
+    for words, (code, says) in expected.items():
+        assert run(list(words)) == code, words
+        assert says in capfd.readouterr().err, words
+    assert not (tmp_path / "scratch").exists()
+    forced = ["env", "create", "x", "--at", str(tmp_path / "home/envs"), "--force", "environment-in-home", "--dry-run"]
+    assert run(forced) == Exit.GOOD
+    assert "-m venv" in capfd.readouterr().out
+
+
+def test_a_dry_run_names_what_would_be_made_and_lists_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run"]) == Exit.GOOD
+    said = capfd.readouterr().out.replace(" \\\n ", "")
+    assert f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-" in said
+    assert list(tmp_path.iterdir()) == []
+    assert run(["env", "list", "--scratch", str(tmp_path), "--json"]) == Exit.GOOD
+    assert json.loads(capfd.readouterr().out) == []
