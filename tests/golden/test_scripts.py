@@ -61,6 +61,7 @@ CHARLIECLOUD = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HO
 NATIVE = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/My 'Sets'", "/data/My 'Sets'"),), env=(*HOSTILE.env, ("OWN", "/results/own.log"))
 )
+ENVIRONMENT = "/scratch/e/elvis/gpu-runner/environments/horovod-pytorch"
 ASKED = Request(
     gpus=2,
     gpu_type="a100_1g.5gb",
@@ -126,12 +127,18 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-podman-hostile": ("slurm", "podman-hpc", HOSTILE),
     "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
     "perlmutter-conda-16": ("perlmutter", "native", PLAIN),
+    "perlmutter-conda-hostile": ("perlmutter", "native", NATIVE),
+    "perlmutter-conda-pmi2-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="pmi2")),
+    "perlmutter-conda-mpich-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="mpich")),
     "alpha-virtualenv-16": ("alpha", "native", PLAIN),
     "alpha-virtualenv-hostile": ("alpha", "native", NATIVE),
     "neuron-conda-16": ("neuron", "native", PLAIN),
+    "neuron-conda-hostile": ("neuron", "native", NATIVE),
     "neuron-conda-own-8": ("neuron", "native", Request(gpus=8, wireup="own")),
     "polaris-conda-16": ("polaris", "native", PLAIN),
-    "box-native-16": ("box", "native", PLAIN),
+    "polaris-conda-hostile": ("polaris", "native", NATIVE),
+    "polaris-conda-mpich-hostile": ("polaris", "native", msgspec.structs.replace(NATIVE, wireup="mpich")),
+    "box-native-hostile": ("box", "native", NATIVE),
 }
 
 
@@ -141,7 +148,7 @@ def made(site: Site) -> Environment | None:
     if not way.environment:
         return None
     wanted = Wanted(way.environment, way.kind, "pytorch", way.setup, ())
-    directory = f"/scratch/e/elvis/gpu-runner/environments/{way.environment}/{way.kind}-0badc0ffee0badc0ffee0bad"
+    directory = f"{ENVIRONMENT}/{way.kind}"
     about = ImageFacts(framework="pytorch", mpi=Mpi("openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
     return Environment(wanted.name, way.kind, "pytorch", directory, "0bad", setup_of_jobs(wanted, directory), about)
 

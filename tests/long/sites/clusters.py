@@ -6,16 +6,25 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner import box, process
 from runner.box import Bind, BoxSpec, NodeShape
+from runner.environments.directory import RECORD
+from runner.environments.wanted import of_site, setup_of_jobs
+from runner.model.environment import Environment
+from runner.model.image import ImageFacts
+from runner.planning.personal import filled
+from runner.sites.loader import read_site
+from tests.golden.test_scripts import ELVIS, ENVIRONMENT
 from tests.integration.commands import Runner
 from tests.integration.daemons import Daemons
 from tests.unit.test_images_sif import sif_of
@@ -96,6 +105,18 @@ class Cluster:
             link.symlink_to(squashfs)
         return Runner(path, self.directory / "my runs", self.directory / "state", self.box.bin_dir)
 
+    def environment(self) -> None:
+        """One as `env create` leaves it for the site's native way, but of the nodes' own Python."""
+        wanted = of_site(filled(read_site(self.site), ELVIS), "horovod-pytorch")
+        root = self.directory / "gpu-runner/environments" / wanted.name
+        made = root / wanted.kind
+        (made / "bin").mkdir(parents=True)
+        (made / "bin/activate").write_text(': "$PS1"  # which is not set\n')
+        (made / "bin/python3").symlink_to(sys.executable)
+        setup = setup_of_jobs(wanted, str(made))
+        record = Environment(wanted.name, wanted.kind, wanted.framework, str(made), "0bad", setup, ImageFacts())
+        (root / RECORD).write_bytes(msgspec.json.encode(record))
+
     def image(self, form: str) -> str:
         """What ``--image`` gets for a runtime that takes this form."""
         named = IMAGES.get(form, "image.sqsh")
@@ -134,6 +155,7 @@ def cluster(site: str, directory: Path) -> Iterator[Cluster]:
         plugin = directory / "site_options.so"
         daemons.inside(*COMPILER, str(plugin), str(SOURCE))
         daemons.inside("sh", "-c", f"cat >/etc/profile.d/modules.sh <<'E'\n{MODULES}E\n")
+        daemons.inside("sh", "-c", ENVIRONMENTS)
         made = Cluster(site, daemons, directory, plugin)
         made.load(machine.plugins)
         yield made
@@ -142,4 +164,13 @@ def cluster(site: str, directory: Path) -> Iterator[Cluster]:
 
 
 COMPILER = ("gcc", "-shared", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o")
-MODULES = 'module() { printf "%s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }\n'
+MODULES = """\
+module() { printf "%s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }
+conda() { printf "conda %s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }
+"""
+# What the golden scripts and the sites' own ways source: of nodes whose own Python serves.
+ENVIRONMENTS = f"""
+for file in {ENVIRONMENT}/virtualenv/bin/activate /scratch/{ELVIS.user}/miniconda3/etc/profile.d/conda.sh; do
+  mkdir -p "${{file%/*}}" && echo 'echo activated >>"$SLURM_SUBMIT_DIR/modules"' >"$file"
+done
+"""

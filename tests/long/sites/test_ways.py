@@ -36,7 +36,10 @@ def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: Store
     here.load(MACHINES[site].plugins)
     changed = {"submit_below": [str(here.directory)]} if site == "neuron" else {}
     runner = here.runner(squashfs.path, **changed)
-    submitted = [(way, _submitted(runner, here, way)) for way in WAYS if way.site == site]
+    ways = [way for way in WAYS if way.site == site]
+    if any(way.runtime == "native" for way in ways):
+        here.environment()
+    submitted = [(way, _submitted(runner, here, way)) for way in ways]
     for way, run in submitted:
         _ran_as_planned(runner, here, way, run)
 
@@ -47,15 +50,18 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
     data = here.directory / ("data" if plain else "My 'Data'")
     data.mkdir(exist_ok=True)
     runner = replace(runner, runs=here.directory / ("runs" if plain else "my runs"))
+    native = way.runtime == "native"
+    target = str(data) if native else "/data"
     what: tuple[str, ...] = ()
-    program: tuple[str, ...] = ("--", "sh", "-c", "ls /data && sleep 2")
+    program: tuple[str, ...] = ("--", "sh", "-c", 'ls "$0" && sleep 2', target)
     if way.wireup == "rendezvous":
         seen = (word for name in SEEN for word in ("--env", name))
         what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "--sleep", "2", "ls", HOSTILE)
-    image = here.image(runtime(way.runtime).IMAGE)
+    form = runtime(way.runtime).IMAGE
+    image = ("--scratch", str(here.directory)) if native else ("--image", here.image(form))
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
-    mount = ("--mount", f"{data}:/data", "--env", f"NOTE={HOSTILE}")
-    said = runner("submit", *what, *request, *way.words, "--image", image, *mount, "--json", *program, code=0)
+    mount = ("--mount", f"{data}:{target}", "--env", f"NOTE={HOSTILE}")
+    said = runner("submit", *what, *request, *way.words, *image, *mount, "--json", *program, code=0)
     return Path(json.loads(said.out)["directory"])
 
 
@@ -88,7 +94,8 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
             "SLURM_JOB_PARTITION": MACHINES[way.site].partition,
             "NOTE": HOSTILE,
         }, (way.name, rank)
-        assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe", way.name
+        where = f"{run}/recipe" if way.runtime == "native" else "/results/recipe"
+        assert base64.b64decode(probe["cwd_base64"]).decode() == where, way.name
         assert base64.b64decode(probe["argv_base64"][-1]).decode() == HOSTILE
         assert probe["node_name"] == starts[rank]["host"]
 
