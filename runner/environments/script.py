@@ -83,10 +83,7 @@ def creation(wanted: Wanted, places: Places) -> str:
     made += [
         Run(texts(*program("prove.py", *framework, *variant, "--write", proof)), NOT_PROVEN),
         Export("BASE", text(" ".join((wanted.kind, *wanted.setup.modules)))),
-        Run(
-            texts(*program("describe.py", *framework, *variant, *wheel, "--proof", proof, "--write", about)),
-            NOT_PROVEN,
-        ),
+        Run(texts(*program("describe.py", *framework, *wheel, "--proof", proof, "--write", about)), NOT_PROVEN),
     ]
     # Held by whatever is still at work, should this program's own starter have gone.
     lock = f"exec 9>>{quote(str(places.lock))} && flock 9 || exit {BUSY}"

@@ -32,8 +32,7 @@ python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework tensorflo
   '/n/it'\''s $HOME `id` #;*' --place environment --write \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/proof.json' || exit 78
 export BASE='virtualenv it'\''s $HOME `id` #;*'
-python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework tensorflow --mpi none \
-  --nccl '/n/it'\''s $HOME `id` #;*' --place environment --wheel \
+python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework tensorflow --wheel \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' \
   --proof \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/proof.json' \

@@ -26,7 +26,7 @@ python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
 export BASE='virtualenv conda'
-python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --mpi auto --nccl \
-  auto --place environment --wheel /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel \
-  --proof /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json --write \
+python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json --write \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/about.json || exit 78
