@@ -58,9 +58,7 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
         seen = (word for name in SEEN for word in ("--env", name))
         what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "--sleep", "2", "ls", HOSTILE)
     form = runtime(way.runtime).IMAGE
-    image = ["--scratch", str(here.directory)] if native else ["--image", here.image(form)]
-    if form == "sif":
-        image += ["--force", "image-unusable"]  # the stand-in reads none, and it is empty
+    image = ("--scratch", str(here.directory)) if native else ("--image", here.image(form))
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
     mount = ("--mount", f"{data}:{target}", "--env", f"NOTE={HOSTILE}")
     said = runner("submit", *what, *request, *way.words, *image, *mount, "--json", *program, code=0)
