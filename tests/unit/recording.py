@@ -41,9 +41,20 @@ case "$*" in *--container-image=*) image_wins "$@" ;; esac
 while [[ $1 == --* ]]; do shift; done
 exec "$@"
 """
+# As Enroot does twice, before and after its hooks (common::envfmt).
+_UNQUOTED = r"""
+unquoted() {
+  local name
+  for name in "${!RUNNER_ENV_@}"; do
+    if [[ ${!name} =~ ^[\"\'](.*)[\"\'][[:space:]]*$ ]]; then export "$name=${BASH_REMATCH[1]}"; fi
+  done
+}
+"""
 _CONTAINER = f"""#!/bin/bash
 {_IMAGE_WINS}
+{_UNQUOTED}
 printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
+case $0 in */enroot) unquoted; unquoted ;; esac
 image_wins "$@"
 while [ $# -gt 0 ] && [ "$1" != /bin/bash ]; do shift; done
 [ $# -gt 0 ] || exit 0
