@@ -170,13 +170,13 @@ def _site(name: str | None, scratch: str | None) -> tuple[Site, str]:
     import os
 
     from runner.model.request import Request
-    from runner.planning.personal import filled
+    from runner.planning.personal import completed, filled
     from runner.sites.loader import read_site
     from runner.sites.user import personal, read_config
 
     config = read_config()
     shipped = read_site(name or os.environ.get("RUNNER_SITE") or config.site or "local")
-    mine = personal(config, shipped.name, Request(gpus=1, scratch=scratch))
+    mine = completed(personal(config, shipped.name, Request(gpus=1, scratch=scratch)), shipped)
     return filled(shipped, mine), mine.scratch
 
 
