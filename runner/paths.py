@@ -39,28 +39,43 @@ def expanded(text: str) -> Path:
         raise UsageError(f"{text}: no home directory of that name is known here", where=text) from error
 
 
+# Every directory of ours in the cache directory, which `clean` removes; whatever else lies there stays.
+CACHES = frozenset(
+    (
+        "blobs", "box-roots", "boxes", "builds", "engine", "images", "locks", "mount", "standin", "steps", "test-tools",
+        "wheels",
+    )
+)  # fmt: skip
+
+
+def cache(name: str) -> Path:
+    """The directory of that name in the cache directory, not necessarily existing."""
+    assert name in CACHES, name
+    return cache_dir() / name
+
+
 def made(directory: Path) -> Path:
     """``directory``, made where it is absent; the cache directory above it is marked as ours.
 
     A directory of RUNNER_CACHE that held something before us is not marked: it is somebody's.
     """
-    cache = cache_dir()
-    if directory == cache or cache in directory.parents:
-        cache.mkdir(parents=True, exist_ok=True)
-        if not _is_marked(cache) and (is_ours(cache) or not any(cache.iterdir())):
-            (cache / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
+    above = cache_dir()
+    if directory == above or above in directory.parents:
+        above.mkdir(parents=True, exist_ok=True)
+        if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
+            (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
-def is_ours(cache: Path) -> bool:
+def is_ours(directory: Path) -> bool:
     """Whether this cache directory is ours to empty: the platform's, which bears our name, or one that we marked."""
-    return not os.environ.get("RUNNER_CACHE") or _is_marked(cache)
+    return not os.environ.get("RUNNER_CACHE") or _is_marked(directory)
 
 
-def _is_marked(cache: Path) -> bool:
+def _is_marked(directory: Path) -> bool:
     try:
-        return (cache / MARKER).read_text("utf-8", "replace").splitlines()[:2] == [_SIGNATURE, _OWNER]
+        return (directory / MARKER).read_text("utf-8", "replace").splitlines()[:2] == [_SIGNATURE, _OWNER]
     except OSError:
         return False
 

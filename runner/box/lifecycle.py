@@ -65,7 +65,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 def boxes_dir() -> Path:
     """Where the boxes of this user keep their state."""
-    return paths.cache_dir() / "boxes"
+    return paths.cache("boxes")
 
 
 def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:

@@ -61,7 +61,7 @@ def packages(suite: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 def location(slurm: str, more: tuple[str, ...] = ()) -> Path:
     """Where the root of that Slurm and those further packages lies, once made."""
-    return paths.cache_dir() / "box-roots" / key(slurm, platform.machine(), os.geteuid() == 0, more)
+    return paths.cache("box-roots") / key(slurm, platform.machine(), os.geteuid() == 0, more)
 
 
 def ensure(

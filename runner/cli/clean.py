@@ -11,9 +11,6 @@ import click
 from runner import box, paths, process
 from runner.errors import RefusedError
 
-# Every name that the verbs make in the cache directory; whatever else lies there stays.
-OURS = frozenset(("blobs", "box-roots", "boxes", "engine", "images", "locks", "standin", "test-tools", "wheels"))
-
 
 @click.command(name="clean")
 @click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
@@ -36,7 +33,7 @@ def command(keep_cache: bool) -> None:
         return
     engine.remove_private(engine.default_state())
     for entry in sorted(cache.iterdir()):
-        if entry.name in OURS:
+        if entry.name in paths.CACHES:
             size, count = _size(entry)
             _remove(entry)
             click.echo(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
@@ -58,7 +55,7 @@ def _check_ours(cache: Path) -> None:
             f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours",
             where=str(cache),
             mend="unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
-            f" gpu-runner's, out of {', '.join(sorted(OURS))}",
+            f" gpu-runner's, out of {', '.join(sorted(paths.CACHES))}",
         )
 
 

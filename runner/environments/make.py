@@ -78,7 +78,7 @@ def places_of(wanted: Wanted, root: Path, key: str) -> Places:
         environment=root / f"{wanted.kind}-{key}",
         work=root / f"work-{key}",
         caches=root.parent / ".caches",
-        wheels=paths.cache_dir() / "wheels",
+        wheels=paths.cache("wheels"),
         programs=programs(),
         lock=root / "building",
     )

@@ -29,7 +29,7 @@ Fetch = Callable[[int], tuple[int, Iterator[bytes]]]
 
 def directory() -> Path:
     """Where they are kept; not necessarily existing."""
-    return paths.cache_dir() / "blobs"
+    return paths.cache("blobs")
 
 
 def find(digest: str) -> Path | None:

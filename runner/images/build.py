@@ -104,7 +104,7 @@ def build(
     made = None if cold() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
-    with held(paths.made(paths.cache_dir() / "locks") / "build.lock", progress.step):
+    with held(paths.made(paths.cache("locks")) / "build.lock", progress.step):
         made = None if cold() else _existing(client, plan)
         if made is None:
             made = _build_final(client, plan, progress)

@@ -39,7 +39,7 @@ _NONE_MEND = (
 
 def default_state() -> Path:
     """Where the private engine keeps everything: below the cache directory."""
-    return paths.cache_dir() / "engine"
+    return paths.cache("engine")
 
 
 def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:

@@ -30,7 +30,7 @@ class StepContainers:
     def __init__(self, client: docker.DockerClient) -> None:
         self._engine = _identity(client)
         self._names: list[str] = []
-        self._note = paths.made(paths.cache_dir() / _NOTES) / owners.unique()
+        self._note = paths.made(paths.cache(_NOTES)) / owners.unique()
 
     def add(self, container: str) -> None:
         """The engine runs a step in this container."""
@@ -50,7 +50,7 @@ def sweep(client: docker.DockerClient) -> None:
     import docker
 
     engine = _identity(client)
-    for note in (paths.cache_dir() / _NOTES).glob("*"):
+    for note in paths.cache(_NOTES).glob("*"):
         with suppress(ValueError):
             said = json.loads(note.read_text())
             if said["engine"] != engine:

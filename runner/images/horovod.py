@@ -58,7 +58,7 @@ def horovod_for(
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
         return Horovod(key, None, facts, mends)
-    shelf = paths.cache_dir() / "wheels" / key
+    shelf = paths.cache("wheels") / key
     kept = sorted(shelf.glob("*.whl"))
     if kept and not cold():
         progress.line(f"taking the wheel kept under {key}")

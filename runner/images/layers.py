@@ -64,7 +64,7 @@ def packed_layers(
         Unavailable: this machine does not mount them, or files have attributes that an export would leave out.
         RefusedError: the image has something in the way of what is put in. InfrastructureError: mksquashfs failed.
     """
-    mount_point = paths.made(paths.cache_dir() / "mount")
+    mount_point = paths.made(paths.cache("mount"))
     order = {
         "parent": os.getpid(),
         "mount_point": str(mount_point),

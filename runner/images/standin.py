@@ -43,7 +43,7 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
     reference = f"{_prefix(wanted)}{image_key(wanted)}"
     if _present(client, reference) and not cold():
         return reference
-    with held(paths.made(paths.cache_dir() / "standin") / "lock", progress.step):
+    with held(paths.made(paths.cache("standin")) / "lock", progress.step):
         if _present(client, reference) and not cold():
             return reference
         root = _debian_root(wanted, progress)
@@ -91,7 +91,7 @@ def _remove_older(wanted: StandIn, client: docker.DockerClient, reference: str) 
 
 def _debian_root(wanted: StandIn, progress: Progress) -> Path:
     """A tar of the plain Debian root, from the cache or made by mmdebstrap (about a minute, no daemon)."""
-    kept = paths.cache_dir() / "standin" / f"root-{_root_key(wanted)}.tar"
+    kept = paths.cache("standin") / f"root-{_root_key(wanted)}.tar"
     if kept.exists() and not cold():
         return kept
     if process.find("mmdebstrap") is None:
@@ -122,7 +122,7 @@ def _apt_sources(suite: str) -> list[str]:
 
 def _wheels(wanted: StandIn, progress: Progress) -> Path:
     """Directory of the framework's wheel and what it needs, by this machine's pip (a CPU build, where offered)."""
-    kept = paths.cache_dir() / "standin" / f"wheels-{key_of(wanted.python, *wanted.requirements)}"
+    kept = paths.cache("standin") / f"wheels-{key_of(wanted.python, *wanted.requirements)}"
     if kept.is_dir() and not cold():
         return kept
     progress.step("stand-in base: fetching " + ", ".join(wanted.requirements))

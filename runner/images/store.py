@@ -93,7 +93,7 @@ class BrokenSidecar:
 def directory() -> Path:
     """The store's directory, absolute; not necessarily existing."""
     override = os.environ.get("RUNNER_STORE")
-    return paths.expanded(override) if override else paths.cache_dir() / "images"
+    return paths.expanded(override) if override else paths.cache("images")
 
 
 def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:

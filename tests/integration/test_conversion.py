@@ -337,7 +337,7 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
         time.sleep(0.1)
     assert squashers(store) == []
     assert Path("/proc/self/mounts").read_text() == mounts
-    assert list((paths.cache_dir() / "mount").iterdir()) == []
+    assert list((paths.cache("mount")).iterdir()) == []
     assert list(store.glob("*.sqsh")) == []
     left = containers_of(engine_client, large)
     if number == signal.SIGINT:

@@ -55,5 +55,5 @@ def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "gpu-runner" / "wheels").mkdir(parents=True)
     assert paths.is_ours(paths.cache_dir())
-    paths.made(paths.cache_dir() / "locks")
+    paths.made(paths.cache("locks"))
     assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()

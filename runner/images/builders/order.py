@@ -67,7 +67,7 @@ class Order:
 @contextmanager
 def work_directory() -> Iterator[Path]:
     """A directory of this build alone in the cache, removed at its end; what killed builds left goes first."""
-    home = paths.made(paths.cache_dir() / _WORK)
+    home = paths.made(paths.cache(_WORK))
     for left in home.iterdir():
         if owners.state(left.name) == "dead":
             shutil.rmtree(left, ignore_errors=True)

@@ -13,7 +13,7 @@ from runner.images.keys import cold
 
 def offered() -> tuple[tuple[str, Path], ...]:
     """Every kept wheel, under the name in the context where ``build.py`` looks for the one that fits."""
-    shelf = paths.cache_dir() / "wheels"
+    shelf = paths.cache("wheels")
     found = [] if cold() else sorted(shelf.glob("*/*.whl"))
     return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in found)
 
@@ -22,7 +22,7 @@ def keep(directory: Path) -> None:
     """Keep the wheel that ``build.py`` left in ``directory`` with its key; nothing where the base's own was taken."""
     key = (directory / "key").read_text("utf-8").strip()
     for wheel in directory.glob("*.whl"):
-        shelf = paths.cache_dir() / "wheels" / key
+        shelf = paths.cache("wheels") / key
         if key != SHIPPED and not (shelf / wheel.name).exists():
             shelf.mkdir(parents=True, exist_ok=True)
             fresh = shelf / f".{wheel.name}.{os.getpid()}"

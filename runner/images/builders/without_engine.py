@@ -79,7 +79,7 @@ def build(
     for program in builder.PROGRAMS:
         if process.find(program) is None:
             raise RefusedError(f"{program} was not found", where="PATH", mend=builder.INSTALL)
-    with held(paths.made(paths.cache_dir() / "locks") / f"build-{tool}.lock", progress.step):
+    with held(paths.made(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
         order = _order(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
         existing = _existing(order, builder.FORM)

@@ -70,7 +70,7 @@ def login() -> Iterator[Login]:
             (place / inner).mkdir()
         for inner in ("home", "store"):
             (place / inner).chmod(0o777)
-        (place / "cache/wheels").symlink_to(paths.cache_dir() / "wheels")
+        (place / "cache/wheels").symlink_to(paths.cache("wheels"))
         try:
             unstable = box.up(box.BoxSpec(name=name, slurm="26.05"))
             program = place / "bin/apptainer"

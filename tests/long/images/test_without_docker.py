@@ -125,7 +125,7 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
     for place in ("home", "tmp", "cache"):
         (home / place).mkdir()
     # A compile takes minutes; tests/long/images/test_matrix.py has done it.
-    shutil.copytree(paths.cache_dir() / "wheels", home / "cache/wheels")
+    shutil.copytree(paths.cache("wheels"), home / "cache/wheels")
     shutil.copy(certificate["certificate"], home / "certificate.pem")
     variables["REQUESTS_CA_BUNDLE"] = str(home / "certificate.pem")
     become: tuple[str, ...] = ()
