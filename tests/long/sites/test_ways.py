@@ -103,7 +103,7 @@ def _allocated(here: Cluster, job: str) -> dict[str, tuple[int, int]]:
     They are shown only while the job runs, and so this waits until it does.
     """
     deadline = time.monotonic() + 300
-    while "CPU_IDs=" not in (shown := here.daemons.inside("scontrol", "show", "-d", "job", job)):
+    while "(IDX:" not in (shown := here.daemons.inside("scontrol", "show", "-d", "job", job)):
         assert time.monotonic() < deadline, shown
         time.sleep(0.1)
     found: dict[str, tuple[int, int]] = {}
