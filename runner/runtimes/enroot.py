@@ -21,14 +21,17 @@ from runner.runtimes.common import (
 
 IMAGE: ImageForm = "squashfs"
 
+# Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
+# namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
+_RC: Word = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
+_CREATE = """printf '%s\\n' 'exec "$@"' >"$1.$(hostname)" && mv -f -- "$1.$(hostname)" "$1" && shift && exec "$@\""""
 # enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
-# The command script stands for the image's own, which would run its entry point first.
 _TASK = (
-    "runner_words=(); "
+    "runner_words=(--rc \"$1\"); shift; "
     + "for runner_i in "
     + " ".join(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX))
     + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
-    + """exec enroot start --rc <(echo 'exec "$@"') "${runner_words[@]}" "$@\""""
+    + 'exec enroot start "${runner_words[@]}" "$@"'
 )
 
 
@@ -59,10 +62,17 @@ def step(plan: Plan) -> StepSpec:
             *(prefixed(variable, text(_quoted(value))) for variable, value in env),
             *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
         ),
-        once_a_node=(*texts("enroot", "create", "--force", "--name"), name, image_file(plan, "Enroot")),
+        once_a_node=(
+            *texts("/bin/bash", "-c", _CREATE, "bash"),
+            _RC,
+            *texts("enroot", "create", "--force", "--name"),
+            name,
+            image_file(plan, "Enroot"),
+        ),
         launcher=(),
         command=(
             *texts("/bin/bash", "-c", _TASK, "bash"),
+            _RC,
             *_mounts(plan),
             name,
             *shell(plan, rename=True, change_directory=True),

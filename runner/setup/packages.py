@@ -42,6 +42,7 @@ NEEDED: tuple[Package, ...] = (
     Package("util-linux", ("unshare", "nsenter", "setsid"), "gives the box its own namespaces"),
     Package("mount", ("mount",), "mounts the box's root"),
     Package("tar", ("tar",), "unpacks the box's root"),
+    Package("openssh-client", ("ssh", "ssh-keygen"), "reaches hosts that have no scheduler (--hosts)"),
 )
 # Only an ordinary user needs it: it makes the box's root in a user namespace.
 FOR_USERS = Package("uidmap", ("newuidmap", "newgidmap"), "lets an ordinary user make the box's root")
