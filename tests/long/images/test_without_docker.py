@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -181,7 +182,7 @@ def test_ch_image_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(logi
     first = login.build(base)
     path = Path(first["path"])
     # A squashfs is mounted by /dev/fuse, which a machine may keep from its users: this is done as we are.
-    mounts = replace(login, become=(), variables={"PATH": login.variables["PATH"]})
+    mounts = replace(login, become=(), variables={"PATH": login.variables["PATH"], "USER": getpass.getuser()})
     said = mounts("ch-run", "--set-env", str(path), "--", *GLOO, *benchmark(ROWS[0])).stdout
     assert re.search(r"throughput: [\d.]+ images/s", said), said
     found = store.lookup(first["reference"], path.parent)
