@@ -250,6 +250,44 @@ def _referred(found: store.StoredImage, source: Source) -> store.StoredImage:
     return found
 
 
+def described(
+    source: Source,
+    made: Path,
+    target: Path,
+    key: str,
+    *,
+    entries: int,
+    about: Mapping[str, Any],
+    converter: str,
+    options: tuple[str, ...],
+    omitted: tuple[str, ...] = (),
+    form: store.Form = "squashfs",
+) -> store.StoredImage:
+    """A finished and verified file as the store ``target`` is to know it. Arguments: see ``StoredImage``."""
+    config, sha256 = source.config, integrity.sha256(made)
+    return store.StoredImage(
+        path=target / store.file_name(source.name, source.digest, sha256, form),
+        reference=source.name,
+        digest=source.digest,
+        origin=source.origin,
+        size_bytes=made.stat().st_size,
+        sha256=sha256,
+        entries=entries,
+        environment=config.environment,
+        workdir=config.workdir or "/",
+        entrypoint=config.entrypoint,
+        command=config.command,
+        labels=config.labels,
+        about=about,
+        architecture=source.architecture,
+        key=key,
+        converter=converter,
+        options=options,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        omitted=omitted,
+    )
+
+
 def _make(source: Source, target: Path, key: str, packing: pack.Packing, progress: Progress) -> store.StoredImage:
     for program in ("mksquashfs", "unsquashfs"):
         if process.find(program) is None:
@@ -261,29 +299,11 @@ def _make(source: Source, target: Path, key: str, packing: pack.Packing, progres
         passed = source.packed(added, partial, packing, progress, (ABOUT,))
         progress.step("verifying")
         squashfs.check_listing(partial, passed.names)
-        sha256 = integrity.sha256(partial)
         about = passed.captured.get(ABOUT)
-        stored = store.StoredImage(
-            path=target / store.file_name(source.name, source.digest, sha256),
-            reference=source.name,
-            digest=source.digest,
-            origin=source.origin,
-            size_bytes=partial.stat().st_size,
-            sha256=sha256,
-            entries=passed.entries(),
-            environment=config.environment,
-            workdir=config.workdir or "/",
-            entrypoint=config.entrypoint,
-            command=config.command,
-            labels=config.labels,
-            about=about_of(about),
-            architecture=source.architecture,
-            key=key,
-            converter=CONVERTER,
-            options=packing.options(),
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            omitted=rootfs.omitted(config.environment),
-        )
+        stored = described(
+            source, partial, target, key, entries=passed.entries(), about=about_of(about), converter=CONVERTER,
+            options=packing.options(), omitted=rootfs.omitted(config.environment),
+        )  # fmt: skip
         progress.step("publishing")
         return store.publish(partial, stored)
     finally:

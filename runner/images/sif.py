@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner import process
 from runner.errors import InfrastructureError, RefusedError
-from runner.images import integrity, sif_file, store
-from runner.images.convert import ABOUT, Conversion, Source, about_of, engine_source, kept_or_made
+from runner.images import sif_file, store
+from runner.images.convert import ABOUT, Conversion, Source, about_of, described, engine_source, kept_or_made
 from runner.images.keys import key_of
 from runner.images.progress import Progress
 
@@ -66,35 +65,15 @@ def kept(
             progress.step(f"building a SIF of {source.name}")
             write(partial)
             progress.step("verifying")
-            return store.publish(partial, _described(source, partial, target, key))
+            stored = described(
+                source, partial, target, key, entries=sum(sif_file.entries(partial).values()),
+                about=about_of(sif_file.content(partial, ABOUT)), converter=CONVERTER, options=OPTIONS, form="sif",
+            )  # fmt: skip
+            return store.publish(partial, stored)
         finally:
             partial.unlink(missing_ok=True)
 
     return kept_or_made(source, (key,), target, make, progress, "sif")
-
-
-def _described(source: Source, made: Path, target: Path, key: str) -> store.StoredImage:
-    """The finished file as the store knows it. Raises InfrastructureError where it is no whole SIF."""
-    listing, config, sha256 = sif_file.entries(made), source.config, integrity.sha256(made)
-    return store.StoredImage(
-        path=target / store.file_name(source.name, source.digest, sha256, "sif"),
-        reference=source.name,
-        digest=source.digest,
-        size_bytes=made.stat().st_size,
-        sha256=sha256,
-        entries=sum(listing.values()),
-        environment=config.environment,
-        workdir=config.workdir or "/",
-        entrypoint=config.entrypoint,
-        command=config.command,
-        labels=config.labels,
-        about=about_of(sif_file.content(made, ABOUT)),
-        architecture=source.architecture,
-        key=key,
-        converter=CONVERTER,
-        options=OPTIONS,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
 
 
 def program() -> str:
