@@ -45,6 +45,7 @@ sqsh-tensorflow: venv ## the newest TensorFlow image as a squashfs
 
 .PHONY: lint
 lint: venv ## ruff, mypy, the layers, the shell scripts
+	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports

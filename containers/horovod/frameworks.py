@@ -125,9 +125,7 @@ def ask_framework(framework: Framework) -> dict[str, object]:
     Raises:
         SystemExit: the framework cannot be imported; the message holds the import's own words.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", framework.ask + _TELL], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", framework.ask + _TELL], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"there is no working {framework.name} here: {done.stderr.strip().splitlines()[-1:]}")
     answer = json.loads(done.stdout.strip().splitlines()[-1])
@@ -221,9 +219,7 @@ def nccl_version(header: str) -> str | None:
     return ".".join(part.group(1) for part in parts if part) if all(parts) else None
 
 
-def base_facts(
-    framework: Framework, found: dict[str, object], variant: Variant = AS_FOUND
-) -> dict[str, object]:
+def base_facts(framework: Framework, found: dict[str, object], variant: Variant = AS_FOUND) -> dict[str, object]:
     """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it.
 
     Args:

@@ -64,9 +64,7 @@ def location(slurm: str, more: tuple[str, ...] = ()) -> Path:
     return paths.cache("box-roots") / key(slurm, platform.machine(), os.geteuid() == 0, more)
 
 
-def ensure(
-    slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...] = (), cold: bool = False
-) -> BoxRoot:
+def ensure(slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...] = (), cold: bool = False) -> BoxRoot:
     """The root with that Slurm; made now (about a minute, 200 MB to fetch) unless the cache has it.
 
     Args:

@@ -102,9 +102,7 @@ def _image(case: Case) -> Iterator[Finding]:
 
 def _environment(case: Case) -> Iterator[Finding]:
     if case.observed.environment_problem:
-        yield Finding(
-            "environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_mend
-        )
+        yield Finding("environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_mend)
     if case.observed.login_node:
         yield Finding(
             "computes-on-a-login-node",

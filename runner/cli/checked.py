@@ -99,9 +99,7 @@ def detected(
         RefusedError: none answers.
     """
     words = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in options)
-    return detect(
-        None if site is None else clients(site), partition=partition, on_node=words if on_node else None
-    )
+    return detect(None if site is None else clients(site), partition=partition, on_node=words if on_node else None)
 
 
 def named(found: Detected, asked: str | None) -> str:

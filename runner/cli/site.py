@@ -13,9 +13,7 @@ from runner.errors import Exit
 from runner.model.site import Site, Way
 from runner.planning.setup import lines
 
-_ON_NODE = click.option(
-    "--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun)."
-)
+_ON_NODE = click.option("--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun).")
 _OPTIONS = click.option(
     "-S",
     "--scheduler-option",

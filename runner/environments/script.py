@@ -74,9 +74,7 @@ def creation(wanted: Wanted, places: Places) -> str:
     framework = ("--framework", wanted.framework)
     theirs = "shipped" if wanted.kind == "modules" else "auto"
     build = ("wheel", *framework, *variant, "--cuda-archs", wanted.cuda_archs, "--horovod", theirs)
-    made.append(
-        Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD)
-    )
+    made.append(Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD))
     if wanted.kind != "modules":
         made.append(Run(texts(*program("install.py", *framework, *wheel)), NO_HOROVOD))
     proof, about = str(work / "proof.json"), str(work / "about.json")

@@ -127,9 +127,7 @@ class Registry:
         order = sorted(wanted.values(), key=lambda one: -one.size)
         works = [partial(self._obtained, one, moved) for one in order]
         try:
-            fetched = together(
-                works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop
-            )
+            fetched = together(works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop)
         finally:
             self._http.stop.clear()
         return {one.digest: path for one, path in zip(order, fetched, strict=True)}

@@ -181,9 +181,7 @@ def fstab_file(volumes: Iterable[str]) -> str:
     )
 
 
-def filtered(
-    source: IO[bytes], added: Additions, passed: Passed, *, capture: Collection[str] = ()
-) -> Iterator[bytes]:
+def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Collection[str] = ()) -> Iterator[bytes]:
     """Blocks of the tar that is squashed: ``source`` without the engine's artefacts, and what is put in.
 
     Files are put in where a sorted walk would meet them: mksquashfs writes data in the order of the stream, so a

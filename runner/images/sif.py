@@ -40,9 +40,7 @@ def convert(
         InfrastructureError: the builder or the disk failed; nothing is left behind.
     """
     source = engine_source(image, client)
-    return kept(
-        source, lambda out: build(source.digest, engine_url, out, progress.line), progress, store_dir=store_dir
-    )
+    return kept(source, lambda out: build(source.digest, engine_url, out, progress.line), progress, store_dir=store_dir)
 
 
 def kept(

@@ -33,6 +33,7 @@ REPOSITORY = "gpu-runner/standins"
 _MIRROR = "http://deb.debian.org/debian"
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
+
 def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> str:
     """The stand-in base's reference in this engine, made first where it is not there yet.
 

@@ -107,8 +107,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         rank_words={
             rank: words
             for rank in range(plan.tasks)
-            if (rank not in exits or exits[rank].status != 0)
-            and (words := _last_line(run.logs / f"rank-{rank}.err"))
+            if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
         networks=_networks(run),
         container_words="" if starts else _container_words(run),

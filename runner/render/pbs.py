@@ -33,4 +33,4 @@ def directive(option: str, value: str) -> str:
 def _word(value: str) -> str:
     if _PLAIN.match(value):
         return value
-    return "\"'\"".join(f"'{part}'" for part in value.split("'"))
+    return '"\'"'.join(f"'{part}'" for part in value.split("'"))

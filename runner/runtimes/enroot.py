@@ -27,7 +27,7 @@ _RC: Word = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
 _CREATE = """printf '%s\\n' 'exec "$@"' >"$1.$(hostname)" && mv -f -- "$1.$(hostname)" "$1" && shift && exec "$@\""""
 # enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
 _TASK = (
-    "runner_words=(--rc \"$1\"); shift; "
+    'runner_words=(--rc "$1"); shift; '
     + "for runner_i in "
     + " ".join(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX))
     + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '

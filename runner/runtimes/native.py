@@ -1,5 +1,4 @@
-"""No container: the program runs in an environment that lines of the plan make ready, or else in the one that submits.
-"""
+"""No container: the program runs in an environment that the plan's lines prepare, or in the one that submits."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
     """
     assert plan.hosts is not None
     lines = [
-        f"say() {{ printf '{MARK} %s %s\\n' \"$1\" \"$2\"; }}",
+        f'say() {{ printf \'{MARK} %s %s\\n\' "$1" "$2"; }}',
         *((f"export PATH={quote_always(path)}",) if path else ()),
         'say machine "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"',
         f"for _ in {{1..{2 * SHARED_WITHIN_S}}}; do [ -r {quote(f'{run}/{TOKEN}')} ] && break; sleep 0.5; done",

@@ -242,7 +242,7 @@ def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
     return (
         *(() if step.inherits else (shell_parts.only("RUNNER_JOB_ID", *RENDEZVOUS),)),
         'export USER="${USER:-$(id -un)}"',
-        f'{JOB_ID}=$RUNNER_JOB_ID runner_end=',
+        f"{JOB_ID}=$RUNNER_JOB_ID runner_end=",
         "trap 'runner_end=${runner_end:-ENDED}' TERM INT HUP",
         "trap : PIPE   # ssh may be gone\n",
         *(statement(entry) for entry in step.prelude),

@@ -1,10 +1,10 @@
 """What the user has told once for all jobs: ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
 
-    site: perlmutter           # the default of --site
-    account: m1234             # of every site, unless the site below says otherwise
-    sites:
-      perlmutter:
-        scratch: /pscratch/sd/e/elvis
+site: perlmutter           # the default of --site
+account: m1234             # of every site, unless the site below says otherwise
+sites:
+  perlmutter:
+    scratch: /pscratch/sd/e/elvis
 """
 
 from __future__ import annotations

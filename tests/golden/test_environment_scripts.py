@@ -1,5 +1,4 @@
-"""Whole scripts that make and prove environments for jobs without a container, as sites have them. As test_scripts.py.
-"""
+"""Whole scripts that make and prove environments for jobs without a container. As test_scripts.py."""
 
 from __future__ import annotations
 

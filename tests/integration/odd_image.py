@@ -21,7 +21,7 @@ OLD = 1_500_000_000  # seconds: files' times, unless they are odd
 CAPABILITY = struct.pack("<IIIII", 0x02000001, 0x2000, 0, 0, 0)  # cap_net_raw=ep, version 2
 SPARSE_BYTES = 8 << 20
 DEEP = "/".join(["deep"] * 60)
-ENVIRONMENT = ["A=it is $HOME \"x\"", "TWO=a\nb"]
+ENVIRONMENT = ['A=it is $HOME "x"', "TWO=a\nb"]
 
 
 def _bottom() -> bytes:

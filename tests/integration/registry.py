@@ -38,9 +38,7 @@ def program() -> Path:
 
 
 @contextmanager
-def running(
-    directory: Path, *, tls: Mapping[str, str] | None = None, htpasswd: Path | None = None
-) -> Iterator[str]:
+def running(directory: Path, *, tls: Mapping[str, str] | None = None, htpasswd: Path | None = None) -> Iterator[str]:
     """``127.0.0.1:PORT`` of a registry that keeps everything below ``directory``.
 
     tls: ``certificate`` and ``key``, files. htpasswd: who may have its images (bcrypt, as htpasswd(1) writes it).

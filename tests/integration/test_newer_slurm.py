@@ -47,4 +47,3 @@ def test_a_cancelled_job_is_told_and_a_refusal_has_its_mend(newer: Runner) -> No
     refused = newer(*words, "--queue", "nowhere", code=4).err
     assert "invalid partition" in refused.lower()
     assert "sinfo --summarize" in refused
-

@@ -38,9 +38,7 @@ def stored(engine_client: docker.DockerClient, image: BuiltImage) -> StoredImage
     return convert(image.reference, engine_client, Silent()).image
 
 
-def test_the_image_says_what_it_is(
-    engine_client: docker.DockerClient, image: BuiltImage, stored: StoredImage
-) -> None:
+def test_the_image_says_what_it_is(engine_client: docker.DockerClient, image: BuiltImage, stored: StoredImage) -> None:
     about = stored.about
     assert (about["framework"], about["framework_version"]) == ("tensorflow", "2.21.0")
     assert about["keras"].startswith("2."), "legacy Keras, which Horovod's optimizer knows"

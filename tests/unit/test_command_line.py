@@ -203,6 +203,8 @@ def test_a_disk_that_fills_at_any_moment_is_told(tmp_path: Path, kilobytes: int)
     through = "no Slurm client" in done.stderr and done.returncode == Exit.NOT_ACCEPTED
     assert full if kilobytes <= 64 else full or through, done.stderr
     assert through if kilobytes == 1024 else True
+
+
 def test_a_login_node_that_would_compute_itself_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,9 +47,7 @@ def test_nobody_has_a_login_until_one_is_kept() -> None:
         (".config/containers/auth.json", ""),
     ],
 )
-def test_dockers_and_podmans_files(
-    home: Path, monkeypatch: pytest.MonkeyPatch, place: str, variable: str
-) -> None:
+def test_dockers_and_podmans_files(home: Path, monkeypatch: pytest.MonkeyPatch, place: str, variable: str) -> None:
     path = write(home / place, auths("nvcr.io", "$oauthtoken"))
     if variable:
         monkeypatch.setenv(variable, str(path.parent))
@@ -118,7 +116,12 @@ def test_a_login_does_not_show_itself() -> None:
 def test_ngc_without_a_login_says_exactly_what_to_do() -> None:
     refused = registry_http.login_needed("nvcr.io", "nvidia/pytorch", None, 401)
     assert "wants a login for nvidia/pytorch (401), and none is kept here" in refused.what
-    for words in ("docker login nvcr.io", "$oauthtoken", "machine authn.nvidia.com", "https://org.ngc.nvidia.com/setup"):
+    for words in (
+        "docker login nvcr.io",
+        "$oauthtoken",
+        "machine authn.nvidia.com",
+        "https://org.ngc.nvidia.com/setup",
+    ):
         assert words in refused.mend
 
 

@@ -310,9 +310,7 @@ def test_what_the_constraint_file_names_is_left_to_it(
         ("mca:pmix:isolated:version\nmca:pmix:flux:version\n", []),
     ],
 )
-def test_pmi_of_open_mpi_is_what_its_components_are(
-    programs: dict[str, ModuleType], text: str, pmi: list[str]
-) -> None:
+def test_pmi_of_open_mpi_is_what_its_components_are(programs: dict[str, ModuleType], text: str, pmi: list[str]) -> None:
     assert programs["describe"].pmi_of_openmpi(text) == pmi
 
 
@@ -322,7 +320,7 @@ def test_the_mpi_that_horovod_was_linked_to_is_in_its_library(programs: dict[str
 
 
 def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) -> None:
-    header = "#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX \"\"\n"
+    header = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX ""\n'
     assert programs["frameworks"].nccl_version(header) == "2.25.1"
     assert programs["frameworks"].nccl_version("nothing") is None
 

@@ -95,7 +95,7 @@ def test_a_script_does_what_an_engine_does(tmp_path: Path) -> None:
     (tmp_path / "context/a/in a").write_text("1")
     (tmp_path / "context/b.py").write_text("2")
     there = tmp_path / "there"
-    value = "it's $HOME `id` \"x\""
+    value = 'it\'s $HOME `id` "x"'
     stage = Stage(
         "base",
         "",

@@ -172,7 +172,7 @@ def in_job(directory: Path, text: str, nodes: str) -> tuple[int, str, Path]:
 def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     tmp_path: Path, gpus: int, nodes: str, exits: int
 ) -> None:
-    note = "it's \"a\" $note\n`x`"
+    note = 'it\'s "a" $note\n`x`'
     text = script(gpus=gpus, env=(("NOTE", note),), arguments=("", "a b", "$x;*"))
     code, said, run = in_job(tmp_path, text, nodes)
     assert code == exits, said
@@ -290,5 +290,3 @@ def test_a_job_that_has_ended_may_be_cancelled(clients: Path, body: str, fails: 
         return
     with pytest.raises(UnknownStateError):
         Pbs(clients).cancel("7.pbs")
-
-

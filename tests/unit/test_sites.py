@@ -108,9 +108,7 @@ def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Pat
     assert "did you mean 'scratch'?" in caught.value.mend
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")]
-)
+@pytest.mark.parametrize(("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")])
 def test_what_a_shipped_site_needs_of_the_user_is_told_by_name(
     name: str, missing: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

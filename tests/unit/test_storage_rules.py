@@ -90,9 +90,7 @@ def test_an_image_that_the_purge_may_take_is_told(idle_days: int, walltime_s: in
     assert found(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
 
 
-@pytest.mark.parametrize(
-    ("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")]
-)
+@pytest.mark.parametrize(("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")])
 def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity: str | None) -> None:
     told = found(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
     assert told.get("workspace-expires") == severity

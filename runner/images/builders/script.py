@@ -1,7 +1,7 @@
 """The steps as a shell script, for a builder that runs commands in a container's writable root (Enroot).
 
-    CONTEXT/            the build's context, mounted
-    STAGES/NAME/        the root of an earlier stage, mounted
+CONTEXT/            the build's context, mounted
+STAGES/NAME/        the root of an earlier stage, mounted
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ def _other_shapes(nodes: Iterable[Node], group: tuple[Node, ...]) -> Iterator[st
         yield f"{len(alike)} with {' and '.join(kinds)} (`site detect --partition`: {where})"
 
 
-def _queue_entries(
-    cluster: Slurm, group: tuple[Node, ...], wanted: str | None, day: str
-) -> Iterator[Entry]:
+def _queue_entries(cluster: Slurm, group: tuple[Node, ...], wanted: str | None, day: str) -> Iterator[Entry]:
     holding = frozenset().union(*(node.partitions for node in group)) if group else frozenset()
     usable = [each for each in cluster.partitions if each.up and each.name in holding]
     ordered = sorted(usable, key=lambda each: (each.name != wanted, not each.default))

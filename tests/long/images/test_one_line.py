@@ -51,9 +51,7 @@ def with_apptainer() -> Iterator[Box]:
 
 
 def test_docker_run(engine_client: docker.DockerClient) -> None:
-    assert_two_ranks_measured(
-        inside(engine_client, made(engine_client, ROWS[0]).reference, *GLOO, *benchmark(ROWS[0]))
-    )
+    assert_two_ranks_measured(inside(engine_client, made(engine_client, ROWS[0]).reference, *GLOO, *benchmark(ROWS[0])))
 
 
 def test_ch_run(cluster: Box, squashfs: StoredImage) -> None:

@@ -156,9 +156,7 @@ def test_ch_image_does_every_step(login: Login, engine_client: docker.DockerClie
     login("ch-image", "--no-cache", "delete", name)
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing(
-    login: Login, engine_client: docker.DockerClient, registry: str
-) -> None:
+def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
     name = light(engine_client, registry, "slow", slow=b"")
     words = (sys.executable, "-m", "runner", "build", "pytorch", "--with", "ch-image", "--base", name)
     child = subprocess.Popen(

@@ -145,4 +145,3 @@ def until(holds: Callable[[], bool], timeout_s: float = 120) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.3)
-

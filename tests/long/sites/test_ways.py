@@ -23,7 +23,7 @@ from tests.long.sites.clusters import MACHINES, Cluster
 from tests.long.sites.ways import REAL, WAYS, Way
 
 AtSite = Callable[[str], Cluster]
-HOSTILE = "it's \"a\" $HOME `id` \\ # % é,;"
+HOSTILE = 'it\'s "a" $HOME `id` \\ # % é,;'
 NO_BLANKS = ("shifter", "enroot")
 SEEN = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK", "SLURM_JOB_PARTITION", "NOTE")
 
@@ -135,4 +135,3 @@ def test_a_site_without_the_plugin_refuses_the_script_and_the_mend_is_told(
 def test_every_machine_is_tried_and_every_real_runtime_is_named() -> None:
     assert {way.site for way in WAYS} == set(MACHINES)
     assert {way.runtime for way in WAYS} >= REAL
-
