@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from benchmarks import enroot
 from runner import process
 from runner.images import engine
-from runner.images.convert import Way, convert
-from runner.images.pack import Packing
-from runner.images.progress import Silent
+from runner.images.conversion.convert import Way, convert
+from runner.images.packing.mksquashfs import Packing
+from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker

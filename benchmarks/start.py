@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import box
-from runner.images import store
+from runner.images.store import store
 
 WAYS = {
     "mounted": "`ch-run IMAGE.sqsh`: mounted from where it lies",

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.commands import Runner
-from tests.integration.daemons import Daemons
+from tests.support.commands import Runner
+from tests.support.daemons import Daemons
 
 if TYPE_CHECKING:
     import docker
 
     from runner.box import Box
-    from runner.images.build import BuiltImage
-    from runner.images.store import StoredImage
+    from runner.images.build.build import BuiltImage
+    from runner.images.store.store import StoredImage
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,8 +66,8 @@ def engine_client() -> docker.DockerClient:
 @pytest.fixture(scope="session")
 def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
     """The PyTorch image on the stand-in base: the very Dockerfile that is used on NGC."""
-    from runner.images.build import build
-    from runner.images.progress import Silent
+    from runner.images.build.build import build
+    from runner.progress import Silent
 
     return build("pytorch", "standin", engine_client, Silent())
 
@@ -75,8 +75,8 @@ def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
 @pytest.fixture(scope="session")
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
     """That image in the store."""
-    from runner.images.convert import convert
-    from runner.images.progress import Silent
+    from runner.images.conversion.convert import convert
+    from runner.progress import Silent
 
     return convert(horovod_image.reference, engine_client, Silent()).image
 

@@ -25,7 +25,7 @@ from runner import paths, process
 from runner.box import config, root
 from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
 from runner.errors import InfrastructureError, RefusedError
-from runner.images import keys
+from runner.files import hashes
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
 
@@ -145,7 +145,7 @@ def _start(spec: BoxSpec, progress: Progress) -> Box:
     missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
     if missing:
         raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", mend="correct the path")
-    cold = keys.cold()
+    cold = hashes.cold()
     target = root.location(spec.slurm, spec.packages) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
         raise RefusedError(

@@ -51,7 +51,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Build FRAMEWORK's image: its base plus Horovod, proven by a two-process allreduce in the image itself."""
-    from runner.images import bases
+    from runner.images.build import bases
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
@@ -83,7 +83,7 @@ def _by_engine(
     import msgspec
 
     from runner.cli.progress import shown
-    from runner.images.build import build
+    from runner.images.build.build import build
     from runner.images.engine import connect
 
     with shown(quiet=as_json) as progress:
@@ -103,7 +103,7 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
     import msgspec
 
     from runner.cli.progress import shown
-    from runner.images.builders.without_engine import build
+    from runner.images.build.without_engine.build import build
 
     with shown(quiet=as_json) as progress:
         built = build(framework, base, tool, progress, args=args)
@@ -119,7 +119,7 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
 
 
 def _definition(framework: str, base: str | None, args: dict[str, str], to: str) -> int:
-    from runner.images.builders.without_engine import definition_file
+    from runner.images.build.without_engine.build import definition_file
 
     text = definition_file(framework, base, args)
     if to == "-":

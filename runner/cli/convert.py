@@ -11,8 +11,8 @@ import click
 from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.images.convert import Conversion, Way
-    from runner.images.sources import Origin
+    from runner.images.conversion.convert import Conversion, Way
+    from runner.images.conversion.source_selection import Origin
 
 
 @click.command()
@@ -84,8 +84,8 @@ def command(
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
     from runner.cli.progress import shown
-    from runner.images.pack import Packing
-    from runner.images.sources import How, convert_named
+    from runner.images.conversion.source_selection import How, convert_named
+    from runner.images.packing.mksquashfs import Packing
 
     if form == "sif":
         return _sif(image, store_dir, engine, origin, as_json=as_json)
@@ -105,9 +105,9 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, origin: Origin,
 
     from runner.cli.progress import shown
     from runner.errors import UsageError
-    from runner.images import sif
+    from runner.images.conversion import sif
+    from runner.images.conversion.source_selection import named
     from runner.images.engine import connected
-    from runner.images.sources import named
 
     asked = click.get_current_context().get_parameter_source
     given = [name for name in _OF_A_SQUASHFS if asked(name) == ParameterSource.COMMANDLINE]

@@ -13,9 +13,9 @@ from runner.cli.options import age_s, size_bytes
 from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.images.prune import Candidate
-    from runner.images.store import BrokenSidecar, StoredImage
-    from runner.jobs.uses import Use
+    from runner.images.store.prune import Candidate
+    from runner.images.store.store import BrokenSidecar, StoredImage
+    from runner.jobs.image_usage import Use
 
 STORE = click.option(
     "--store",
@@ -37,8 +37,8 @@ def command() -> None:
 @JSON
 def list_images(store_dir: Path | None, as_json: bool) -> int:
     """List the images of the store, and the runs of yours that used them."""
-    from runner.images import integrity, store
-    from runner.jobs.uses import uses
+    from runner.images.store import integrity, store
+    from runner.jobs.image_usage import uses
 
     target, known = _directory(store_dir), uses()
     rows = []
@@ -76,7 +76,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     """Show all that is known of IMAGE (a reference, a digest or a file), and whether it looks whole."""
     import msgspec
 
-    from runner.images import integrity
+    from runner.images.store import integrity
 
     found = _found(image, store_dir)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
@@ -103,7 +103,7 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
     """Check every byte of IMAGE, or of all images. What is broken is remembered: submit refuses it, convert makes it
     anew.
     """
-    from runner.images import store
+    from runner.images.store import store
 
     candidates = _found(image, store_dir) if image else store.everything(_directory(store_dir))
     rows = []
@@ -139,9 +139,9 @@ def prune(
     Never one that a queued or running job of yours needs; where nobody knows whether it still does, it stays. Jobs
     of other users are not known: in a store that is shared, prune when they are told.
     """
-    from runner.images import store
-    from runner.images.prune import Limits, doomed
-    from runner.jobs.uses import uses
+    from runner.images.store import store
+    from runner.images.store.prune import Limits, doomed
+    from runner.jobs.image_usage import uses
 
     if older_than_s is None and max_bytes is None and not unused:
         raise click.UsageError("say which: --older-than AGE, --max-size SIZE or --unused")
@@ -173,7 +173,7 @@ def prune(
 
 
 def _directory(store_dir: Path | None) -> Path:
-    from runner.images import store
+    from runner.images.store import store
 
     return store_dir.absolute() if store_dir else store.directory()
 
@@ -185,7 +185,8 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
         RefusedError: nothing of that name is stored.
     """
     from runner.errors import RefusedError
-    from runner.images import reference, store
+    from runner.images import reference
+    from runner.images.store import store
 
     target = _directory(store_dir)
     forms = tuple(store.SUFFIXES)[: 1 if reference.is_path(image) else None]
@@ -201,7 +202,7 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
 
 def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
     """What a full check finds, and what the image is called. What cannot be read now is told, not remembered."""
-    from runner.images import integrity, store
+    from runner.images.store import integrity, store
 
     if isinstance(image, store.BrokenSidecar):
         return image.why, image.path.name
@@ -214,8 +215,8 @@ def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
 def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
     import time
 
-    from runner.images import store
-    from runner.images.prune import Candidate
+    from runner.images.store import store
+    from runner.images.store.prune import Candidate
 
     mine = [use for use in known if use.of(image.path)]
     age = store.age_s(image)
@@ -225,12 +226,12 @@ def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
 
 
 def _format(path: Path) -> str:
-    from runner.images import sif_file, squashfs, store
+    from runner.images.store import sif_file, squashfs_file, store
 
     try:
         if store.form_of(path) == "sif":
             return "SIF" if sif_file.root(path) else "no SIF"
-        head = squashfs.superblock(path)
+        head = squashfs_file.superblock(path)
     except OSError:
         return "unreadable"
     return f"squashfs {head.compressor}" if head else "no squashfs"

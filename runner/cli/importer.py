@@ -48,7 +48,7 @@ def command(context: click.Context, store: Path, otherwise: Path | None) -> None
 def get(sources: _Sources, image_uri: str) -> int:
     """Print the path of the squashfs of IMAGE_URI, an image as Enroot writes it."""
     from runner.errors import RefusedError, RunnerError
-    from runner.images import integrity, store
+    from runner.images.store import integrity, store
 
     try:
         found = store.lookup(image_uri, sources.store)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from runner import paths
-from runner.images import integrity, store
 from runner.images import reference as references
+from runner.images.store import integrity, store
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.checks import storage
 from runner.errors import RefusedError
-from runner.images import store
+from runner.images.store import store
 from runner.model.plan import PlannedImage
 from runner.model.site import Site
 from runner.sites.workspaces import workspaces

@@ -23,13 +23,13 @@ from runner.model.plan import Plan
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.site import Site, Way
-from runner.planning import held, hosts
+from runner.planning import existing_allocation, hosts
 from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import library, read_recipe
 from runner.recipes.program import recipe_of
 from runner.runtimes import Runtime, runtime, staging
-from runner.runtimes.alone import ALONE, choose
+from runner.runtimes.schedulerless import ALONE, choose
 from runner.schedulers import connect, render
 from runner.sites.loader import files_of, read_site
 from runner.sites.unknowns import left_open
@@ -219,8 +219,8 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
             where=f"site {site.name}",
             mend="use `submit`",
         )
-    from runner.schedulers.slurm_allocation import allocation
-    from runner.schedulers.slurm_script import salloc
+    from runner.schedulers.slurm.allocation import allocation
+    from runner.schedulers.slurm.script import salloc
 
     found = allocation(clients(site))
     if found is None:
@@ -230,7 +230,7 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
             mend=f"{salloc(planned, chosen.step(planned))}\n"
             "         and in its shell the same again; or `submit`, which asks for its own",
         )
-    return held.in_allocation(planned, found)
+    return existing_allocation.in_allocation(planned, found)
 
 
 def _exists(path: str) -> bool:

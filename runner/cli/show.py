@@ -54,7 +54,7 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
 
 def _as_of(image: PlannedImage) -> str:
     """When the name was last found to stand for its image: by now it may stand for another."""
-    from runner.images import store
+    from runner.images.store import store
 
     confirmed_at = store.confirmed_at(image.reference, form=store.form_of(Path(image.path)))
     if confirmed_at is None:

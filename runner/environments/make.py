@@ -28,11 +28,11 @@ from runner.errors import (
     RunnerError,
     UsageError,
 )
-from runner.images.keys import files_below, key_of, tree_hash
-from runner.images.locks import held
-from runner.images.progress import Progress
+from runner.files.hashes import files_below, key_of, tree_hash
+from runner.files.lock import held
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.image import facts_of
+from runner.progress import Progress
 
 LIMIT_S = 2 * 3600.0
 PROOF_LIMIT_S = 600.0

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from runner.jobs.collect import Evidence
-from runner.jobs.ends import bad, by_a_rank, by_the_scheduler, by_the_script, missing, some
+from runner.jobs.failure_causes import bad, by_a_rank, by_the_scheduler, by_the_script, missing, some
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 

@@ -2,8 +2,8 @@
 
 ``local`` is this machine, with no scheduler at all.
 
-A new scheduler is two modules, ``NAME.py`` with ``connect`` and ``NAME_script.py`` with ``render``, and its name in
-``runner.model.names``.
+A new scheduler is a folder with two modules, ``client`` with ``connect`` and ``script`` with ``render``, and its name
+in ``runner.model.names``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Script(Protocol):
 
 def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
     """The scheduler of that name, through the client programs in ``clients`` (None: PATH)."""
-    return cast(_Client, importlib.import_module(f"runner.schedulers.{name}")).connect(clients)
+    return cast(_Client, importlib.import_module(f"runner.schedulers.{_folder(name)}.client")).connect(clients)
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -62,4 +62,10 @@ def render(plan: Plan, step: StepSpec) -> str:
     Raises:
         UsageError: a value that the shell or the scheduler could not take as it is; says which.
     """
-    return cast(_Script, importlib.import_module(f"runner.schedulers.{plan.scheduler}_script")).render(plan, step)
+    return cast(_Script, importlib.import_module(f"runner.schedulers.{_folder(plan.scheduler)}.script")).render(
+        plan, step
+    )
+
+
+def _folder(name: SchedulerName) -> str:
+    return "ssh" if name == "hosts" else name

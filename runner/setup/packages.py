@@ -12,7 +12,7 @@ import msgspec
 
 from runner import process
 from runner.errors import RefusedError
-from runner.images.locks import held
+from runner.files.lock import held
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 # What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.

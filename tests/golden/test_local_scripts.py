@@ -14,7 +14,7 @@ from runner.model.allocation import Allocation, HeldNode
 from runner.model.environment import Activate, Setup
 from runner.model.request import Mount, Request
 from runner.model.site import Site, SshFacts, Way
-from runner.planning.held import in_allocation
+from runner.planning.existing_allocation import in_allocation
 from runner.planning.hosts import listed, shaped
 from runner.planning.plan import plan
 from runner.recipes.program import recipe_of

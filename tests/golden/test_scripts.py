@@ -52,7 +52,7 @@ HOSTILE = Request(
     options=(("model", "a b'c"), ("seed", "-1")),
     arguments=("--note", "$(touch /tmp/x); 'q' \"d\"", "", "-n", "*"),
 )
-# What a runtime cannot express is refused; tests/unit/test_hostile_scripts.py says what.
+# What a runtime cannot express is refused; tests/unit/schedulers/test_hostile_scripts.py says what.
 SHIFTER = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My.Sets", "/data", read_only=True),))
 ENROOT = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/'$HOME'", "/data", read_only=True),), env=(HOSTILE.env[0], ("PAIR", '"a" "b"'))

@@ -25,15 +25,15 @@ from benchmarks import enroot
 from runner import paths
 from runner.errors import RefusedError
 from runner.images import engine
-from runner.images.convert import Way, convert
-from runner.images.pack import Packing
-from runner.images.progress import Silent
-from runner.images.store import StoredImage
-from tests.integration import odd_image
-from tests.integration.odd_image import EPOCH, OLD, Entry
+from runner.images.conversion.convert import Way, convert
+from runner.images.packing.mksquashfs import Packing
+from runner.images.store.store import StoredImage
+from runner.progress import Silent
+from tests.support import odd_image
+from tests.support.odd_image import EPOCH, OLD, Entry
 
 if TYPE_CHECKING:
-    from runner.images.build import BuiltImage
+    from runner.images.build.build import BuiltImage
 
 pytestmark = [
     pytest.mark.integration,
@@ -295,8 +295,8 @@ def containers_of(client: docker.DockerClient, image: str) -> list[str]:
 CONVERTING = """
 import sys, pathlib
 from runner.images import engine
-from runner.images.convert import convert
-from runner.images.progress import Silent
+from runner.images.conversion.convert import convert
+from runner.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
-MOUNTER = Path(__file__).with_name("dead_mount.py")
+MOUNTER = ROOT / "tests" / "support" / "dead_mount.py"
 
 
 def start(dead: Path, *words: str, home: str = "/") -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Runner
+from tests.support.commands import Runner
 
 pytestmark = pytest.mark.integration
 NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is none

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Runner
-from tests.integration.daemons import CONTROLLER, Daemons
-from tests.integration.killing import judge_what_is_left, killed_while_submitting
-from tests.integration.planting import Planted, is_told, started, submitted, under_way, with_sbatch
+from tests.support.commands import Runner
+from tests.support.daemons import CONTROLLER, Daemons
+from tests.support.killing import judge_what_is_left, killed_while_submitting
+from tests.support.planted_faults import Planted, is_told, started, submitted, under_way, with_sbatch
 
 pytestmark = pytest.mark.integration
 

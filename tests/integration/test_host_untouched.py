@@ -12,7 +12,7 @@ import pytest
 
 from runner import box
 from runner.images import engine
-from tests.integration import host_state
+from tests.support import host_state
 
 pytestmark = pytest.mark.integration
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
-from tests.integration.planting import RECIPE
-from tests.integration.sshd import Nodes, until
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import records
 from tests.integration.test_local import ch_run, leader, modes, outcome, session
 from tests.integration.test_programs import UNCHANGED
+from tests.support.commands import Runner
+from tests.support.planted_faults import RECIPE
+from tests.support.sshd import Nodes, until
 
 __all__ = ["ch_run"]  # the fixture
 

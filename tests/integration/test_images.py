@@ -20,13 +20,14 @@ import pytest
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.images import build as building
-from runner.images import engine, store
-from runner.images.build import BuiltImage, build
-from runner.images.convert import Conversion, convert
-from runner.images.engine_leftovers import PART_LABEL
-from runner.images.progress import Silent
-from runner.images.store import StoredImage
+from runner.images import engine
+from runner.images.build import build as building
+from runner.images.build.build import BuiltImage, build
+from runner.images.build.engine_leftovers import PART_LABEL
+from runner.images.conversion.convert import Conversion, convert
+from runner.images.store import store
+from runner.images.store.store import StoredImage
+from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker
@@ -184,8 +185,9 @@ def test_a_proof_that_fails_fails_the_build(
 
 INTERRUPTED = """
 import sys, pathlib
-from runner.images import build, engine
-from runner.images.progress import Silent
+from runner.images import engine
+from runner.images.build import build
+from runner.progress import Silent
 share = pathlib.Path(sys.argv[1])
 build.paths.share = lambda name: share / name
 build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"

@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
-from tests.integration.planting import RECIPE
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import has_started
+from tests.support.commands import Runner
+from tests.support.planted_faults import RECIPE
 
 pytestmark = pytest.mark.integration
 

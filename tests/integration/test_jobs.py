@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from runner import box
 from runner.box import Box
 from runner.render.sbatch import directive
-from tests.integration.commands import Runner
-from tests.schema import check
-from tests.unit.test_shell_words import HOSTILE
+from tests.support.commands import Runner
+from tests.support.schema import check
+from tests.unit.render.test_shell import HOSTILE
 
 pytestmark = pytest.mark.integration
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from runner.box import DEFAULT_SLURM, root
-from runner.images.store import StoredImage
+from runner.images.store.store import StoredImage
 from runner.jobs.directory import RunDirectory
 from runner.model.job import Submitted
-from tests.integration.commands import Runner
-from tests.integration.planting import RECIPE
 from tests.integration.test_jobs import has_started, records
+from tests.support.commands import Runner
+from tests.support.planted_faults import RECIPE
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Runner
+from tests.support.commands import Runner
 
 pytestmark = pytest.mark.integration
 MESH = Path(__file__).parents[1] / "recipes" / "mesh"

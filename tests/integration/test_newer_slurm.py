@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import has_started, records
 from tests.integration.test_sites import accepted, lie_as_planned
+from tests.support.commands import Runner
 
 pytestmark = pytest.mark.integration
 

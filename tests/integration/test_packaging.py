@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from runner import paths
-from runner.images.build import BuiltImage
-from tests.integration.commands import Runner
-from tests.integration.installed import CHECKOUT, Distributions, Installed, build, install, kept_files, names
+from runner.images.build.build import BuiltImage
+from tests.support.commands import Runner
+from tests.support.installed import CHECKOUT, Distributions, Installed, build, install, kept_files, names
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Runner
-from tests.integration.planting import RECIPE
 from tests.integration.test_jobs import records
+from tests.support.commands import Runner
+from tests.support.planted_faults import RECIPE
 
 pytestmark = pytest.mark.integration
 UNCHANGED = Path(__file__).parents[1] / "recipes" / "unchanged"

@@ -17,11 +17,11 @@ import pytest
 from runner.cli import run
 from runner.errors import Exit, RefusedError, RunnerError
 from runner.images import engine
-from runner.images.build import build
-from runner.images.progress import Silent
-from runner.images.pull import base_image, pull_error
-from tests.integration import registry as registries
-from tests.integration.registry import OCI_INDEX, Moods, Repository, proxied
+from runner.images.build.build import build
+from runner.images.build.pull import base_image, pull_error
+from runner.progress import Silent
+from tests.support import registry as registries
+from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
 
 if TYPE_CHECKING:
     import docker

@@ -23,13 +23,15 @@ import pytest
 import zstandard
 
 from runner.errors import Exit, InfrastructureError, RefusedError
-from runner.images import blobs, engine, store
-from runner.images.convert import Conversion, convert
-from runner.images.progress import Silent
-from runner.images.sources import How, convert_named
-from tests.integration import odd_image
-from tests.integration import registry as registries
-from tests.integration.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
+from runner.images import engine
+from runner.images.conversion.convert import Conversion, convert
+from runner.images.conversion.source_selection import How, convert_named
+from runner.images.sources import blobs
+from runner.images.store import store
+from runner.progress import Silent
+from tests.support import odd_image
+from tests.support import registry as registries
+from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
 
 if TYPE_CHECKING:
     import docker

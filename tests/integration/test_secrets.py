@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner import paths
-from tests.integration import planted
-from tests.integration.commands import Runner
-from tests.integration.planted import MARK
 from tests.integration.test_images import small_root
+from tests.support import planted_secrets
+from tests.support.commands import Runner
+from tests.support.planted_secrets import MARK
 
 if TYPE_CHECKING:
     import docker
@@ -44,7 +44,7 @@ def careless(words: list[str], env: dict[str, str]) -> str:
 
 
 def test_the_watch_sees_a_secret_on_a_command_line() -> None:
-    with planted.watched_command_lines() as seen:
+    with planted_secrets.watched_command_lines() as seen:
         subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)", MARK], check=True)
     assert seen
 
@@ -64,12 +64,12 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
 ) -> None:
     """From build to verdict; only the script and the plan carry a variable that the user asked for by name."""
     secret = {"WANDB_API_KEY": f"{MARK}-asked-for"}
-    env = {**planted.environment(tmp_path), **secret, "RUNNER_STATE": str(tmp_path / "state")}
+    env = {**planted_secrets.environment(tmp_path), **secret, "RUNNER_STATE": str(tmp_path / "state")}
     store = tmp_path / "store"
     kept = (paths.cache_dir() / name for name in ("images", "locks", "wheels"))
     ours = (store, tmp_path / "state", cluster.state, *kept)
 
-    with planted.watched_command_lines() as seen:
+    with planted_secrets.watched_command_lines() as seen:
         careless([*verb("build"), "pytorch", "--base", "standin"], env)
         careless([*verb("convert"), small, "--store", str(store)], env)
         words = ["--recipe", "probe", "--gpus", "4", "--nodes", "2", "--env", "WANDB_API_KEY", "--json"]
@@ -77,7 +77,7 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
         run = Path(json.loads(careless([*runner.argv("submit"), *words], env))["directory"])
         while not list((run / "ranks").glob("*.probe.json")):
             time.sleep(0.1)
-        schedulers = planted.holders(Path(f"/proc/{cluster.pid}/root/var/box"))
+        schedulers = planted_secrets.holders(Path(f"/proc/{cluster.pid}/root/var/box"))
         assert {path.name for path in schedulers} == {"script", "slurm_script"}, "its own copies, and nothing else"
         assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in schedulers} == {0}
         for name in ("status", "logs", "wait"):
@@ -86,9 +86,9 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
 
     got = json.loads((run / "ranks" / "0.probe.json").read_text())["environment_base64"]["WANDB_API_KEY"]
     assert base64.b64decode(got).decode() == secret["WANDB_API_KEY"], "the program got it, and spelt it otherwise"
-    carriers = planted.holders(run, *ours)
+    carriers = planted_secrets.holders(run, *ours)
     assert {path.name for path in carriers} == {"job.sh", "plan.json"}
     for path in carriers:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
-    assert planted.open_to_others(run, tmp_path / "state", store) == {}
+    assert planted_secrets.open_to_others(run, tmp_path / "state", store) == {}

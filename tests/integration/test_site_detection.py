@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
+from runner.images.store.store import StoredImage
 from runner.sites.loader import read_site
-from tests.integration.commands import Runner
+from tests.support.commands import Runner
 
 pytestmark = pytest.mark.integration
 

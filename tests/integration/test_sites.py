@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Runner
+from tests.support.commands import Runner
 
 pytestmark = pytest.mark.integration
 

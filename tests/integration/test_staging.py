@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.images import integrity, store
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
-from tests.integration.planting import RECIPE
+from runner.files.hashes import sha256 as sha256_of
+from runner.images.store import store
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import has_started
+from tests.support.commands import Runner
+from tests.support.planted_faults import RECIPE
 
 pytestmark = pytest.mark.integration
 SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)
@@ -54,7 +55,7 @@ def test_a_copy_that_is_not_what_was_converted_never_starts(runner: Runner, tmp_
     made.write_bytes(SUPERBLOCK + bytes(100_000))
     name = store.file_name("x:1", "", "0" * 64)
     damaged = StoredImage(
-        path=tmp_path / name, reference="x:1", key="k", size_bytes=made.stat().st_size, sha256=integrity.sha256(made)
+        path=tmp_path / name, reference="x:1", key="k", size_bytes=made.stat().st_size, sha256=sha256_of(made)
     )
     store.publish(made, damaged)
     before = damaged.path.stat()

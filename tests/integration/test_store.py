@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images import integrity, store
-from runner.images.convert import convert
-from runner.images.progress import Silent
-from runner.images.store import StoredImage
-from tests.integration import converting
+from runner.images.conversion.convert import convert
+from runner.images.store import integrity, store
+from runner.images.store.store import StoredImage
+from runner.progress import Silent
+from tests.support import converting
 
 if TYPE_CHECKING:
     import docker

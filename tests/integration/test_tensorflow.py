@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.commands import Runner
 from tests.integration.test_jobs import records
-from tests.schema import check
+from tests.support.commands import Runner
+from tests.support.schema import check
 
 if TYPE_CHECKING:
     import docker
 
-    from runner.images.build import BuiltImage
-    from runner.images.store import StoredImage
+    from runner.images.build.build import BuiltImage
+    from runner.images.store.store import StoredImage
 
 pytestmark = pytest.mark.integration
 JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")
@@ -24,16 +24,16 @@ JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")
 @pytest.fixture(scope="module")
 def image(engine_client: docker.DockerClient) -> BuiltImage:
     """The TensorFlow image on its stand-in base, by the very Dockerfile that is used on NGC."""
-    from runner.images.build import build
-    from runner.images.progress import Silent
+    from runner.images.build.build import build
+    from runner.progress import Silent
 
     return build("tensorflow", "standin", engine_client, Silent())
 
 
 @pytest.fixture(scope="module")
 def stored(engine_client: docker.DockerClient, image: BuiltImage) -> StoredImage:
-    from runner.images.convert import convert
-    from runner.images.progress import Silent
+    from runner.images.conversion.convert import convert
+    from runner.progress import Silent
 
     return convert(image.reference, engine_client, Silent()).image
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.integration.packages import unpacked
+from tests.support.packages import unpacked
 
 _LATE_S = 0.002
 

@@ -21,11 +21,11 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
-from tests.integration.daemons import CONTROLLER, Daemons
-from tests.integration.killing import judge_what_is_left, killed_while_submitting
-from tests.integration.planting import Planted, is_told, started, submitted, with_sbatch
+from runner.images.store.store import StoredImage
+from tests.support.commands import Runner
+from tests.support.daemons import CONTROLLER, Daemons
+from tests.support.killing import judge_what_is_left, killed_while_submitting
+from tests.support.planted_faults import Planted, is_told, started, submitted, with_sbatch
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner import paths
-from tests.integration.installed import Distributions, build, install, pythons
 from tests.integration.test_packaging import check_everyday_verbs
+from tests.support.installed import Distributions, build, install, pythons
 
 pytestmark = pytest.mark.integration
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images.build import BuiltImage
-from tests.integration import planted
-from tests.integration.planted import MARK
+from runner.images.build.build import BuiltImage
 from tests.integration.test_secrets import careless, verb
+from tests.support import planted_secrets
+from tests.support.planted_secrets import MARK
 
 if TYPE_CHECKING:
     import docker
@@ -38,8 +38,10 @@ def fresh_base(engine_client: docker.DockerClient, horovod_image: BuiltImage) ->
 def test_a_built_image_carries_nothing_of_its_builders_secrets(
     engine_client: docker.DockerClient, fresh_base: str, tmp_path: Path
 ) -> None:
-    with planted.watched_command_lines() as seen:
-        said = careless([*verb("build"), "pytorch", "--base", fresh_base, "--json"], planted.environment(tmp_path))
+    with planted_secrets.watched_command_lines() as seen:
+        said = careless(
+            [*verb("build"), "pytorch", "--base", fresh_base, "--json"], planted_secrets.environment(tmp_path)
+        )
     built = json.loads(said)
     try:
         assert not built["up_to_date"]
@@ -55,7 +57,7 @@ def test_a_built_image_carries_nothing_of_its_builders_secrets(
         assert found == b""
     finally:
         engine_client.images.remove(built["reference"])
-    for needle in planted.needles():
+    for needle in planted_secrets.needles():
         assert needle.decode() not in told
     for name in ("pip.conf", "proxy"):
         assert name not in json.dumps(image.attrs["Config"]).lower()

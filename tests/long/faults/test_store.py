@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.images import engine
-from runner.images.convert import convert
-from runner.images.progress import Silent
-from tests.integration import converting
+from runner.images.conversion.convert import convert
+from runner.progress import Silent
 from tests.long.faults.remote import seen_from_two_machines
+from tests.support import converting
 
 if TYPE_CHECKING:
     import docker

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.integration.packages import unpacked
+from tests.support.packages import unpacked
 
 # ch-run, what both programs load, and what ch-image imports.
 _OTHERS = (

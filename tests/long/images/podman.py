@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner.errors import InfrastructureError
 from runner.images import engine
-from tests.integration.packages import unpacked
+from tests.support.packages import unpacked
 
 NOBODY = 65534
 _OTHERS = (

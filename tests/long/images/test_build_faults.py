@@ -22,7 +22,7 @@ import pytest
 from runner import paths
 from runner.errors import Exit
 from runner.images import engine
-from tests.integration import light_base
+from tests.support import light_base
 
 if TYPE_CHECKING:
     import docker

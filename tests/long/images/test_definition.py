@@ -17,11 +17,11 @@ import pytest
 
 from runner import paths
 from runner.box import root as box_root
-from runner.images import standin, standins
-from runner.images.progress import Silent
-from tests.integration import light_base
+from runner.images.build import standin, standins
+from runner.progress import Silent
 from tests.long.images.podman import NOBODY
 from tests.long.images.test_matrix import GLOO, ROWS, benchmark
+from tests.support import light_base
 
 if TYPE_CHECKING:
     import docker

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.images import engine
-from runner.images.build import BuiltImage, build
-from runner.images.progress import Silent
+from runner.images.build.build import BuiltImage, build
+from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker

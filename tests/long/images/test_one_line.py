@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.commands import Runner
 from tests.long.images.test_matrix import GLOO, ROWS, benchmark, inside, made
+from tests.support.commands import Runner
 
 if TYPE_CHECKING:
     import docker
 
     from runner.box import Box
-    from runner.images.store import StoredImage
+    from runner.images.store.store import StoredImage
 
 pytestmark = pytest.mark.integration
 

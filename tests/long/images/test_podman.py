@@ -10,12 +10,12 @@ import pytest
 
 from runner.errors import Exit
 from runner.images import engine
-from runner.images.build import build
-from runner.images.convert import Way, convert
-from runner.images.progress import Silent
-from tests.integration import light_base
+from runner.images.build.build import build
+from runner.images.conversion.convert import Way, convert
+from runner.progress import Silent
 from tests.long.images import podman
 from tests.long.images.test_build_faults import BASE, Bench, settled, until
+from tests.support import light_base
 
 pytestmark = pytest.mark.integration
 

@@ -20,13 +20,14 @@ import pytest
 
 from runner import paths
 from runner.errors import Exit
-from runner.images import standin, standins, store
-from runner.images.progress import Silent
-from tests.integration import light_base
-from tests.integration import registry as registries
+from runner.images.build import standin, standins
+from runner.images.store import store
+from runner.progress import Silent
 from tests.long.images import charliecloud
 from tests.long.images.test_build_faults import until
 from tests.long.images.test_matrix import GLOO, ROWS, benchmark
+from tests.support import light_base
+from tests.support import registry as registries
 
 if TYPE_CHECKING:
     import docker

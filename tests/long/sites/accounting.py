@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.integration.daemons import CONTROLLER, Daemons
+from tests.support.daemons import CONTROLLER, Daemons
 
 _DATABASE = """
 mkdir -p /run/mysqld /var/box/db

@@ -25,9 +25,9 @@ from runner.model.image import ImageFacts
 from runner.planning.personal import filled
 from runner.sites.loader import read_site
 from tests.golden.test_scripts import ELVIS, ENVIRONMENT
-from tests.integration.commands import Runner
-from tests.integration.daemons import Daemons
-from tests.unit.test_images_sif import sif_of
+from tests.support.commands import Runner
+from tests.support.daemons import Daemons
+from tests.unit.images.conversion.test_sif import sif_of
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
 STAND_IN = Path(__file__).parent / "stand_in.sh"

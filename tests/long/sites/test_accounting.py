@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
+from runner.images.store.store import StoredImage
 from tests.long.sites import accounting
 from tests.long.sites.clusters import Cluster, cluster
+from tests.support.commands import Runner
 
 OTHER_USER = "4711"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.build import BuiltImage
-from tests.integration.commands import Runner
+from runner.images.build.build import BuiltImage
+from tests.support.commands import Runner
 
 
 @pytest.fixture(scope="module")

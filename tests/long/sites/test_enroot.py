@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
+from runner.images.store.store import StoredImage
+from tests.support.commands import Runner
 
 PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))
 FOUND = [

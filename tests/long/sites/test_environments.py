@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from runner import box
-from tests.integration.commands import Runner
-from tests.integration.packages import unpacked
+from tests.support.commands import Runner
+from tests.support.packages import unpacked
 
 
 @pytest.fixture(scope="module")

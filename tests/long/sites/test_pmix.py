@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import records
+from tests.support.commands import Runner
 
 
 @pytest.fixture(scope="module")

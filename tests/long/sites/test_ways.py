@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store import StoredImage
+from runner.images.store.store import StoredImage
 from runner.runtimes import runtime
-from tests.integration.commands import Runner
 from tests.integration.test_jobs import records
 from tests.long.sites.clusters import MACHINES, Cluster
 from tests.long.sites.ways import REAL, WAYS, Way
+from tests.support.commands import Runner
 
 AtSite = Callable[[str], Cluster]
 HOSTILE = 'it\'s "a" $HOME `id` \\ # % é,;'

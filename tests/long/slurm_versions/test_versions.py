@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store import StoredImage
-from tests.integration.commands import Runner
-from tests.integration.daemons import Daemons
-from tests.integration.planting import Planted, is_told, started, submitted
+from runner.images.store.store import StoredImage
 from tests.integration.test_jobs import records
 from tests.integration.test_sites import accepted, lie_as_planned
+from tests.support.commands import Runner
+from tests.support.daemons import Daemons
+from tests.support.planted_faults import Planted, is_told, started, submitted
 
 FAULTS = {
     "good": Planted("", "measured", 0),

@@ -1,0 +1,212 @@
+"""One build by the engine, followed step by step, and the containers and images that it must not leave behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.files import process_identity
+from runner.files.hashes import cold
+from runner.images.build import buildlog
+from runner.images.build.engine_leftovers import OWNER_LABEL, StepContainers, sweep
+from runner.images.build.pull import FULL_MEND
+from runner.images.engine import needs_host_network
+from runner.progress import Progress
+
+if TYPE_CHECKING:
+    import docker
+
+LAST_LINES = 25
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a build starts from.
+
+    Attributes:
+        framework: whose Dockerfile. reference: of the base; identity: its id in the engine.
+        args: build arguments. platform: such as ``linux/arm64``; None leaves it to the engine.
+    """
+
+    framework: str
+    reference: str
+    identity: str
+    args: Mapping[str, str]
+    platform: str | None
+
+
+def run(
+    client: docker.DockerClient,
+    base: Base,
+    progress: Progress,
+    *,
+    files: Sequence[tuple[str, Path]],
+    tag: str,
+    target: str | None,
+    args: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Stream one build of the framework's Dockerfile; what fails leaves nothing behind.
+
+    Args:
+        files: (name in the context, path). target: the stage to stop at; None for the last.
+        args: build arguments besides the base's own. labels: of the image.
+
+    Raises:
+        ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
+    """
+    import docker
+    import requests
+    import urllib3
+
+    containers = StepContainers(client)
+    try:
+        with tempfile.TemporaryFile() as context:
+            context.write(tar_of(files).getbuffer())
+            context.seek(0)
+            chunks = client.api.build(
+                fileobj=context,
+                custom_context=True,
+                dockerfile=f"containers/{base.framework}/Dockerfile",
+                tag=tag,
+                target=target or "",
+                buildargs={"BASE": base.reference, **base.args, **args},
+                labels=dict(labels or {}),
+                network_mode="host" if needs_host_network(client) else None,
+                platform=base.platform,
+                nocache=cold(),
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            _follow(chunks, containers, progress)
+        containers.forget()
+    except BaseException as error:
+        with suppress(requests.exceptions.ConnectionError):  # the engine has gone; its next build sweeps
+            sweep(client)
+        if isinstance(error, docker.errors.APIError):
+            raise _refused(str(error.explanation), tag) from error
+        if isinstance(error, (requests.exceptions.RequestException, urllib3.exceptions.HTTPError)):
+            raise InfrastructureError(
+                "the engine went away in the middle of the build", where=tag, mend="start it again, and build again"
+            ) from error
+        raise
+
+
+def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, progress: Progress) -> None:
+    log = buildlog.BuildLog()
+    step = buildlog.Step(0, 0, "the beginning")
+    last: list[str] = []
+
+    def take(event: buildlog.Event) -> None:
+        nonlocal step
+        match event:
+            case buildlog.Step():
+                step = event
+                last.clear()
+                progress.step(event.text, event.number, event.total)
+            case buildlog.Line(text):
+                last.append(text)
+                del last[:-LAST_LINES]
+                progress.line(text)
+            case buildlog.Started(container):
+                containers.add(container)
+            case buildlog.Failed():
+                raise _failure(event, step, last)
+
+    for chunk in chunks:
+        for event in log.feed(chunk):
+            take(event)
+    for event in log.end():
+        take(event)
+
+
+def _refused(said: str, tag: str) -> InfrastructureError:
+    if "no space left" in said.lower():
+        return InfrastructureError(f"the engine's disk is full: {said}", where=tag, mend=FULL_MEND)
+    return InfrastructureError(f"the engine refused the build: {said}", where=tag)
+
+
+def emulation_lacks(said: str, where: str) -> RefusedError | None:
+    """What to do where the engine cannot run programs of the image's processor; None where it says nothing of that."""
+    if "exec format error" not in said.lower():
+        return None
+    return RefusedError(
+        "the engine's machine cannot run programs of this platform: exec format error",
+        where=where,
+        mend="build on a machine of that processor, or let the kernel emulate it: install qemu-user-static with"
+        " binfmt-support (docker run --privileged --rm tonistiigi/binfmt --install all)",
+    )
+
+
+def _failure(
+    event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
+) -> ProgramFailedError | InfrastructureError | RefusedError:
+    said = "\n".join([*last, event.message])
+    if "no space left" in said.lower():
+        return InfrastructureError("the engine's disk is full", where=step.text, mend=FULL_MEND)
+    if (refused := emulation_lacks(said, step.text)) is not None:
+        return refused
+    return ProgramFailedError(
+        f"build step {step.number}/{step.total} failed"
+        + (f" with exit code {event.code}" if event.code else "")
+        + f":\n{said}",
+        where=step.text,
+        mend="the lines above are the step's last ones; mend what they name and build again",
+    )
+
+
+def remove_image(client: docker.DockerClient, name: str) -> None:
+    """Remove an image, unless another name or a container still uses it."""
+    import docker
+
+    with suppress(docker.errors.APIError):
+        client.images.remove(name)
+
+
+def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
+    """A tar that depends on names, contents and the permission to execute alone, so that engines' caches hit."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, path in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            content: IO[bytes]
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    archive.seek(0)
+    return archive
+
+
+@contextmanager
+def container_of(
+    client: docker.DockerClient,
+    image: str,
+    words: Sequence[str],
+    *,
+    platform: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Any]:
+    """A created container, removed at the end whatever happens."""
+    import docker
+
+    more: dict[str, Any] = {"environment": dict(env or {}), "labels": {OWNER_LABEL: process_identity.mark()}}
+    if needs_host_network(client):
+        more["network_mode"] = "host"
+    if platform:
+        more["platform"] = platform
+    container = client.containers.create(image, list(words[1:]), entrypoint=[words[0]], **more)
+    try:
+        yield container
+    finally:
+        with suppress(docker.errors.APIError):
+            container.remove(force=True, v=True)

@@ -1,0 +1,139 @@
+"""Which Horovod an image gets: the base's own, a kept wheel, or one that is compiled first."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner import paths
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.files.hashes import cold, files_below
+from runner.images.build import engine_build
+from runner.images.build.engine_build import LAST_LINES, Base, container_of, remove_image, tar_of
+from runner.progress import Progress
+
+if TYPE_CHECKING:
+    import docker
+
+VERSION = "0.28.1"
+SHIPPED = "shipped"  # the key of a Horovod that is the base's own (containers/horovod/build.py)
+_WHEEL_DIR = "/opt/wheel"
+
+
+@dataclass(frozen=True)
+class Horovod:
+    """Which Horovod an image gets.
+
+    Attributes:
+        key: of its wheel, or SHIPPED. wheel: the kept wheel; None for the base's own.
+        facts: what the base says of itself. mends: patches that the wheel was built with.
+    """
+
+    key: str
+    wheel: Path | None
+    facts: Mapping[str, Any]
+    mends: Sequence[str]
+
+
+def horovod_for(
+    client: docker.DockerClient, base: Base, files: Sequence[tuple[str, Path]], progress: Progress
+) -> Horovod:
+    """The base's own Horovod where that is proven, else a kept wheel for this base, compiled first where none is.
+
+    Args:
+        files: the build's context.
+
+    Raises:
+        ProgramFailedError: the base cannot be one, or the compile failed. InfrastructureError: the engine failed.
+    """
+    progress.step("asking the base what a Horovod for it is made of")
+    answer = _asked_of_base(client, base)
+    key, facts, mends = str(answer["key"]), answer["facts"], answer["mends"]
+    progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
+    if key == SHIPPED:
+        return Horovod(key, None, facts, mends)
+    shelf = paths.cache("wheels") / key
+    kept = sorted(shelf.glob("*.whl"))
+    if kept and not cold():
+        progress.line(f"taking the wheel kept under {key}")
+        return Horovod(key, kept[0], facts, mends)
+    progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
+    stage = f"gpu-runner/horovod-wheel:{key}"
+    engine_build.run(client, base, progress, files=files, tag=stage, target="wheel", args={"HOROVOD": "build"})
+    try:
+        name, content = _read_wheel(client, stage)
+    finally:
+        remove_image(client, stage)
+    shelf.mkdir(parents=True, exist_ok=True)
+    made = shelf / f".{name}.{os.getpid()}"
+    made.write_bytes(content)
+    return Horovod(key, made.rename(shelf / name), facts, mends)
+
+
+def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:
+    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``mends``, by the program that would build there."""
+    import docker
+
+    words = ["/opt/runner/build.py", "key", "--framework", base.framework]
+    words += ["--cxx-standard", base.args["CXX_STANDARD"], "--cuda-archs", base.args["CUDA_ARCHS"]]
+    env = {"TF_USE_LEGACY_KERAS": base.args["LEGACY_KERAS"]} if "LEGACY_KERAS" in base.args else {}
+    source = paths.share("containers") / "horovod"
+    with container_of(client, base.identity, ["python3", *words], platform=base.platform, env=env) as container:
+        programs = tar_of([(f"opt/runner/{name}", path) for name, path in files_below(source)])
+        container.put_archive("/", programs.getvalue())
+        try:
+            container.start()
+        except docker.errors.APIError as error:
+            raise _unfit_base(base, str(error.explanation)) from error
+        code = container.wait()["StatusCode"]
+        out = container.logs(stdout=True, stderr=False).decode("utf-8", "replace")
+        if code != 0:
+            raise _unfit_base(base, container.logs(tail=LAST_LINES).decode("utf-8", "replace"))
+    answer = json.loads(out.strip().splitlines()[-1])
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _unfit_base(base: Base, said: str) -> ProgramFailedError | RefusedError:
+    if (refused := engine_build.emulation_lacks(said, base.reference)) is not None:
+        return refused
+    return ProgramFailedError(
+        f"{base.reference} cannot be a base for {base.framework}:\n{said.strip()}",
+        where=base.reference,
+        mend=f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}",
+    )
+
+
+def _read_wheel(client: docker.DockerClient, image: str) -> tuple[str, bytes]:
+    with container_of(client, image, ["true"]) as container:
+        chunks, _ = container.get_archive(_WHEEL_DIR)
+        archive = io.BytesIO(b"".join(chunks))
+    with tarfile.open(fileobj=archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.name.endswith(".whl") else None
+            if content is not None:
+                return Path(member.name).name, content.read()
+    raise InfrastructureError("the compile left no wheel", where=f"{image}:{_WHEEL_DIR}")
+
+
+def labels_of(horovod: Horovod) -> dict[str, str]:
+    """What the base said of itself, where engines and registries show it; all of it is in /opt/runner/image.json."""
+    mpi = horovod.facts["mpi"]
+    said = {
+        "framework.version": horovod.facts["framework_version"],
+        "python": horovod.facts["python"],
+        "arch": horovod.facts["arch"],
+        "cuda": horovod.facts["cuda"],
+        "nccl": horovod.facts["nccl"],
+        "mpi": f"{mpi['flavour']} {mpi['version']}".strip(),
+        "horovod.version": VERSION if horovod.wheel is not None else "",  # of the base's own, image.json tells
+        "horovod.wheel": horovod.key,
+        "horovod.mends": ",".join(horovod.mends),
+    }
+    return {f"gpu-runner.{name}": str(value or "") for name, value in said.items()}

@@ -1,0 +1,62 @@
+"""Apptainer or SingularityCE: builds a SIF from the definition file; it pulls the base itself, with its own login."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.images import reference as references
+from runner.images.build.without_engine import definition
+from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.build.without_engine.steps import environment
+from runner.images.conversion import sif
+from runner.images.packing import rootfs
+from runner.images.sources import archives, manifests
+from runner.images.sources.registry import Registry
+from runner.images.sources.registry_http import is_loopback
+from runner.images.store import store
+from runner.progress import Progress
+
+PROGRAMS: tuple[str, ...] = ()  # which of the two there is, sif.program tells
+INSTALL = ""
+FORM: store.Form = "sif"
+
+
+def base(reference: str, progress: Progress) -> Base:
+    """The base's digest; Apptainer fetches it in the build.
+
+    Raises:
+        RefusedError: no builder is here, there is no such image, or its registry wants a login.
+    """
+    sif.program()
+    if reference.startswith("docker-archive:"):
+        place, name = archives.split(reference.removeprefix("docker-archive:"))
+        found = archives.from_docker_archive(place, name, manifests.platform(None))
+        return Base(reference, found.digest, place)
+    if reference.startswith(ARCHIVES):
+        place, name = archives.split(reference.removeprefix("oci-archive:"))
+        return Base(reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place)
+    parsed = references.parse(reference)
+    return Base(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
+
+
+def stored(order: Order, progress: Progress) -> Path:
+    """Build the image into the store; the variables that it has from its base are known to the SIF alone.
+
+    Raises:
+        RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
+    """
+    with work_directory() as work:
+        laid_out(order.files, work)
+        text = definition.rendered(order.stages, work, order.is_directory, (f"{order.name}, from its Dockerfile",))
+        file = work / "image.def"
+        file.write_text(text, "utf-8")
+        options = [] if os.geteuid() == 0 else ["--fakeroot"]
+        if order.base.path is None and is_loopback(references.parse(order.base.reference).registry):
+            options.append("--no-https")
+        config = rootfs.Config(environment=environment(order.stages[-1]), labels=order.labels)
+
+        def write(out: Path) -> None:
+            sif.run_builder([*options, str(out), str(file)], progress.line, where=f"definition file of {order.name}")
+
+        return sif.kept(order.tree(work, config), write, progress).image.path

@@ -1,0 +1,98 @@
+"""What is to be built without an engine: decided once, the same for every builder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from runner import paths
+from runner.files import process_identity
+from runner.images.build.without_engine.steps import Stage
+from runner.images.build.without_engine.tree import TreeImage
+from runner.images.packing import rootfs
+
+ARCHIVES = ("docker-archive:", "oci-archive:")  # bases that are files
+_WORK = "builds"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base image as a builder found it.
+
+    Attributes:
+        reference: as it was named. digest: what it is; of its manifest where a registry has it.
+        path: where the builder keeps it; None where it keeps it to itself.
+    """
+
+    reference: str
+    digest: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """An image to build.
+
+    Attributes:
+        name: of the image. base: what it starts from. stages: the Dockerfile's, all values put in.
+        files: the build's context as (name, path). labels: of the image, its stages' own included.
+        inputs: hash of everything that goes into it.
+    """
+
+    name: str
+    base: Base
+    stages: tuple[Stage, ...]
+    files: tuple[tuple[str, Path], ...]
+    labels: Mapping[str, str]
+    inputs: str
+
+    def is_directory(self, source: str) -> bool:
+        """Whether a source of COPY is a directory of the context."""
+        return any(name.startswith(source.rstrip("/") + "/") for name, _ in self.files)
+
+    def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> TreeImage:
+        """The finished image below ``root``. Its id is, as an engine's, the hash of what it is and when it was made."""
+        created = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        about = msgspec.json.encode({"inputs": self.inputs, "created": created, "config": config})
+        digest = f"sha256:{hashlib.sha256(about).hexdigest()}"
+        return TreeImage(root, self.name, digest, created, config, left_out)
+
+
+@contextmanager
+def work_directory() -> Iterator[Path]:
+    """A directory of this build alone in the cache, removed at its end; what killed builds left goes first."""
+    home = paths.made(paths.cache(_WORK))
+    for left in home.iterdir():
+        if process_identity.state(left.name) == "dead":
+            shutil.rmtree(left, ignore_errors=True)
+    mine = home / process_identity.unique()
+    try:
+        mine.mkdir()
+        yield mine
+    finally:
+        _removed(mine)
+
+
+def laid_out(files: Sequence[tuple[str, Path]], directory: Path) -> None:
+    """The build's context as files below ``directory``."""
+    for name, path in files:
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+
+
+def _removed(tree: Path) -> None:
+    """Remove a tree, directories in it that their owner may not write to included."""
+    shutil.rmtree(tree, ignore_errors=True)
+    if tree.exists():
+        for directory in [tree, *(path for path in tree.rglob("*") if path.is_dir() and not path.is_symlink())]:
+            directory.chmod(0o700)
+        shutil.rmtree(tree, ignore_errors=True)

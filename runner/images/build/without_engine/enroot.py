@@ -1,0 +1,91 @@
+"""Enroot: the steps run in writable roots of the base, which is fetched and kept as a squashfs by this project.
+
+``enroot create`` unpacks the base for each stage, ``enroot start --root --rw`` runs the stage's script in it. What is
+left is packed for the store as any image is: ``enroot export`` would take Enroot's own squashfs options, which are
+slow (docs/conversion.md), and check nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner.errors import InfrastructureError
+from runner.images.build.without_engine import script, wheels
+from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.build.without_engine.following import followed
+from runner.images.build.without_engine.steps import Stage, environment
+from runner.images.conversion.convert import convert_source
+from runner.images.conversion.source_selection import How, convert_named
+from runner.images.packing import rootfs
+from runner.images.store import store
+from runner.progress import Progress
+
+PROGRAMS = ("enroot",)
+FORM: store.Form = "squashfs"
+INSTALL = "`module load enroot` on a cluster; elsewhere see https://github.com/NVIDIA/enroot"
+_IMAGE = "image"  # the name of the last stage's root
+# The command itself, not the image's entry point: a banner has no place in a build.
+_RC = 'exec "$@"\n'
+
+
+def base(reference: str, progress: Progress) -> Base:
+    """The base as a squashfs of the store, fetched from its registry with no engine, or read from its archive.
+
+    Raises:
+        RefusedError: no such image, or its registry wants a login. InfrastructureError: registry or disk failed.
+    """
+    how = How() if reference.startswith(ARCHIVES) else How(origin="registry")
+    found = convert_named(reference, how, progress).image
+    return Base(reference, found.origin or found.digest, found.path)
+
+
+def stored(order: Order, progress: Progress) -> Path:
+    """Build the image into the store.
+
+    Raises:
+        ProgramFailedError: a step failed. InfrastructureError: the disk is full, or the base is gone.
+    """
+    assert order.base.path is not None
+    known = store.lookup(str(order.base.path))
+    if known is None:
+        raise InfrastructureError("the base has gone from the store", where=str(order.base.path), mend="build again")
+    with work_directory() as work:
+        laid_out(order.files, work / "context")
+        (work / "rc").write_text(_RC)
+        for stage in order.stages:
+            name = stage.name or _IMAGE
+            (work / "context" / f"{name}.sh").write_text(script.rendered(stage, order.is_directory), "utf-8")
+            for words in commands(stage, order.base.path, work):
+                followed(words, progress, what=f"enroot {words[1]}", room=str(work), env=_environment(work))
+            if name != _IMAGE:
+                wheels.keep(work / "data" / name / "opt/wheel")
+        config = rootfs.Config(
+            environment={**known.environment, **environment(order.stages[-1])},
+            workdir=known.workdir,
+            entrypoint=known.entrypoint,
+            command=known.command,
+            labels={**known.labels, **order.labels},
+        )
+        tree = order.tree(work / "data" / _IMAGE, config, frozenset((script.MOUNTED_AT,)))
+        return convert_source(tree, progress).image.path
+
+
+def commands(stage: Stage, base_file: Path, work: Path) -> tuple[tuple[str, ...], ...]:
+    """What makes and fills the root of a stage; ``work`` holds scripts, context, and the roots below ``data``."""
+    name = stage.name or _IMAGE
+    mounts = [(work / "context", script.CONTEXT)]
+    mounts += [(work / "data" / origin, f"{script.STAGES}/{origin}") for origin in script.origins(stage)]
+    words = [word for source, to in mounts for word in ("--mount", f"{source}:{to}:none:x-create=dir,rbind,ro")]
+    # NVIDIA's images ask for GPUs, and Enroot's hook fails where there is no nvidia-container-cli: a login node.
+    more = ("--env", "NVIDIA_VISIBLE_DEVICES=void", "--rc", str(work / "rc"))
+    run = ("/bin/sh", f"{script.CONTEXT}/{name}.sh")
+    return (
+        ("enroot", "create", "--force", "--name", name, str(base_file)),
+        ("enroot", "start", "--root", "--rw", *more, *words, name, *run),
+    )
+
+
+def _environment(work: Path) -> Mapping[str, str]:
+    return {**os.environ, "ENROOT_DATA_PATH": str(work / "data"), "ENROOT_MOUNT_HOME": "n"}

@@ -1,0 +1,68 @@
+"""A builder's program, followed to its end: its steps and lines to the progress, its last words into the error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner import process
+from runner.errors import InfrastructureError, ProgramFailedError
+from runner.images.build import buildlog
+from runner.images.build.engine_build import LAST_LINES
+from runner.progress import Progress
+
+_NEVER = re.compile(r"(?!)")
+_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
+
+
+def followed(
+    words: Sequence[str | Path],
+    progress: Progress,
+    *,
+    what: str,
+    room: str,
+    env: Mapping[str, str] | None = None,
+    begins: re.Pattern[str] = _NEVER,
+) -> None:
+    """Run a program of a build.
+
+    Args:
+        what: it does, for the message. room: which disk it fills. env: its whole environment; None inherits ours.
+        begins: how the program tells of a step besides the ways of engines; its first group is the step.
+
+    Raises:
+        ProgramFailedError: it failed; the last step that it named and its last lines. InfrastructureError: for room.
+    """
+    log = buildlog.BuildLog()
+    step = ""
+    last: list[str] = []
+
+    def take(line: str) -> None:
+        nonlocal step
+        for event in log.feed({"stream": line + "\n"}):
+            if isinstance(event, buildlog.Step):
+                step = event.text
+                last.clear()
+                progress.step(event.text, event.number, event.total)
+            elif isinstance(event, buildlog.Line) and (told := begins.fullmatch(event.text)):
+                step = told[1]
+                last.clear()
+                progress.step(step)
+            elif isinstance(event, buildlog.Line):
+                last.append(event.text)
+                del last[:-LAST_LINES]
+                progress.line(event.text)
+
+    code = process.stream(words, take, timeout_s=_LIMIT_S, env=env)
+    if code == 0:
+        return
+    said = "\n".join(last)
+    if "no space left" in said.lower() or "disk quota exceeded" in said.lower():
+        full = f"{what} has filled the disk:\n{said}"
+        raise InfrastructureError(full, where=step or what, mend=f"free space in {room}")
+    raise ProgramFailedError(
+        f"{what} failed with exit code {code}:\n{said}",
+        where=step or str(words[0]),
+        mend="the lines above are its last ones; mend what they name and build again",
+    )

@@ -1,0 +1,278 @@
+"""An exported root file system on its way into a squashfs: what is dropped, what is put in.
+
+The stream is passed on block by block, bit for bit what the engine sent; what Enroot's import puts into a root is
+described in facts/pyxis-and-enroot (docker.sh of 4.1).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import tarfile
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO
+
+from runner.errors import RefusedError
+from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed, timely
+
+# An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
+# which a read-only root needs; whatever an engine wrote into them is not the image's.
+MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
+DROPPED = frozenset({".dockerenv", "run/.containerenv"})
+# What an engine makes in every container that lacks it (Docker: daemon/initlayer); a base from elsewhere gets it too.
+_MADE_BY_ENGINES = ("dev", "proc", "sys")
+_LINKS = (("etc/mtab", "/proc/mounts"),)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What an image's configuration says about starting a container.
+
+    Attributes:
+        environment: variables in their order. workdir: empty means ``/``. volumes: paths of declared volumes.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A file put into the root."""
+
+    name: str
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Additions:
+    """All that a finished root has beyond its image, whichever way it is packed.
+
+    Attributes:
+        files: replace whatever the image has under their names, sorted as a directory walk meets them.
+        directories: made where the image lacks them, parents first. links: (name, target), likewise.
+        timed: names whose time is ``mtime``: what we or the engine may have made or written into.
+        mtime: seconds since the epoch.
+    """
+
+    files: tuple[Injected, ...]
+    directories: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    timed: frozenset[str]
+    mtime: int
+
+
+@dataclass
+class Passed:
+    """What went through, known once the stream has ended.
+
+    Attributes:
+        names: every path passed on or put in, relative, without a trailing slash; the root itself left out.
+        captured: contents of the files asked for.
+    """
+
+    names: set[str] = field(default_factory=set)
+    captured: dict[str, bytes] = field(default_factory=dict)
+
+    def entries(self) -> int:
+        """Entries that the finished file system holds, the root left out: parents that no entry names count too."""
+        return len(self.every())
+
+    def every(self) -> set[str]:
+        """Every path of the finished file system, the root left out."""
+        return self.names.union(parent for name in self.names for parent in parents(name))
+
+
+def injected_files(config: Config) -> tuple[Injected, ...]:
+    """Start-up files as Enroot's import writes them, and Charliecloud's environment file."""
+    environment = environment_file(config.environment).encode("utf-8", "surrogateescape")
+    return (
+        Injected("etc/rc", rc_file(config).encode("utf-8", "surrogateescape"), 0o755),
+        Injected(
+            "etc/rc.local",
+            b"# This file is sourced by /etc/rc when the container starts.\n"
+            b"# It can be used to manipulate the entrypoint or the command of the container.\n",
+        ),
+        Injected("etc/environment", environment),
+        Injected("etc/fstab", fstab_file(config.volumes).encode()),
+        Injected("ch/environment", charliecloud_environment(config.environment).encode("utf-8", "surrogateescape")),
+        *(Injected(name, b"") for name in MOUNT_POINT_FILES),
+    )
+
+
+def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
+    """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
+    files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
+    paths = (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes)
+    wanted = {normal(posixpath.normpath(f"/{path}")) for path in paths} - {""}
+    wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
+    timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
+    return Additions(files, tuple(sorted(wanted, key=order)), _LINKS, timed, mtime)
+
+
+def order(name: str) -> tuple[bytes, ...]:
+    """Sort key of a path: bytes of its parts, the order in which engines and mksquashfs walk a tree."""
+    return tuple(os.fsencode(part) for part in name.split("/"))
+
+
+def parents(name: str) -> Iterator[str]:
+    """The directories above a relative path, outermost first: ``a``, ``a/b`` of ``a/b/c``."""
+    return (name[:cut] for cut in range(len(name)) if name[cut] == "/")
+
+
+def rc_file(config: Config) -> str:
+    """``/etc/rc``: labels as comments, the working directory, then entry point and command (default /bin/sh)."""
+    command = config.command or (() if config.entrypoint else ("/bin/sh",))
+    workdir = _double_quoted(config.workdir or "/")
+    entry = [_single_quoted(word) for word in config.entrypoint]
+    lines = [f"# {name} {value}".replace("\n", " ").replace("\r", " ") for name, value in config.labels.items()]
+    lines += [""] if lines else []
+    lines += [
+        f"mkdir -p {workdir} 2> /dev/null",
+        f"cd {workdir} && unset OLDPWD || exit 1",
+        "",
+        "if [ -s /etc/rc.local ]; then",
+        "    . /etc/rc.local",
+        "fi",
+        "",
+        "if [ $# -gt 0 ]; then",
+        "    " + " ".join(["exec", *entry, '"$@"']),
+        "else",
+        "    " + " ".join(["exec", *entry, *map(_single_quoted, command)]),
+        "fi",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def environment_file(environment: Mapping[str, str]) -> str:
+    """``/etc/environment``: ``NAME=value`` lines, values as they are; one with a newline cannot be said."""
+    return "".join(f"{name}={value}\n" for name, value in environment.items() if name not in omitted(environment))
+
+
+def charliecloud_environment(environment: Mapping[str, str]) -> str:
+    """``/ch/environment`` (ch-run --set-env): the same, but it takes off a pair of single quotes around a value."""
+    lines = []
+    for name, value in environment.items():
+        if name not in omitted(environment):
+            quoted = f"'{value}'" if len(value) > 1 and value[0] == value[-1] == "'" else value
+            lines.append(f"{name}={quoted}\n")
+    return "".join(lines)
+
+
+def omitted(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables that hold a newline."""
+    return tuple(name for name, value in environment.items() if "\n" in name + value)
+
+
+def fstab_file(volumes: Iterable[str]) -> str:
+    """``/etc/fstab``: declared volumes as bind mounts of themselves; blanks and newlines escaped as fstab(5) says."""
+    escapes = str.maketrans({letter: f"\\{ord(letter):03o}" for letter in "\\ \t\n"})
+    escaped = [volume.translate(escapes) for volume in sorted(volumes)]
+    return "".join(
+        f"${{ENROOT_ROOTFS}}{volume} {volume} none x-create=dir,bind,rw,nosuid,nodev\n" for volume in escaped
+    )
+
+
+def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Collection[str] = ()) -> Iterator[bytes]:
+    """Blocks of the tar that is squashed: ``source`` without the engine's artefacts, and what is put in.
+
+    Files are put in where a sorted walk would meet them: mksquashfs writes data in the order of the stream, so a
+    sorted source gives the bytes that packing the tree itself gives.
+
+    Args:
+        source: the engine's export, read to its end.
+        passed: filled while the blocks are taken.
+        capture: names of small files whose contents are kept in ``passed``.
+
+    Raises:
+        InfrastructureError: the stream is no tar, or ends too early.
+        RefusedError: the image has something in the way of what is put in.
+    """
+    waiting = deque(added.files)
+    replaced = frozenset(file.name for file in added.files)
+    not_directories: set[str] = set()
+    yield entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
+    stream = TarStream(source, "the engine's export")
+    for member in stream:
+        while waiting and order(waiting[0].name) < order(member.path):
+            yield from _put_in(waiting.popleft(), passed, added.mtime)
+        _check_free(member, replaced)
+        if member.kind != tarfile.DIRTYPE:
+            not_directories.add(member.path)
+        keep = bool(member.path) and not _is_artefact(member.path) and member.path not in replaced
+        if keep:
+            passed.names.add(member.path)
+            yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
+        kept = io.BytesIO() if member.path in capture else None
+        for block in stream.data(member):
+            if kept is not None:
+                kept.write(block)
+            if keep:
+                yield block
+        if kept is not None:
+            passed.captured[member.path] = kept.getvalue()[: member.size]
+    for file in waiting:
+        yield from _put_in(file, passed, added.mtime)
+    yield from _lacking(added, passed, not_directories)
+    yield END
+
+
+def _check_free(member: Member, replaced: frozenset[str]) -> None:
+    """Refuse a directory in a file's place, anything else in a directory's, and a hard link to what is replaced."""
+    if member.kind == tarfile.DIRTYPE:
+        wrong = member.path if member.path in replaced else ""
+    elif member.kind == tarfile.LNKTYPE and member.path not in replaced and normal(member.link) in replaced:
+        wrong = normal(member.link)
+    else:
+        wrong = member.path if any(member.path in parents(name) for name in replaced) else ""
+    if wrong:
+        raise obstructed(wrong)
+
+
+def _put_in(file: Injected, passed: Passed, mtime: int) -> Iterator[bytes]:
+    passed.names.add(file.name)
+    yield entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
+    yield file.content + b"\0" * (-len(file.content) % BLOCK)
+
+
+def _lacking(added: Additions, passed: Passed, not_directories: Collection[str]) -> Iterator[bytes]:
+    """Directories and links that the stream did not bring; none below a link or a file."""
+    for directory in added.directories:
+        if directory not in passed.names and not any(parent in not_directories for parent in parents(directory)):
+            passed.names.add(directory)
+            yield entry(directory, tarfile.DIRTYPE, 0o755, added.mtime)
+    for name, target in added.links:
+        if name not in passed.names:
+            passed.names.add(name)
+            yield entry(name, tarfile.SYMTYPE, 0o777, added.mtime, link=target)
+
+
+def obstructed(name: str) -> RefusedError:
+    """The image has something else where a start-up file or its directory belongs, or shares that file."""
+    return RefusedError(
+        f"the image's /{name} is in the way of the start-up files that Enroot and Charliecloud need",
+        where=f"/{name}",
+        mend=f"make /{name} an ordinary file or directory of its own in the image",
+    )
+
+
+def _is_artefact(name: str) -> bool:
+    return name in DROPPED or name.startswith("dev/")
+
+
+def _single_quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _double_quoted(word: str) -> str:
+    for special in ("\\", '"', "$", "`"):
+        word = word.replace(special, "\\" + special)
+    return f'"{word}"'

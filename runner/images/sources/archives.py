@@ -1,0 +1,229 @@
+"""Images in files: ``docker save``'s archives, and OCI image layouts as directories or archives.
+
+They are read where they lie: a layer inside an archive is a part of that file, and nothing is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+import msgspec
+
+from runner import paths
+from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.images import reference as references
+from runner.images.sources import manifests
+from runner.images.sources.layered import LayeredImage, Opened, checked_digest, found, opener
+from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
+from runner.progress import Progress
+from runner.suggest import instead
+
+# OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
+_TAG = "org.opencontainers.image.ref.name"
+_WHOLE_NAME = "io.containerd.image.name"
+
+
+class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
+    """One image of ``docker save``'s manifest.json."""
+
+    config: str
+    layers: tuple[str, ...]
+    repo_tags: tuple[str, ...] | None = None
+
+
+class Files(Protocol):
+    """Named files that belong together. place: what people call the whole."""
+
+    place: Path
+
+    def opened(self, name: str) -> Opened:
+        """Opens this file. Raises InfrastructureError: it is not there."""
+
+
+class Directory:
+    """A directory's files."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def opened(self, name: str) -> Opened:
+        path = self.place / name
+        if not path.is_file():
+            raise _absent(name, self.place)
+        return opener(path)
+
+
+class Archive:
+    """Files inside a tar archive that is not compressed, found by one pass over its headers.
+
+    Raises:
+        RefusedError: it is compressed, or no tar archive.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._parts: dict[str, tuple[int, int]] = {}
+        self._links: dict[str, str] = {}
+        try:
+            with tarfile.open(place, "r:") as archive:
+                for member in archive:
+                    name = posixpath.normpath(member.name)
+                    if member.isreg():
+                        self._parts[name] = (member.offset_data, member.size)
+                    elif member.issym():  # older `docker save`: a layer that two images share
+                        self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+                    elif member.islnk():
+                        self._links[name] = posixpath.normpath(member.linkname)
+        except tarfile.TarError as error:
+            mend = "if it is compressed, unpack that first"
+            raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), mend=mend) from error
+
+    def opened(self, name: str) -> Opened:
+        part = self._parts.get(self._links.get(name, name))
+        if part is None:
+            raise _absent(name, self.place)
+        return lambda: cast("IO[bytes]", _Part(self.place, *part))
+
+
+class _Part(io.RawIOBase):
+    """Bytes of a file from an offset on."""
+
+    def __init__(self, path: Path, offset: int, size: int) -> None:
+        self._file = path.open("rb")
+        self._file.seek(offset)
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        count = self._file.readinto(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def from_docker_archive(place: Path, wanted: str, platform: Platform) -> LayeredImage:
+    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one.
+
+    Raises:
+        RefusedError: no such image or platform. InfrastructureError: the archive is malformed.
+    """
+    files = Archive(place)
+    saved = _decoded(files, "manifest.json", tuple[_Saved, ...])
+    by_name = {str(references.parse(tag)): one for one in saved for tag in one.repo_tags or ()}
+    name = str(references.parse(wanted)) if wanted else ""
+    if not name and len(saved) == 1:
+        name = next(iter(by_name), "")
+        image = saved[0]
+    elif name in by_name:
+        image = by_name[name]
+    else:
+        raise _which(name, by_name, f"docker-archive:{place}")
+    raw = _read(files, image.config)
+    configuration = manifests.configuration(raw, len(image.layers), str(place))
+    if configuration.architecture and not configuration.platform.serves(platform):
+        raise manifests.missing_platform([configuration.platform], platform, str(place))
+    digest = manifests.digest_of(raw)
+    opened = tuple(files.opened(posixpath.normpath(layer)) for layer in image.layers)
+    return LayeredImage(name or digest, digest, "", (), configuration, lambda _: opened)
+
+
+def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
+    """The image tagged ``wanted`` in an OCI layout; empty means the only one.
+
+    Raises:
+        RefusedError: no such image or platform. InfrastructureError: the layout is malformed.
+    """
+    parsed = manifests.parse(_read(files, "index.json"), f"{files.place}/index.json")
+    if not isinstance(parsed, Index):
+        raise InfrastructureError("index.json is no index of images", where=str(files.place))
+    named = {tag: one for one in parsed.manifests for tag in _tags(one)}
+    if wanted:
+        chosen = named.get(wanted)
+    else:
+        chosen = parsed.manifests[0] if len({one.digest for one in parsed.manifests}) == 1 else None
+    if chosen is None:
+        raise _which(wanted, named, f"oci:{files.place}")
+
+    def document(descriptor: Descriptor) -> bytes:
+        return checked_digest(_read(files, _blob(descriptor)), descriptor, str(files.place))
+
+    def fetch(manifest: Manifest, _: Progress) -> tuple[Opened, ...]:
+        return tuple(files.opened(_blob(layer)) for layer in manifest.layers)
+
+    return found(
+        _name(chosen, files.place), document(chosen), platform, manifest=document, document=document, fetch=fetch
+    )
+
+
+def split(text: str) -> tuple[Path, str]:
+    """``PATH[:NAME]``: the path is all up to a colon behind which the rest names no file."""
+    whole = paths.expanded(text)
+    if whole.exists() or ":" not in text:
+        return whole, ""
+    for cut in (at for at, character in enumerate(text) if character == ":"):
+        path = paths.expanded(text[:cut])
+        if path.exists():
+            return path, text[cut + 1 :]
+    return whole, ""
+
+
+def _tags(descriptor: Descriptor) -> tuple[str, ...]:
+    said = descriptor.annotations or {}
+    return tuple(said[key] for key in (_TAG, _WHOLE_NAME) if key in said)
+
+
+def _name(descriptor: Descriptor, place: Path) -> str:
+    """The whole reference that the layout gives it; else its directory's name with the tag; else its digest."""
+    slug = "".join(letter if letter.isalnum() else "-" for letter in place.stem.lower()).strip("-")
+    tags = _tags(descriptor)
+    for text in (*reversed(tags), *(f"{slug}:{tag}" for tag in tags)):
+        try:
+            parsed = references.parse(text)
+        except UsageError:
+            continue
+        if "/" in text or ":" in text:
+            return str(parsed)
+    return descriptor.digest
+
+
+def _blob(descriptor: Descriptor) -> str:
+    return f"blobs/{descriptor.digest.replace(':', '/')}"
+
+
+def _read(files: Files, name: str) -> bytes:
+    with files.opened(name)() as source:
+        raw = source.read(manifests.LARGEST_DOCUMENT + 1)
+    if len(raw) > manifests.LARGEST_DOCUMENT:
+        raise InfrastructureError(f"{name} is too big for what it should be", where=str(files.place))
+    return raw
+
+
+def _decoded(files: Files, name: str, kind: type[tuple[_Saved, ...]]) -> tuple[_Saved, ...]:
+    try:
+        return msgspec.json.decode(_read(files, name), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InfrastructureError(f"{name} is not what docker save writes: {error}", where=str(files.place)) from error
+
+
+def _which(wanted: str, named: Mapping[str, object], where: str) -> RefusedError:
+    names = sorted(named)
+    there = f"name one of these: {', '.join(f'{where}:{name}' for name in names)}" if names else "save it again, tagged"
+    return RefusedError(
+        f"no image {wanted!r} is in it" if wanted else "several images are in it, or none",
+        where=where,
+        mend=instead(wanted, names, there) if wanted else there,
+    )
+
+
+def _absent(name: str, place: Path) -> InfrastructureError:
+    return InfrastructureError(f"it holds no {name}", where=str(place), mend="is this the format that you named?")

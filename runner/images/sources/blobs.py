@@ -1,0 +1,148 @@
+"""Layers and documents of images by their digest, kept between conversions: images share most of their layers.
+
+    CACHE/blobs/HEX           verified when it got this name; never changed
+    CACHE/blobs/.HEX.partial  as far as it has come; the next download goes on from there
+
+What has not been used for two weeks is removed at the next download.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from runner import paths
+from runner.errors import InfrastructureError
+from runner.files.hashes import sha256 as sha256_of
+from runner.files.lock import held
+
+_KEPT_S = 14 * 86400
+_CHUNK = 1 << 20
+
+Fetch = Callable[[int], tuple[int, Iterator[bytes]]]
+"""From an offset in bytes: where the bytes that come really begin (that offset, or 0), and the bytes."""
+
+
+def directory() -> Path:
+    """Where they are kept; not necessarily existing."""
+    return paths.cache("blobs")
+
+
+def find(digest: str) -> Path | None:
+    """The verified file of this digest, marked as used; None where it is not kept."""
+    path = directory() / digest.removeprefix("sha256:")
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return None
+    except PermissionError:  # a cache that is read only serves as well
+        return path
+    return path
+
+
+def read(digest: str) -> bytes | None:
+    """Contents of a small one, checked; None where it is not kept."""
+    drop_damaged([digest])
+    path = find(digest)
+    return path.read_bytes() if path else None
+
+
+def keep(digest: str, content: bytes) -> None:
+    """Keep a small one whose digest was checked."""
+    path = paths.made(directory()) / digest.removeprefix("sha256:")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("wb") as target:
+        target.write(content)
+        target.flush()
+        os.fsync(target.fileno())
+    partial.rename(path)
+
+
+def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
+    """The file of this digest: the kept one, or what ``fetch`` brings, verified before it gets its name.
+
+    Args:
+        size: bytes that it must have. moved: told of every step towards ``size``, bytes, back too.
+
+    Raises:
+        InfrastructureError: what came has another digest; it is not kept.
+    """
+    with held(_lock(digest), say):
+        kept = find(digest)
+        if kept is not None:
+            moved(size)
+            return kept
+        partial = _partial(digest)
+        if _arrived(partial, size, fetch, moved) != digest.removeprefix("sha256:"):
+            # Its beginning may have been another program's leavings: once from the start, then it is the sender.
+            moved(-partial.stat().st_size)
+            partial.unlink()
+            got = _arrived(partial, size, fetch, moved)
+            if got != digest.removeprefix("sha256:"):
+                partial.unlink()
+                raise InfrastructureError(
+                    f"{digest} arrived with other bytes, twice (their digest is sha256:{got})",
+                    mend="try again; if it stays so, the registry or something on the way to it is broken",
+                )
+        path = directory() / digest.removeprefix("sha256:")
+        partial.rename(path)
+        return path
+
+
+def drop_damaged(digests: Iterable[str]) -> int:
+    """Remove those that no longer are what their names say, so that they are fetched anew; returns how many."""
+    dropped = 0
+    for digest in digests:
+        path = directory() / digest.removeprefix("sha256:")
+        with suppress(FileNotFoundError):
+            if sha256_of(path) != path.name:
+                path.unlink()
+                dropped += 1
+    return dropped
+
+
+def sweep(now: float | None = None) -> None:
+    """Remove what was not used for two weeks, and what was left unfinished as long ago."""
+    oldest = (time.time() if now is None else now) - _KEPT_S
+    with suppress(FileNotFoundError):
+        for path in directory().iterdir():
+            with suppress(OSError):  # another process swept it, or it is not ours
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
+
+def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None]) -> str:
+    """Go on with the partial file until it has ``size`` bytes or no more come; returns the hex digest of all of it."""
+    begun = partial.stat().st_size if partial.exists() else 0
+    begun = begun if begun < size else 0
+    start, chunks = fetch(begun)
+    digest = hashlib.sha256()
+    with partial.open("r+b" if partial.exists() else "w+b") as target:
+        left = start
+        while left and (block := target.read(min(left, _CHUNK))):
+            digest.update(block)
+            left -= len(block)
+        target.truncate(start)
+        target.seek(start)
+        moved(start)
+        for chunk in chunks:
+            target.write(chunk)
+            digest.update(chunk)
+            moved(len(chunk))
+            if target.tell() > size:
+                break  # whatever this is, it is not what was asked for
+        target.flush()
+        os.fsync(target.fileno())
+    return digest.hexdigest()
+
+
+def _lock(digest: str) -> Path:
+    return paths.made(directory()) / f".{digest.removeprefix('sha256:')}.lock"
+
+
+def _partial(digest: str) -> Path:
+    return directory() / f".{digest.removeprefix('sha256:')}.partial"

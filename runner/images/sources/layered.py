@@ -1,0 +1,246 @@
+"""Images as their layers: out of a registry, an OCI layout or an archive, converted with no engine.
+
+What the packer gets is the same root as the engine's export of the same image gives, file by file; the order of the
+files' data differs, so these squashfs files have a key of their own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, cast
+
+from runner.errors import InfrastructureError
+from runner.images.packing import merged_layers, mksquashfs, rootfs
+from runner.images.packing.merged_layers import Layer
+from runner.images.packing.tarstream import Member, Tapped
+from runner.images.reference import Reference
+from runner.images.sources import blobs, manifests
+from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
+from runner.images.sources.registry import Registry
+from runner.images.sources.together import together
+from runner.progress import Progress
+
+_CHUNK = 1 << 20
+_MOST_INDEXES = 3  # one inside another
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+Opened = Callable[[], IO[bytes]]
+
+
+@dataclass(frozen=True)
+class LayeredImage:
+    """An image that is known, its layers not fetched yet.
+
+    Attributes:
+        name: what it will be called in the store: a reference, or its id.
+        digest: of its configuration; what engines call its id.
+        origin: the manifest's digest, by which registries know it; empty where it comes from none.
+        names: all digests that stand for it, in their places: of the manifest, and of the index that led to it.
+        fetch: makes its layers readable, lowest first: each opens as it is stored.
+        damaged: looks why they could not be read; returns how many were damaged since they were fetched, and are gone.
+    """
+
+    name: str
+    digest: str
+    origin: str
+    names: tuple[str, ...]
+    configuration: Configuration
+    fetch: Callable[[Progress], tuple[Opened, ...]]
+    damaged: Callable[[], int] = lambda: 0
+    order: str = "layers"
+
+    @property
+    def architecture(self) -> str:
+        """As Go names it."""
+        return self.configuration.architecture
+
+    @property
+    def created(self) -> str:
+        """When it was made, ISO 8601; empty where it does not say."""
+        return self.configuration.created or ""
+
+    @property
+    def config(self) -> rootfs.Config:
+        """How a container of it starts; labels and volumes in the order in which an engine gives them."""
+        said = self.configuration.config or manifests.StartUp()
+        return rootfs.Config(
+            environment=dict(line.partition("=")[::2] for line in said.env or ()),
+            workdir=said.working_dir or "",
+            entrypoint=said.entrypoint or (),
+            command=said.cmd or (),
+            labels=dict(sorted((said.labels or {}).items())),
+            volumes=tuple(sorted(said.volumes or {})),
+        )
+
+    def packed(
+        self,
+        added: rootfs.Additions,
+        out: Path,
+        packing: mksquashfs.Packing,
+        progress: Progress,
+        capture: tuple[str, ...],
+    ) -> rootfs.Passed:
+        """Fetch, merge and pack it; every layer's bytes are checked against the configuration.
+
+        Raises:
+            RefusedError, InfrastructureError: nothing usable is at ``out`` then.
+        """
+        fetched = self.fetch(progress)
+        progress.step(f"reading {len(fetched)} layers")
+        try:
+            members = _headers(self._layers(fetched, seen := _Seen()), seen, progress)
+        except InfrastructureError as error:
+            if (count := self.damaged()) == 0:
+                raise
+            what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
+            raise InfrastructureError(what, mend="convert again: they are fetched anew; check the disk") from error
+        layers = self._layers(fetched, _Seen())
+        progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
+        size = sum(member.size for held in members for member in held)
+        stream = merged_layers.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
+        return mksquashfs.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
+
+    def _layers(self, fetched: tuple[Opened, ...], seen: _Seen) -> tuple[Layer, ...]:
+        return tuple(
+            Layer(
+                f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened, seen), diff_id
+            )
+            for opened, diff_id in zip(fetched, self.configuration.rootfs.diff_ids, strict=True)
+        )
+
+
+class _Seen:
+    """How much of the stored layers was read, by however many threads, and whether they are to stop."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def more(self, count: int) -> None:
+        """That many bytes more. Raises InfrastructureError: this is to stop."""
+        if self.stop.is_set():
+            raise InfrastructureError("stopped, as another layer failed")
+        with self._lock:
+            self.bytes += count
+
+
+def _headers(layers: tuple[Layer, ...], seen: _Seen, progress: Progress) -> list[list[Member]]:
+    works = [partial(merged_layers.indexed, layer) for layer in layers]
+    return together(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
+
+
+def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:
+    """What a reference stands for in its registry now, for one platform; no layer is fetched yet.
+
+    Raises:
+        RefusedError: no such image or platform, or a login is needed. InfrastructureError: the registry failed.
+    """
+    registry = Registry(reference, progress.line)
+    first = reference.digest or registry.resolve(reference.tag)
+    return found(
+        str(reference),
+        registry.manifest(first).raw,
+        wanted,
+        manifest=lambda descriptor: registry.manifest(descriptor.digest).raw,
+        document=registry.document,
+        fetch=lambda manifest, shown: _files(registry.layers(manifest.layers, shown), manifest),
+        damaged=lambda manifest: blobs.drop_damaged(layer.digest for layer in manifest.layers),
+    )
+
+
+def found(
+    name: str,
+    first: bytes,
+    wanted: Platform,
+    *,
+    manifest: Callable[[Descriptor], bytes],
+    document: Callable[[Descriptor], bytes],
+    fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
+    damaged: Callable[[Manifest], int] = lambda _: 0,
+) -> LayeredImage:
+    """From a first manifest or index to the image for a platform.
+
+    Args:
+        manifest, document: read what a descriptor names, its digest checked.
+
+    Raises:
+        RefusedError: it is not made for the platform. InfrastructureError: malformed.
+    """
+    raw = first
+    names = [manifests.digest_of(raw)]
+    for _ in range(_MOST_INDEXES):
+        parsed = manifests.parse(raw, name)
+        if isinstance(parsed, Manifest):
+            configuration = manifests.configuration(document(parsed.config), len(parsed.layers), name)
+            if configuration.architecture and not configuration.platform.serves(wanted):
+                raise manifests.missing_platform([configuration.platform], wanted, name)
+            return LayeredImage(
+                name=name,
+                digest=parsed.config.digest,
+                origin=names[-1],
+                names=tuple(dict.fromkeys(names)),
+                configuration=configuration,
+                fetch=partial(fetch, parsed),
+                damaged=partial(damaged, parsed),
+            )
+        raw = manifest(manifests.choose(parsed, wanted, name))
+        names.append(manifests.digest_of(raw))
+    raise InfrastructureError("indexes of images, one inside another without an end", where=name)
+
+
+@contextmanager
+def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
+    """A layer as a plain tar archive, whichever way it is compressed: its first bytes tell, not its media type.
+
+    seen: is told of what is read, and stops it.
+
+    Raises:
+        InfrastructureError: the compressed data are broken.
+    """
+    import zstandard
+
+    with opened() as stored:
+        buffered = io.BufferedReader(Tapped(stored, lambda block: seen.more(len(block))), _CHUNK)
+        head = buffered.peek(4)[:4]
+        source: IO[bytes] = buffered
+        if head.startswith(_GZIP):
+            source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=buffered)), _CHUNK))
+        elif head.startswith(_ZSTD):
+            reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
+            source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", reader), _CHUNK))
+        try:
+            yield source
+        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+            raise InfrastructureError(
+                f"a layer cannot be unpacked: {error}", mend="convert again; if it stays so, push or save it again"
+            ) from error
+
+
+def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
+    """The content, if it is what the descriptor names.
+
+    Raises:
+        InfrastructureError: it is something else.
+    """
+    got = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    if got != descriptor.digest:
+        raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, mend="save it again")
+    return content
+
+
+def opener(path: Path) -> Opened:
+    """Opens a file that is a layer."""
+    return lambda: path.open("rb")
+
+
+def _files(fetched: dict[str, Path], manifest: Manifest) -> tuple[Opened, ...]:
+    return tuple(opener(fetched[layer.digest]) for layer in manifest.layers)

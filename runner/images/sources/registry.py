@@ -1,0 +1,219 @@
+"""A registry's read side: tags to digests, manifests, and layers into the cache of ``blobs``.
+
+OCI distribution specification 1.1. Bytes are believed by their digest alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+import requests
+import urllib3
+
+from runner.errors import InfrastructureError, RefusedError, RunnerError
+from runner.images.reference import Reference
+from runner.images.sources import blobs, manifests
+from runner.images.sources.manifests import Descriptor
+from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason
+from runner.images.sources.together import together
+from runner.progress import Progress
+from runner.suggest import instead
+
+_PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network
+_CHUNK = 1 << 20
+_ACCEPTED = ", ".join((*manifests.MANIFEST_TYPES, *manifests.INDEX_TYPES))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document that a registry holds. digest: of its bytes, ``sha256:...``."""
+
+    digest: str
+    raw: bytes
+
+
+class Registry:
+    """One repository in one registry.
+
+    Args:
+        reference: names registry and repository; its tag plays no part.
+        say: is told of waits and of what is tried again.
+    """
+
+    def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
+        self._http = Connection(reference, say)
+
+    @property
+    def host(self) -> str:
+        """The registry, as people write it."""
+        return self._http.host
+
+    def resolve(self, tag: str) -> str:
+        """The digest that a tag stands for now: one small request.
+
+        Raises:
+            RefusedError: no such repository or tag, or a login is needed. InfrastructureError: no answer.
+        """
+        with self._http.get(f"manifests/{tag}", method="HEAD", accept=_ACCEPTED) as response:
+            if response.status_code == HTTPStatus.NOT_FOUND:
+                raise self._no_such(tag)
+            digest = response.headers.get("Docker-Content-Digest", "")
+        return digest if manifests.is_digest(digest) else self.manifest(tag).digest
+
+    def manifest(self, name: str) -> Found:
+        """The manifest or index of a tag or digest; what is kept of a digest is not asked for again.
+
+        Raises:
+            RefusedError, InfrastructureError: as ``resolve``; and where bytes and digest differ.
+        """
+        if manifests.is_digest(name) and (kept := blobs.read(name)) is not None:
+            return Found(name, kept)
+        with self._http.get(f"manifests/{name}", accept=_ACCEPTED) as response:
+            if response.status_code == HTTPStatus.NOT_FOUND:
+                raise self._no_such(name)
+            try:
+                raw = response.raw.read(manifests.LARGEST_DOCUMENT + 1, decode_content=True)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise self._cut(error) from error
+        digest = manifests.digest_of(raw)
+        if len(raw) > manifests.LARGEST_DOCUMENT or (manifests.is_digest(name) and digest != name):
+            raise InfrastructureError(
+                f"{self.host} sent a manifest that is not the one of {name} (its digest is {digest})",
+                where=self._http.where(name),
+                mend="try again; if it stays so, the registry or something on the way to it is broken",
+            )
+        blobs.keep(digest, raw)
+        return Found(digest, raw)
+
+    def document(self, descriptor: Descriptor) -> bytes:
+        """A small blob, such as an image's configuration.
+
+        Raises:
+            InfrastructureError: too big, no answer, or other bytes.
+        """
+        if descriptor.size > manifests.LARGEST_DOCUMENT:
+            raise InfrastructureError(
+                f"an image's configuration of {descriptor.size} bytes", where=self._http.where(descriptor.digest)
+            )
+        kept = blobs.read(descriptor.digest)
+        return kept if kept is not None else self._obtained(descriptor, lambda _: None).read_bytes()
+
+    def layers(self, descriptors: tuple[Descriptor, ...], progress: Progress) -> dict[str, Path]:
+        """All these blobs, several at once; digest -> file in the cache.
+
+        What has arrived stays when one fails or the user interrupts: the next call goes on from there.
+
+        Raises:
+            RefusedError, InfrastructureError: the first failure.
+        """
+        wanted = {one.digest: one for one in descriptors}
+        total = sum(one.size for one in wanted.values())
+        done = 0
+        counting = threading.Lock()
+
+        def moved(count: int) -> None:
+            nonlocal done
+            with counting:
+                done += count
+
+        blobs.sweep()
+        progress.step(f"fetching {len(wanted)} layers of {total / 1e6:.0f} MB from {self.host}")
+        # The largest first, so that the last to end is a small one.
+        order = sorted(wanted.values(), key=lambda one: -one.size)
+        works = [partial(self._obtained, one, moved) for one in order]
+        try:
+            fetched = together(works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop)
+        finally:
+            self._http.stop.clear()
+        return {one.digest: path for one, path in zip(order, fetched, strict=True)}
+
+    def _obtained(self, descriptor: Descriptor, moved: Callable[[int], None]) -> Path:
+        return blobs.obtain(
+            descriptor.digest, descriptor.size, lambda start: self._body(descriptor, start), moved, self._http.say
+        )
+
+    def _body(self, descriptor: Descriptor, start: int) -> tuple[int, Iterator[bytes]]:
+        """The blob from an offset on, or from 0 where the registry sends only whole ones."""
+        response = self._blob(descriptor, start)
+        begun = start if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
+        return begun, self._past_cuts(descriptor, response, begun)
+
+    def _past_cuts(self, descriptor: Descriptor, response: requests.Response, at: int) -> Iterator[bytes]:
+        """The body of an answer that begins at byte ``at`` of the blob; where it is cut, another is asked to go on.
+
+        Raises:
+            InfrastructureError: several cuts in a row with no byte between them.
+        """
+        fruitless = 0
+        skip = 0
+        while True:
+            began = at
+            try:
+                with response:
+                    while chunk := response.raw.read(_CHUNK, decode_content=False):
+                        self._http.heed_stop()
+                        fresh = chunk[skip:]
+                        skip -= min(skip, len(chunk))
+                        at += len(fresh)
+                        yield fresh
+                if at >= descriptor.size:
+                    return
+                raise urllib3.exceptions.ProtocolError(f"it ended after {at} of {descriptor.size} bytes")
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                fruitless = 0 if at > began else fruitless + 1
+                if fruitless >= ATTEMPTS:
+                    raise self._cut(error) from error
+                short = descriptor.digest.removeprefix("sha256:")[:12]
+                self._http.say(f"layer {short} was cut at {at / 1e6:.1f} MB ({reason(error)}): going on from there")
+                self._http.pause(FIRST_PAUSE_S * 2**fruitless)
+            response = self._blob(descriptor, at)
+            skip = 0 if response.status_code == HTTPStatus.PARTIAL_CONTENT else at
+
+    def _blob(self, descriptor: Descriptor, start: int) -> requests.Response:
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        response = self._http.get(f"blobs/{descriptor.digest}", headers=headers)
+        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            response.close()
+            response = self._http.get(f"blobs/{descriptor.digest}")
+        claimed = response.headers.get("Content-Range", "")
+        problem = ""
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            problem = "has a manifest of this blob, and not the blob"
+        elif response.status_code == HTTPStatus.PARTIAL_CONTENT and not claimed.startswith(f"bytes {start}-"):
+            problem = f"was asked for bytes from {start} on and sent {claimed!r}"
+        if problem:
+            response.close()
+            raise InfrastructureError(
+                f"{self.host} {problem}", where=self._http.where(descriptor.digest), mend="push the image again"
+            )
+        return response
+
+    def _no_such(self, name: str) -> RefusedError:
+        tags = [] if manifests.is_digest(name) else self._tags()
+        return RefusedError(
+            f"{self.host} has no such image",
+            where=self._http.where(name),
+            mend=instead(name, tags, f"some of its tags: {', '.join(tags[-8:])}")
+            if tags
+            else "check the name; a private repository may want a login before it admits to be there",
+        )
+
+    def _tags(self) -> list[str]:
+        """Tags of the repository, as many as come at once; none where they are not told."""
+        try:
+            with self._http.get("tags/list?n=1000") as response:
+                return [tag for tag in response.json().get("tags") or [] if isinstance(tag, str)]
+        except (RunnerError, ValueError, AttributeError, requests.exceptions.RequestException):
+            return []
+
+    def _cut(self, error: Exception) -> InfrastructureError:
+        return InfrastructureError(
+            f"the connection to {self.host} was cut again and again: {reason(error)}",
+            where=self._http.where(),
+            mend="try again: what has arrived is kept",
+        )

@@ -1,0 +1,301 @@
+"""Requests to one repository of a registry: tried again, delayed and logged in as the registry asks.
+
+HTTP through ``requests``; Docker's token authentication and RFC 7235. A login is sent to the registry and to the
+token service that it names, over TLS (this machine itself excepted), and to nobody that they redirect to.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from requests.utils import parse_dict_header
+
+from runner import __version__
+from runner.errors import InfrastructureError, RefusedError, RunnerError
+from runner.images.reference import Reference
+from runner.images.sources import credentials
+from runner.images.sources.credentials import Login
+
+HUB = "docker.io"
+ATTEMPTS = 6
+FIRST_PAUSE_S = 0.5  # doubled with every further attempt
+_HUB_MACHINE = "registry-1.docker.io"
+_CONNECT_S, _READ_S = 20.0, 30.0
+_LONGEST_PAUSE_S = 300.0  # a registry that asks for more is not waited for
+_TAKEN = frozenset((
+    HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+))  # fmt: skip
+_TRANSIENT = frozenset((
+    HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
+))  # fmt: skip
+_NGC_MEND = (
+    "make an API key at https://org.ngc.nvidia.com/setup/api-keys, then either `docker login nvcr.io` (user name:"
+    " $oauthtoken as it stands, password: the key), or for Enroot write into ~/.config/enroot/.credentials, readable"
+    " by you alone, the two lines `machine nvcr.io login $oauthtoken password KEY` and"
+    " `machine authn.nvidia.com login $oauthtoken password KEY`"
+)
+
+
+class Connection:
+    """One repository in one registry; threads may share it.
+
+    Attributes:
+        host: as people write it. repository: with the hub's ``library/`` where that is meant.
+        say: is told of pauses and of what is tried again.
+        stop: once set, no thread goes on.
+    """
+
+    def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
+        self.host = reference.registry or HUB
+        self.repository = reference.repository
+        if self.host == HUB and "/" not in self.repository:
+            self.repository = f"library/{self.repository}"
+        self.say = say
+        self.stop = threading.Event()
+        self._machine = _HUB_MACHINE if self.host == HUB else self.host
+        self._scheme = ""
+        self._authorization = ""
+        self._lock = threading.Lock()
+        self._session = _Session()
+        self._session.headers["User-Agent"] = f"gpu-runner/{__version__}"
+
+    def get(
+        self, path: str, *, method: str = "GET", accept: str = "*/*", headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        """An answer with 200, 206, 404 or 416, its body not read yet; the caller closes it.
+
+        Raises:
+            RefusedError: a login is needed, or the one that is kept is not good enough.
+            InfrastructureError: no answer after several attempts, or a final one that is none of these.
+        """
+        url = f"{self._base()}/v2/{self.repository}/{path}"
+        asked = {"Accept": accept, "Accept-Encoding": "identity", **(headers or {})}
+        logged_in = False
+        attempt = 0
+        while True:
+            self.heed_stop()
+            attempt += 1
+            shown = self._authorization
+            pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
+            try:
+                response = self._request(method, url, shown, headers=asked, stream=True)
+            except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
+                if isinstance(error, requests.exceptions.SSLError) or attempt >= _attempts(error):
+                    raise self._no_answer(error) from error
+                self.pause(pause)
+                continue
+            if response.status_code in _TAKEN:
+                return response
+            with response:
+                if response.status_code == HTTPStatus.UNAUTHORIZED and not logged_in:
+                    self._log_in(response.headers.get("WWW-Authenticate", ""), shown)
+                    logged_in = True
+                elif response.status_code in _TRANSIENT and attempt < ATTEMPTS:
+                    self.pause(self._asked_pause(response, pause))
+                else:
+                    raise self._declined(response, path)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless all is to stop."""
+        self.stop.wait(seconds)
+        self.heed_stop()
+
+    def heed_stop(self) -> None:
+        """End this thread's work where all is to stop."""
+        if self.stop.is_set():
+            raise InfrastructureError("stopped, as another download failed")
+
+    def where(self, name: str = "") -> str:
+        """The repository, with a tag or a digest, for messages."""
+        separator = "@" if name.startswith("sha256:") else ":" if name else ""
+        return f"{self.host}/{self.repository}{separator}{name}"
+
+    def _request(self, method: str, url: str, authorization: str, **others: Any) -> requests.Response:
+        def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            if authorization:
+                request.headers["Authorization"] = authorization
+            return request
+
+        netloc = urlsplit(url).netloc
+        # Added to the environment's proxies: none on the way to this machine itself.
+        proxies = {"no_proxy": _host(netloc)} if is_loopback(netloc) else {}
+        timeout = (_CONNECT_S, _READ_S)
+        return self._session.request(method, url, auth=authorized, timeout=timeout, proxies=proxies, **others)
+
+    def _base(self) -> str:
+        """``https://HOST``; where that is this machine itself, ``http://HOST`` if it does not speak TLS."""
+        with self._lock:
+            if not self._scheme:
+                self._scheme = "https"
+                if is_loopback(self._machine):
+                    try:
+                        self._request("HEAD", f"https://{self._machine}/v2/", "").close()
+                    except requests.exceptions.SSLError:
+                        self._scheme = "http"
+                    except requests.exceptions.RequestException:
+                        pass  # the request proper will tell
+            return f"{self._scheme}://{self._machine}"
+
+    def _log_in(self, challenge: str, refused: str) -> None:
+        """Answer a challenge with a login, or with a token that is fetched by it; one thread does it for all."""
+        with self._lock:
+            if self._authorization != refused:
+                return
+            kind, _, rest = challenge.partition(" ")
+            said = {name.lower(): value or "" for name, value in parse_dict_header(rest).items()}  # type: ignore[no-untyped-call]
+            login = credentials.find(self.host)
+            if kind.lower() == "basic":
+                if login is None or not login.user:
+                    raise self._needs_login(login)
+                self._authorization = _basic(login)
+            elif kind.lower() == "bearer" and said.get("realm"):
+                self._authorization = f"Bearer {self._token(said, login)}"
+            else:
+                raise InfrastructureError(
+                    f"{self.host} asks for a login in a way that is not known here: {kind or 'none named'}",
+                    where=self.where(),
+                )
+
+    def _token(self, said: Mapping[str, str], login: Login | None) -> str:
+        realm = said["realm"]
+        service = urlsplit(realm)
+        if service.scheme != "https" and not (service.scheme == "http" and is_loopback(service.netloc)):
+            raise RefusedError(
+                f"{self.host} wants its logins sent to {realm}, which is not encrypted",
+                where=self.where(),
+                mend="tell whoever runs this registry",
+            )
+        login = login or credentials.find(service.netloc)
+        scope = said.get("scope") or f"repository:{self.repository}:pull"
+        words = {"service": said.get("service", ""), "scope": scope}
+        try:
+            if login is not None and login.token:
+                form = {**words, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
+                response = self._request("POST", realm, "", data=form)
+            else:
+                response = self._request("GET", realm, _basic(login) if login is not None else "", params=words)
+        except requests.exceptions.RequestException as error:
+            raise self._no_answer(error) from error
+        if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise self._needs_login(login, response.status_code)
+        try:
+            answer = response.json() if response.ok else {}
+            token = answer.get("token") or answer.get("access_token")
+        except (ValueError, AttributeError):
+            token = None
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise InfrastructureError(
+                f"{service.netloc} gave no token for {self.host} ({response.status_code})", where=self.where()
+            )
+        return token
+
+    def _asked_pause(self, response: requests.Response, otherwise: float) -> float:
+        """Seconds until the next attempt: as the registry says (RFC 9110, Retry-After), or ``otherwise``.
+
+        Raises:
+            InfrastructureError: longer than anybody would want to wait for.
+        """
+        asked = retry_after(response.headers.get("Retry-After", ""))
+        seconds = otherwise if asked is None else asked
+        if seconds > _LONGEST_PAUSE_S:
+            raise InfrastructureError(
+                f"{self.host} takes no more requests for {seconds:.0f} s",
+                where=self.where(),
+                mend=f"try again then; a login often has a higher limit: docker login {self.host}",
+            )
+        self.say(f"{self.host} answered {response.status_code}: trying again in {seconds:.1f} s")
+        return seconds
+
+    def _declined(self, response: requests.Response, path: str) -> RunnerError:
+        code = response.status_code
+        if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PAYMENT_REQUIRED):
+            return self._needs_login(credentials.find(self.host), code)
+        return InfrastructureError(
+            f"{self.host} answered {code} {response.reason}",
+            where=self.where(path.rpartition("/")[2]),
+            mend="try again later" if code in _TRANSIENT else "",
+        )
+
+    def _needs_login(self, used: Login | None = None, code: int = HTTPStatus.UNAUTHORIZED) -> RefusedError:
+        return login_needed(self.host, self.repository, used, code)
+
+    def _no_answer(self, error: Exception) -> InfrastructureError:
+        return InfrastructureError(
+            f"{self._machine} cannot be reached: {reason(error)}",
+            where=self.where(),
+            mend="check name, network and HTTPS_PROXY; without TLS only a registry on this machine itself is asked",
+        )
+
+
+def _attempts(error: BaseException) -> int:
+    """How often to try: a machine that is not there seldom appears within seconds."""
+    not_there = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    return 2 if isinstance(_innermost(error), not_there) else ATTEMPTS
+
+
+def login_needed(host: str, repository: str, used: Login | None, code: int) -> RefusedError:
+    """The refusal of what a registry shows only to those who log in; ``used``: the login that was not enough."""
+    what = (
+        f"{host} wants a login for {repository} ({code}), and none is kept here"
+        if used is None
+        else f"{host} does not let the login in {used.source} have {repository} ({code})"
+    )
+    mend = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
+    return RefusedError(what, where=f"{host}/{repository}", mend=_NGC_MEND if host == "nvcr.io" else mend)
+
+
+def is_loopback(netloc: str) -> bool:
+    """Whether ``HOST[:PORT]`` is this machine itself."""
+    try:
+        return ipaddress.ip_address(_host(netloc)).is_loopback
+    except ValueError:
+        return _host(netloc) == "localhost"
+
+
+def retry_after(text: str) -> float | None:
+    """Seconds that a Retry-After header asks for: a number, or a date; None where it says neither."""
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(timezone.utc)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def reason(error: BaseException) -> str:
+    """The innermost reason: the outer ones repeat it, with addresses of objects."""
+    inner = _innermost(error)
+    return re.sub(r"^.*?\(?<[^>]*>\)?: ", "", str(inner.args[0] if inner.args else inner))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
+    return _innermost(inner) if isinstance(inner, BaseException) else error
+
+
+class _Session(requests.Session):
+    """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above."""
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        if self.should_strip_auth(response.request.url, prepared_request.url):  # type: ignore[no-untyped-call]
+            prepared_request.headers.pop("Authorization", None)
+
+
+def _basic(login: Login) -> str:
+    return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
+
+
+def _host(netloc: str) -> str:
+    return urlsplit(f"//{netloc}").hostname or ""

@@ -1,0 +1,81 @@
+"""Whether a stored image is whole: by a look at its head, and by all of its bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from runner.errors import InfrastructureError
+from runner.files.hashes import sha256
+from runner.images.store import sif_file, squashfs_file, store
+from runner.images.store.store import StoredImage
+from runner.process import CommandFailedError
+
+
+class _Kind(Protocol):
+    """A kind of image file."""
+
+    def problem(self, path: Path) -> str: ...
+    def entries(self, path: Path) -> Counter[str]: ...
+
+
+# Some file systems keep whole seconds, FAT two; what has changed a file in place leaves a later time than that.
+_TIME_ROOM_NS = 2_000_000_000
+
+
+def problem(image: StoredImage) -> str:
+    """Why the image cannot be used, by its sidecar, size, time and head; empty if nothing speaks against it.
+
+    What was changed with its time put back is found by ``verified`` alone.
+    """
+    try:
+        found = image.path.stat()
+        if image.broken:
+            return image.broken
+        if image.sha256 and found.st_size != image.size_bytes:
+            return f"it is {found.st_size} bytes long, and was {image.size_bytes} when it was made"
+        if image.mtime_ns and abs(found.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
+            return "it was written to since it was made (or copied without its time)"
+        return _kind(image.path).problem(image.path)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+
+
+def verified(image: StoredImage) -> StoredImage:
+    """The image after a check of all its bytes against its checksum; ``broken`` says what is wrong with it.
+
+    A stranger's file, of which no checksum is known, is listed to its end. What is found is kept in the
+    sidecar, so that ``submit`` refuses a broken image and ``convert`` makes it anew; a store that may not be
+    written to keeps what it has.
+
+    Raises:
+        OSError: it cannot be read, which says nothing about its bytes.
+    """
+    kind = _kind(image.path)
+    why = kind.problem(image.path)
+    if image.sha256 and not why:
+        size = image.path.stat().st_size
+        found = sha256(image.path)
+        if size != image.size_bytes:
+            why = f"it is {size} bytes long, and was {image.size_bytes} when it was made"
+        elif found != image.sha256:
+            why = f"its SHA-256 is {found[:12]}..., and was {image.sha256[:12]}... when it was made"
+    elif not why:
+        try:
+            kind.entries(image.path)
+        except CommandFailedError as error:
+            why = f"it cannot be listed: {error.done.last_lines(1)}"
+    mtime_ns = image.mtime_ns if why else image.path.stat().st_mtime_ns
+    checked = msgspec.structs.replace(image, broken=why, mtime_ns=mtime_ns)
+    if image.sha256 and checked != image:
+        with suppress(InfrastructureError):
+            store.record(checked)
+    return checked
+
+
+def _kind(path: Path) -> _Kind:
+    return sif_file if store.form_of(path) == "sif" else squashfs_file

@@ -1,0 +1,208 @@
+"""Slurm's clients: submit, one state query, cancel. Every call is bounded: with the controller gone they hang."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runner import process
+from runner.errors import NotAcceptedError, UnknownStateError
+from runner.model.job import JobState, Phase
+from runner.schedulers import client_call
+from runner.schedulers.slurm import messages
+
+# Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
+_PHASES: Final[dict[str, Phase]] = {
+    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "pending"),
+    **dict.fromkeys(
+        (
+            "RUNNING",
+            "COMPLETING",
+            "SUSPENDED",
+            "RESIZING",
+            "SIGNALING",
+            "STAGE_OUT",
+            "STOPPED",
+            "EXPEDITING",
+            "POWER_UP_NODE",
+        ),
+        "running",
+    ),
+    **dict.fromkeys(
+        (
+            "COMPLETED",
+            "FAILED",
+            "CANCELLED",
+            "TIMEOUT",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "PREEMPTED",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "REVOKED",
+            "SPECIAL_EXIT",
+            "LAUNCH_FAILED",
+            "RECONFIG_FAIL",
+        ),
+        "ended",
+    ),
+}
+
+
+# What a client says that has sent its request and lost the answer (slurm_errno.c): it may have been served.
+_UNHEARD = re.compile(
+    r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
+)
+
+
+def connect(clients: Path | None) -> Slurm:
+    """The Slurm cluster that the client programs in ``clients`` (None: PATH) speak to."""
+    return Slurm(clients)
+
+
+class Slurm:
+    """One Slurm cluster, through the client programs in ``clients`` (None: PATH)."""
+
+    def __init__(self, clients: Path | None = None) -> None:
+        self.clients = clients
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Submit ``script`` (a file name) from the run directory; returns the job id.
+
+        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been taken
+        all the same: it is looked for by its working directory, which is its own alone, so that nothing is submitted
+        twice.
+
+        Raises:
+            NotAcceptedError: sbatch refused; with Slurm's own words.
+            UnknownStateError: sbatch did not answer and the job is not to be found.
+        """
+        try:
+            done = self._client("sbatch", "--parsable", script, cwd=run_directory)
+        except process.CommandTimeoutError:
+            return self._taken_all_the_same(run_directory, "sbatch did not answer")
+        if done.code != 0 and _UNHEARD.search(done.err):
+            return self._taken_all_the_same(run_directory, done.last_lines(1))
+        if done.code != 0:
+            raise NotAcceptedError(
+                f"Slurm did not take the job: {done.last_lines(3)}",
+                where=str(run_directory / script),
+                mend=messages.mend(done.err),
+            )
+        return done.out.strip().split(";")[0]
+
+    def _taken_all_the_same(self, run_directory: Path, why: str) -> str:
+        found = self.find(run_directory)
+        if found:
+            return found
+        raise UnknownStateError(
+            f"{why}, and no job of this run is in the queue",
+            where=str(run_directory),
+            mend=f"ask `python -m runner status {run_directory.name}` again later; "
+            "submit anew only when the queue is known not to hold it",
+        )
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id of the job that was submitted from this run directory; None if the queue does not hold it.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all")
+        if done.code != 0:
+            raise client_call.silent("Slurm", done)
+        for line in done.out.splitlines():
+            job_id, _, directory = line.strip().partition("|")
+            if directory == str(run_directory):
+                return job_id
+        return None
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
+
+        Job ids come again, so a job of this id from another directory is another job, and this one is unknown.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        done = self._client("scontrol", "show", "job", job_id)
+        if done.code == 0 and "JobState=" in done.out:
+            state = _from_scontrol(done.out, run_directory)
+            return self._told_by_whom(state, job_id, run_directory) if state.name == "CANCELLED" else state
+        if "Invalid job id" not in done.err:
+            raise client_call.silent("Slurm", done)
+        return self._accounted(job_id, run_directory)
+
+    def cancel(self, job_id: str) -> None:
+        """Ask Slurm to end the job; a job that has ended already is no error."""
+        done = self._client("scancel", job_id)
+        if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
+            raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
+
+    def _told_by_whom(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
+        """The controller does not say who cancelled a job; accounting does, where there is any."""
+        with suppress(UnknownStateError):
+            accounted = self._accounted(job_id, run_directory)
+            if accounted.name == cancelled.name:
+                return msgspec.structs.replace(cancelled, reason=accounted.reason)
+        return cancelled
+
+    def _accounted(self, job_id: str, run_directory: Path) -> JobState:
+        fields = "State,ExitCode,NodeList,WorkDir"
+        try:
+            done = self._client(
+                "sacct", "--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={job_id}"
+            )
+        except NotAcceptedError:  # a site may well have no accounting client
+            return JobState(phase="unknown")
+        for line in reversed(done.out.splitlines()) if done.code == 0 else ():
+            name, code, nodes, directory = ([*line.split("|", 3), "", "", ""])[:4]
+            if name and directory == str(run_directory):
+                name, _, by = name.partition(" by ")  # "CANCELLED by 1000"
+                reason = f"by uid {by}" if by else ""
+                return JobState(_PHASES.get(name, "unknown"), name, reason, nodes, _exit_code(code))
+        return JobState(phase="unknown")
+
+    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
+        # An allocation that is held already must not shape a new job.
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        if "SLURM_CONF" in os.environ:
+            env["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        return client_call.call("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+
+
+def _from_scontrol(answer: str, run_directory: Path) -> JobState:
+    """One job's state out of ``scontrol show job``. Lines are told apart by how they begin: what a user can name (a
+    directory, a comment) may look like any field, but stands behind its own.
+    """
+
+    def found(pattern: str) -> str:
+        match = re.search(f"^ +{pattern}", answer, re.MULTILINE)
+        return match[1] if match else ""
+
+    if found("WorkDir=(.*)$") != str(run_directory):
+        return JobState(phase="unknown")
+    name = found(r"JobState=(\S+)")
+    phase = _PHASES.get(name, "unknown")
+    reason = found(r"JobState=\S+ Reason=(\S+)")
+    if phase == "pending":
+        reason = messages.explained(reason)
+    nodes = found(r"NodeList=(\S*)")
+    return JobState(
+        phase=phase,
+        name=name,
+        reason="" if reason == "None" else reason,
+        nodes="" if nodes == "(null)" else nodes,
+        exit_code=_exit_code(found(r"Requeue=.* ExitCode=(\S+)")),
+    )
+
+
+def _exit_code(field: str) -> int | None:
+    """Slurm's ``CODE:SIGNAL``."""
+    code = field.partition(":")[0]
+    return int(code) if code.isdigit() else None

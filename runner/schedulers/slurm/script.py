@@ -1,0 +1,209 @@
+"""The Slurm batch script: a function of the plan and its step alone (no time, no run id, no random value).
+
+It starts in the run directory, which is ``$SLURM_SUBMIT_DIR``, so what a dry run prints, what lies in the run
+directory and what Slurm gets are the same bytes. In an allocation that is held already it is run by plain bash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.model.plan import Plan
+from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
+from runner.render.sbatch import directive
+from runner.render.shell import folded, statement, words
+from runner.schedulers import supervised_script
+from runner.schedulers.script_parts import MEMLOCK, NO_RUN_DIRECTORY, TAIL, TRAPS, WAIT, around, head, port, world
+from runner.schedulers.slurm import options as slurm_options
+
+_OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
+
+_HELD_TRAPS = """\
+runner_step=
+trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
+"""
+
+
+def render(plan: Plan, step: StepSpec) -> str:
+    """The whole batch script.
+
+    Raises:
+        UsageError: a value that bash or sbatch could not take as it is; says which.
+    """
+    if plan.held:
+        return _held(plan, step)
+    parts = [
+        "#!/bin/bash",
+        *_directives(plan, step),
+        "set -uo pipefail",
+        "umask 077",
+        "unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too",
+        head("$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
+        world(plan, 'scontrol show hostnames "$SLURM_JOB_NODELIST"'),
+        *(statement(entry) for entry in step.prelude),
+        "",
+    ]
+    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    parts += around(first, _once_a_node(plan, step.at_end))
+    if _uneven(plan):
+        parts.append(_hostfile(plan))
+    parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
+    return "\n".join(parts)
+
+
+def salloc(plan: Plan, step: StepSpec) -> str:
+    """The command line that holds an allocation for the plan."""
+    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
+    shaping = (line.removeprefix("#SBATCH ") for line in _directives(plan, step) if not line.startswith(left_out))
+    return " ".join(("salloc", *shaping))
+
+
+def _held(plan: Plan, step: StepSpec) -> str:
+    """The script of a step: whatever else salloc and a login shell have set must not shape it."""
+    assert plan.held is not None
+    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    parts = [
+        "#!/bin/bash",
+        "set -uo pipefail",
+        "umask 077",
+        supervised_script.only("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
+        'export USER="${USER:-$(id -un)}"',
+        MEMLOCK,
+        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
+        supervised_script.OWN_JOB_ID,
+        supervised_script.marker(_once_a_node(plan, step.at_end)),
+        f"runner_hosts=({words(texts(*plan.held.nodes))})",
+        'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
+        port("SLURM_JOB_ID"),
+        *(statement(entry) for entry in step.prelude),
+        "",
+        *around(first, ()),
+    ]
+    if _uneven(plan):
+        parts.append(_hostfile(plan))
+    parts += [_HELD_TRAPS, f"{folded(tuple(_step(plan, step)))} &", f'{WAIT}exit "$runner_exit"\n']
+    return "\n".join(parts)
+
+
+def _of_held(plan: Plan) -> tuple[Word, ...]:
+    """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
+    if plan.held is None:
+        return ()
+    return texts("--exact", *(("--overlap",) if plan.held.overlap else ()))
+
+
+def _on_nodes(plan: Plan) -> tuple[Word, ...]:
+    """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
+    return texts(f"--nodelist={','.join(plan.held.nodes)}") if plan.held else ()
+
+
+def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+    yield directive("job-name", plan.job_name)
+    if plan.queue is not None:
+        yield directive(plan.slurm.queue_option, plan.queue)
+    if plan.account is not None:
+        yield directive("account", plan.account)
+    yield directive("nodes", str(plan.nodes))
+    yield from _tasks(plan)
+    yield _gpus(plan)
+    yield directive("cpus-per-task", str(plan.cpus_per_task))
+    yield from _memory(plan)
+    if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
+        yield directive("exclusive")
+    for option, value in plan.directives:
+        slurm_options.refuse(option, plan)
+        yield directive(option, value or None)
+    for option, value in step.directives:
+        yield directive(option, value)
+    yield directive("time", _clock(plan.walltime_s))
+    if plan.walltime_s >= 5:
+        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
+    yield directive("no-requeue")
+    yield directive("export", "NONE")
+    yield directive("output", "logs/batch.out")
+    yield directive("error", "logs/batch.err")
+
+
+def _tasks(plan: Plan) -> Iterator[str]:
+    most = max(plan.tasks_per_node)
+    if plan.slurm.tasks == "per-node":
+        yield directive("ntasks-per-node", str(most))
+    else:
+        yield directive("ntasks", str(plan.tasks))
+        yield directive("mincpus", str(most * plan.cpus_per_task))
+
+
+def _gpus(plan: Plan) -> str:
+    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
+    if plan.slurm.gpus == "gres":
+        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
+    if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
+        return directive("gpus", f"{typed}{plan.tasks * plan.gpus_per_task}")
+    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    if plan.slurm.memory == "per-node":
+        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
+    elif plan.slurm.memory == "per-cpu":
+        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
+
+
+def _once_a_node(plan: Plan, command: tuple[Word, ...], *options: str) -> tuple[Word, ...]:
+    shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
+    return (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *shape, *command) if command else ()
+
+
+def _hostfile(plan: Plan) -> str:
+    """The node of every rank of an uneven split: without it Slurm fills nodes as it likes (14 and 2, measured)."""
+    counts = " ".join(str(count) for count in plan.tasks_per_node)
+    return f"""\
+runner_counts=({counts})
+for runner_i in "${{!runner_hosts[@]}}"; do
+  for (( runner_n = 0; runner_n < runner_counts[runner_i]; runner_n++ )); do
+    printf '%s\\n' "${{runner_hosts[runner_i]}}"
+  done
+done >hosts
+export SLURM_HOSTFILE="${RUN_DIRECTORY}/hosts"
+unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
+"""
+
+
+def _srun(plan: Plan) -> tuple[Word, ...]:
+    return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
+
+
+def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
+    yield from _srun(plan)
+    if not _uneven(plan):
+        yield text(f"--nodes={plan.nodes}")
+    yield text(f"--ntasks={plan.tasks}")
+    yield from _of_held(plan)
+    if _uneven(plan):
+        yield text("--distribution=arbitrary")  # beside which srun takes no --nodes (24.11)
+    else:
+        yield from _on_nodes(plan)
+        yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
+    if plan.held:
+        # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
+        yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
+    yield text(f"--cpus-per-task={plan.cpus_per_task}")
+    if plan.whole_nodes:
+        yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
+    yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
+    yield from texts("--kill-on-bad-exit=1", "--wait=60")
+    yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
+    yield from step.launcher
+    yield from step.command
+
+
+def _uneven(plan: Plan) -> bool:
+    return len(set(plan.tasks_per_node)) > 1
+
+
+def _clock(seconds: int) -> str:
+    """Slurm's ``[days-]hours:minutes:seconds``."""
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    clock = f"{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock

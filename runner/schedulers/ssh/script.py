@@ -1,0 +1,272 @@
+"""The script of a job on hosts that the user's own ssh reaches: plain bash, a function of the plan and its step alone.
+
+Without an argument it is the job's controller, on the machine that submits: it starts one ssh a node, keeps the time
+limit, and ends all when one fails. What it sends through ssh's standard input makes a bash of the node go to the run
+directory, which is the same there, and run this script with the node's number: it starts the node's ranks and does for
+them what ``srun --kill-on-bad-exit=1 --wait=60`` does. The rest of that input are orders, one every few seconds;
+its end, or silence, tells the node that the controller is gone, and it ends its ranks. No value of the user's stands
+on ssh's command line.
+"""
+
+from __future__ import annotations
+
+from runner.errors import UsageError
+from runner.model.plan import Plan
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
+from runner.render.shell import folded, quote, statement, words
+from runner.schedulers import supervised_script
+from runner.schedulers.local.script import CONTAINER_NOT_READY, NO_RUN_DIRECTORY, TIMED_OUT, WAIT_S
+from runner.schedulers.ssh import command
+
+GRACE_S = 30  # between SIGTERM and SIGKILL
+ALONE_GRACE_S = 10  # the same, where nobody waits for it any more
+_CUT_S = 38  # after the order to end, ssh itself is ended; less than runner.schedulers.local waits
+_BEAT_S = 5
+SILENCE_S = 60  # of the controller: its machine or the road to it has gone
+
+# The node's own, and not the submitting shell's: its user, its terminal, its road here, its GPUs, its scratch.
+_NOT_CARRIED = (
+    "HOME | USER | LOGNAME | SHELL | PWD | OLDPWD | SHLVL | _ | HOSTNAME | TERM | TMPDIR | MAIL | DISPLAY\\\n"
+    "    | XAUTHORITY | CUDA_VISIBLE_DEVICES | KRB5CCNAME | SSH_* | XDG_* | DBUS_* | BASHOPTS | SHELLOPTS\\\n"
+    "    | SLURM* | PMI* | PALS_* | OMPI_COMM_WORLD_* | HOROVOD_GLOO_RENDEZVOUS_* | RUNNER_* | runner_*"
+)
+_ENVIRONMENT = f"""\
+runner_environment() {{   # of this shell: there is no container to bring one
+  local runner_i
+  while IFS= read -r runner_i; do
+    case $runner_i in
+    {_NOT_CARRIED}) ;;
+    *) printf 'export %s=%q\\n' "$runner_i" "${{!runner_i-}}" ;;
+    esac
+  done < <(compgen -e)
+}}
+"""
+
+_TRAPS = """\
+trap 'runner_why=${runner_why:-CANCELLED}' TERM INT
+trap '' HUP   # the terminal may go
+"""
+
+_CONTROL = f"""\
+runner_links=() runner_ways=()
+for runner_i in "${{!runner_hosts[@]}}"; do
+  runner_fifo=$(mktemp -u) && mkfifo -m 600 -- "$runner_fifo" || exit
+  exec {{runner_way}}<>"$runner_fifo"
+  exec {{runner_ear}}<"$runner_fifo"
+  rm -f -- "$runner_fifo"
+  runner_ways[runner_i]=$runner_way
+  (
+    # Nobody but the controller holds a way open: with it they all end.
+    for runner_fd in "${{runner_ways[@]}}"; do exec {{runner_fd}}>&-; done
+    exec "${{runner_ssh[@]}}" -- "${{runner_hosts[runner_i]}}" '{command.REMOTE}' \\
+      < <(runner_begin "$runner_i"; exec cat <&"$runner_ear")
+  ) &
+  runner_links[runner_i]=$!
+  exec {{runner_ear}}<&-
+done
+
+# Orders are single characters, so that a node never reads half of one. T: end, U: the time limit is near, H: I am here.
+runner_order() {{
+  for runner_i in "${{!runner_links[@]}}"; do printf '%s' "$1" >&"${{runner_ways[runner_i]}}"; done
+}}
+runner_exit=0 runner_first='' runner_told='' runner_warned='' runner_beat=0
+while [ "${{#runner_links[@]}}" -gt 0 ]; do
+  for runner_i in "${{!runner_links[@]}}"; do
+    runner_link=${{runner_links[runner_i]}}
+    kill -0 "$runner_link" 2>/dev/null && continue
+    wait "$runner_link"; runner_code=$?
+    runner_way=${{runner_ways[runner_i]}}
+    exec {{runner_way}}>&-
+    unset "runner_links[runner_i]" "runner_ways[runner_i]"
+    runner_first=${{runner_first:-$SECONDS}}
+    [ "$runner_code" -eq 0 ] && continue
+    if [ "$runner_code" -eq 255 ] && [ -z "$runner_why" ]; then   # ssh's own
+      runner_why=NODE_FAIL
+      echo "hosts: error: Node failure on ${{runner_hosts[runner_i]}}: its ssh connection has ended" >&2
+    fi
+    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
+    runner_why=${{runner_why:-FAILED}}
+  done
+  if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${{runner_why:-TIMEOUT}}; fi
+  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
+    runner_why=${{runner_why:-FAILED}}
+  fi
+  if [ -n "$runner_told" ]; then
+    if [ "$(( SECONDS - runner_told ))" -ge {_CUT_S} ]; then kill -KILL "${{runner_links[@]}}" 2>/dev/null; fi
+  elif [ -n "$runner_why" ]; then
+    runner_told=$SECONDS
+    runner_order T
+  elif [ -z "$runner_warned" ] && [ "$SECONDS" -ge "$runner_near" ]; then
+    runner_warned=yes
+    runner_order U   # near the time limit: checkpoint and leave
+  fi
+  if [ "$SECONDS" -ge "$runner_beat" ]; then
+    runner_beat=$(( SECONDS + {_BEAT_S} ))
+    runner_order H
+  fi
+  [ "${{#runner_links[@]}}" -eq 0 ] || sleep 0.2
+done
+case $runner_why in
+TIMEOUT) exit {TIMED_OUT} ;;
+CANCELLED) exit 143 ;;
+NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
+esac
+exit 0
+"""
+
+_NODE = f"""\
+runner_tell() {{
+  for runner_i in "${{!runner_ranks[@]}}"; do kill "-$1" -- "$2${{runner_ranks[runner_i]}}" 2>/dev/null; done
+}}
+runner_exit=0 runner_first='' runner_told='' runner_heard=$SECONDS runner_grace={GRACE_S}
+while [ "${{#runner_ranks[@]}}" -gt 0 ]; do
+  for runner_i in "${{!runner_ranks[@]}}"; do
+    runner_rank=${{runner_ranks[runner_i]}}
+    kill -0 "$runner_rank" 2>/dev/null && continue
+    wait "$runner_rank"; runner_code=$?
+    kill -KILL -- "-$runner_rank" 2>/dev/null   # what it has left behind
+    unset "runner_ranks[runner_i]"
+    runner_first=${{runner_first:-$SECONDS}}
+    [ "$runner_code" -eq 0 ] && continue
+    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
+    runner_end=${{runner_end:-FAILED}}
+  done
+  [ "${{#runner_ranks[@]}}" -gt 0 ] || break
+  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
+    runner_end=${{runner_end:-FAILED}}
+  fi
+  if [ -n "$runner_told" ]; then
+    if [ "$(( SECONDS - runner_told ))" -ge "$runner_grace" ]; then runner_tell KILL -; fi
+  elif [ -n "$runner_end" ]; then
+    runner_told=$SECONDS
+    runner_tell TERM ''
+  fi
+  if [ "$runner_end" = GONE ]; then
+    sleep 0.2
+    continue
+  fi
+  runner_word=
+  read -r -n 1 -t 0.2 runner_word
+  runner_code=$?   # more than 128: nothing yet
+  case $runner_word in
+  T) runner_end=${{runner_end:-ENDED}} ;;
+  U) runner_tell USR1 '' ;;
+  esac
+  if [ -n "$runner_word" ]; then
+    runner_heard=$SECONDS
+  elif [ "$runner_code" -le 128 ] || [ "$(( SECONDS - runner_heard ))" -ge {SILENCE_S} ]; then
+    runner_end=GONE runner_grace={ALONE_GRACE_S}
+  fi
+done
+case $runner_end in
+FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
+ENDED | GONE) exit 143 ;;
+esac
+exit 0
+"""
+
+
+def render(plan: Plan, step: StepSpec) -> str:
+    """The whole script.
+
+    Raises:
+        UsageError: what only a scheduler has, or a value that bash could not take as it is; says which.
+    """
+    assert plan.hosts is not None
+    if plan.queue is not None:
+        raise UsageError("a list of hosts has no queues", where=f"--queue {plan.queue}", mend="leave it out")
+    if plan.directives:
+        name = plan.directives[0][0]
+        raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", mend="leave it out")
+    parts = [
+        "#!/bin/bash",
+        "# Without an argument: the job's controller. With one: the part of the node of that number.",
+        "set -uo pipefail",
+        "umask 077",
+        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
+        f"runner_hosts=({words(texts(*plan.hosts.names))})",
+        f"runner_counts=({' '.join(map(str, plan.tasks_per_node))})",
+        "",
+        "if [ $# -eq 0 ]; then",
+        "",
+        *_controller(plan, step),
+        "fi",
+        "",
+        *_node(plan, step),
+    ]
+    return "\n".join(parts)
+
+
+def _controller(plan: Plan, step: StepSpec) -> tuple[str, ...]:
+    assert plan.hosts is not None
+    near_s = plan.walltime_s - min(120, plan.walltime_s // 5)
+    return (
+        supervised_script.OWN_JOB_ID,
+        supervised_script.marker(),
+        _TRAPS,
+        f"runner_ssh=({folded(texts(*command.words(plan.hosts)))})",
+        _meeting(plan.nodes),
+        *((_ENVIRONMENT,) if step.inherits else ()),
+        _begin(step),
+        f"runner_limit={plan.walltime_s} runner_near={near_s}   # seconds\n",
+        _CONTROL,
+    )
+
+
+def _meeting(nodes: int) -> str:
+    """Where rank 0 serves: the first host as ssh's configuration knows it, since ssh's own names are nobody else's."""
+    if nodes == 1:
+        host = "RUNNER_RDV_HOST=127.0.0.1"
+    else:
+        host = (
+            'RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")\n'
+            'RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}'
+        )
+    return f"{host}\nRUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range\n"
+
+
+def _begin(step: StepSpec) -> str:
+    environment = "  runner_environment\n" if step.inherits else ""
+    names = ("RUNNER_JOB_ID", *RENDEZVOUS)
+    exports = "".join(f"  printf 'export {name}=%q\\n' \"${name}\"\n" for name in names)
+    return f"""\
+runner_begin() {{   # what the bash of a node reads first
+  printf 'cd -- %q || exit {NO_RUN_DIRECTORY}\\n' "${RUN_DIRECTORY}"
+{environment}{exports}  printf 'exec bash ./job.sh %d\\n' "$1"
+}}
+"""
+
+
+def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
+    first = [f"{folded(step.once_a_node)} || exit {CONTAINER_NOT_READY}\n"] if step.once_a_node else []
+    last = [f"trap {quote(words(step.at_end))} EXIT\n"] if step.at_end else []
+    return (
+        *(() if step.inherits else (supervised_script.only("RUNNER_JOB_ID", *RENDEZVOUS),)),
+        'export USER="${USER:-$(id -un)}"',
+        f"{JOB_ID}=$RUNNER_JOB_ID runner_end=",
+        "trap 'runner_end=${runner_end:-ENDED}' TERM INT HUP",
+        "trap : PIPE   # ssh may be gone\n",
+        *(statement(entry) for entry in step.prelude),
+        "",
+        *last,
+        *first,
+        _ranks(plan, step),
+        _NODE,
+    )
+
+
+def _ranks(plan: Plan, step: StepSpec) -> str:
+    return f"""\
+runner_base=0
+for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
+set -m   # each rank leads a process group of its own, so that nothing of it is left
+runner_ranks=()
+for (( runner_i = 0; runner_i < runner_counts[$1]; runner_i++ )); do
+  runner_rank=$(( runner_base + runner_i ))
+  (
+    export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE={plan.tasks} LOCAL_WORLD_SIZE="${{runner_counts[$1]}}"
+    exec {folded(step.command)}
+  ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
+  runner_ranks[runner_i]=$!
+done
+"""

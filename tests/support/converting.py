@@ -1,0 +1,207 @@
+"""Conversions in processes of their own that can be killed, and what must hold of a store whatever happened to them."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.images.conversion.convert import convert
+from runner.images.store import integrity, store
+from runner.progress import Silent
+
+if TYPE_CHECKING:
+    import docker
+
+LIMIT_S = 300
+# Tells each step on standard output. With a number N it kills itself before the Nth thing that it does to files
+# while it publishes, by Python's audit events: no moment between two renames is too short to be met.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from runner.images.conversion.convert import convert
+from runner.images.engine import connect
+from runner.progress import Silent
+image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+way = sys.argv[5]
+client = connect(url or None)
+phase, events = "", 0
+class Loud(Silent):
+    def step(self, text, done=None, total=None):
+        global phase
+        phase = text.split()[0]
+        print(text, flush=True)
+def count(event, _words):
+    global events
+    if phase == "publishing" and (event == "open" or event.startswith("os.")):
+        events += 1
+        if events == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+print("ready", flush=True)
+done = convert(image, client, Loud(), store_dir=directory, way=way)
+print("done", done.made, events, done.image.path, flush=True)
+"""
+# A machine of its own as far as processes can tell: other numbers, another name.
+_ELSEWHERE = ("unshare", "--fork", "--pid", "--uts", "--mount-proc", "sh", "-c", 'hostname "$0"; exec "$@"')
+NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
+
+
+def small_image(client: docker.DockerClient, name: str, *, files: int, seed: int = 7) -> str:
+    """An image of so many files of up to 80 kB that hardly compress; imported, as there is no registry."""
+    dice = random.Random(seed)
+    root = io.BytesIO()
+    with tarfile.open(fileobj=root, mode="w") as tar:
+        for number in range(files):
+            entry = tarfile.TarInfo(f"d{number % 7}/f{number}")
+            entry.size = dice.randrange(80_000)
+            tar.addfile(entry, io.BytesIO(dice.randbytes(entry.size)))
+    repository, tag = name.split(":")
+    client.api.import_image_from_data(root.getvalue(), repository=repository, tag=tag, changes=["ENV A=1"])
+    return name
+
+
+def user_namespace() -> tuple[str, ...]:
+    """What makes an ordinary user able to mount: nothing for root."""
+    return () if os.geteuid() == 0 else ("--user", "--map-root-user")
+
+
+def converter(
+    image: str,
+    directory: Path,
+    *,
+    fatal: int = 0,
+    host: str = "",
+    url: str = "",
+    way: str = "auto",
+    env: dict[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """A process that converts ``image`` into the store ``directory``.
+
+    Args:
+        fatal: number of the event while publishing before which it kills itself; 0 for none.
+        host: name of the machine that it seems to run on; empty for this one.
+        url: of the engine; empty for the one that answers. way: as ``convert --way``.
+    """
+    words = [sys.executable, "-c", DRIVER, image, str(directory), url, str(fatal), way]
+    elsewhere = [_ELSEWHERE[0], *user_namespace(), *_ELSEWHERE[1:], host] if host else []
+    return subprocess.Popen(
+        [*elsewhere, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+
+
+def step_times(image: str, directory: Path, *, way: str = "auto") -> tuple[dict[str, float], int]:
+    """Seconds from ``ready`` to each step (by its first word) and to ``done``; how many events publishing has."""
+    times: dict[str, float] = {}
+    events = 0
+    with converter(image, directory, way=way) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            words = line.split()
+            times[words[0]] = time.monotonic()
+            if words[0] == "done":
+                events = int(words[2])
+        assert child.wait(LIMIT_S) == 0, child.stderr and child.stderr.read()
+    return {name: seen - times["ready"] for name, seen in times.items()}, events
+
+
+def killed_after(child: subprocess.Popen[str], step: str, delay_s: float) -> bool:
+    """Kill the process so long after it told of the step; False if it had ended before."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.split()[0] == step:
+            break
+    time.sleep(delay_s)
+    child.kill()
+    child.communicate(timeout=LIMIT_S)
+    return child.returncode < 0
+
+
+def assert_sound(directory: Path) -> int:
+    """Whatever stands in the store under a final name is whole, to the last bit; returns how many images do."""
+    found = store.everything(directory)
+    for image in found:
+        assert isinstance(image, store.StoredImage), image
+        assert integrity.verified(image).broken == "", image.path
+    return len(found)
+
+
+def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pids: Sequence[int]) -> None:
+    """The next conversion is good and sweeps up: one image, its sidecar and references, and no container is left."""
+    assert_sound(directory)
+    made = convert(image, client, Silent(), store_dir=directory).image
+    assert assert_sound(directory) == 1
+    assert store.lookup(image, directory) == made
+    assert [path.name for path in directory.rglob(".*")] == []
+    assert len(list((directory / "refs").iterdir())) == 3
+    marks = [
+        str(container.labels.get("gpu-runner.owner"))
+        for container in client.containers.list(all=True, filters={"label": "gpu-runner.owner"}, ignore_removed=True)
+    ]
+    assert not [mark for mark in marks if int(mark.split(".")[3]) in pids], "a dead conversion's container is left"
+
+
+def assert_one_of_many(count: int, image: str, tmp_path: Path, elsewhere: Path | None = None) -> None:
+    """So many at once, flock a word without meaning, half of them on other machines: one converts, all are answered.
+
+    Args:
+        elsewhere: where the others see ``tmp_path``; None for the same place.
+    """
+    (tmp_path / "sitecustomize.py").write_text(NO_FLOCK)
+    env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    target = tmp_path / "store"
+    seen_there = (elsewhere or tmp_path) / "store"
+    children = [
+        converter(image, seen_there if n % 2 else target, host=f"node{n}" if n % 2 else "", env=env)
+        for n in range(count)
+    ]
+    said = [child.communicate(timeout=LIMIT_S) for child in children]
+    assert [child.returncode for child in children] == [0] * count, said
+    answers = [out.splitlines()[-1].split() for out, _ in said]
+    assert sorted(words[1] for words in answers) == ["False"] * (count - 1) + ["True"]
+    assert len({Path(words[3]).name for words in answers}) == 1
+    assert assert_sound(target) == 1
+    assert list(target.rglob(".*")) == []
+
+
+# Arguments: bytes of the disk, the store, a command of ours with the store in it. What is left on the full disk is
+# listed; then there is room, and the same must work.
+_FULL_DISK = """
+set -eu
+size=$1 store=$2; shift 2
+mount -t tmpfs -o size="$size" store "$store"
+"$@" convert --store "$store" "$image" && echo "converted" || echo "exit $?"
+"$@" images verify --store "$store" || echo "BROKEN"
+find "$store" -type f -name '.*'
+mount -o remount,size=1g "$store"
+"$@" convert --store "$store" "$image"
+"$@" images verify --store "$store"
+find "$store" -name '.*'
+"""
+
+
+def assert_survives_a_full_disk(image: str, tmp_path: Path, sizes: Sequence[int]) -> None:
+    """A store on a disk of each of these sizes: told of, exit 8, nothing broken, nothing left; then it works."""
+    for size in sizes:
+        words = ["unshare", *user_namespace(), "--mount", "sh", "-c", _FULL_DISK, "sh", str(size), str(tmp_path)]
+        done = subprocess.run(
+            [*words, sys.executable, "-m", "runner"],
+            capture_output=True, text=True, check=False, timeout=LIMIT_S, env={**os.environ, "image": image},
+        )  # fmt: skip
+        told = done.stdout + done.stderr
+        assert done.returncode == 0, told
+        assert "exit 8\n" in done.stdout, told
+        assert "No space left on device" in done.stderr, told
+        assert "--store DIR" in done.stderr, told
+        assert "Traceback" not in done.stderr, told
+        assert "BROKEN" not in done.stdout, told
+        assert f"{tmp_path}/." not in done.stdout, told
+        assert "converted in" in done.stdout, told

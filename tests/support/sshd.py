@@ -1,0 +1,185 @@
+"""Two nodes on this machine, each with a real sshd: a name, processes and memory of its own, one file system for both.
+
+Keys, ports, names and what ssh trusts lie in a directory of the test's; nothing of this machine's is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tests.support.packages import unpacked
+
+# In namespaces of its own: sshd's user and run directory, the nodes' names, and memory that nodes do not share.
+_NODE = """\
+set -eu
+hostname "$2"
+mount --bind "$1/hosts" /etc/hosts
+mount --bind "$1/passwd" /etc/passwd
+mount -t tmpfs run /run
+mount -t tmpfs -o mode=1777 shm /dev/shm
+mkdir -p /run/sshd "/var/tmp/root.ch"
+mount -t tmpfs ch "/var/tmp/root.ch"
+exec "$3" -D -e -f "$1/$2.sshd"
+"""
+
+
+@dataclass
+class Node:
+    """One node; ``child`` holds its namespaces, and with it everything on the node ends."""
+
+    name: str
+    address: str
+    port: int
+    child: subprocess.Popen[bytes] | None = None
+
+    def processes(self) -> dict[int, str]:
+        """What runs on the node, by process number as seen from outside; its listening sshd left out."""
+        found = {}
+        for entry in Path("/proc").glob("[1-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                if words and (entry / "ns/pid").readlink() == self._space and "[listener]" not in words:
+                    found[int(entry.name)] = words
+        return found
+
+    @property
+    def _space(self) -> Path:
+        assert self.child is not None
+        return Path(f"/proc/{self.child.pid}/ns/pid_for_children").readlink()
+
+    def is_quiet(self) -> bool:
+        """Nothing runs on it but the sshd that listens."""
+        return not self.processes()
+
+    def cut(self) -> None:
+        """Its power is cut: no process of it says a word."""
+        assert self.child is not None
+        for entry in Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split():
+            os.kill(int(entry), signal.SIGKILL)
+        self.child.wait(20)
+
+
+@dataclass
+class Nodes:
+    """The nodes, how ssh reaches them, and what they share."""
+
+    directory: Path
+    nodes: list[Node] = field(default_factory=list)
+
+    @classmethod
+    def made(cls, directory: Path, path: str) -> Nodes:
+        """Keys and configurations below ``directory``; ``path``: PATH of a login on the nodes."""
+        nodes = cls(directory)
+        for name, holder in (("id", "somebody"), ("stranger", "nobody"), ("host_key", "the nodes")):
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
+            subprocess.run(words, check=True)
+        (directory / "authorized_keys").write_bytes((directory / "id.pub").read_bytes())
+        passwd = Path("/etc/passwd").read_text()
+        (directory / "passwd").write_text(passwd + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
+        for number, name in enumerate(("nodea", "nodeb")):
+            nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", _free_port()))
+        names = "".join(f"{node.address} {node.name}\n" for node in nodes.nodes)
+        (directory / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
+        key = (directory / "host_key.pub").read_text()
+        (directory / "known_hosts").write_text("".join(f"[{node.address}]:{node.port} {key}" for node in nodes.nodes))
+        for node in nodes.nodes:
+            (directory / f"{node.name}.sshd").write_text(
+                f"Port {node.port}\nListenAddress {node.address}\nHostKey {directory}/host_key\nPidFile none\n"
+                f"AuthorizedKeysFile {directory}/authorized_keys\nStrictModes no\nPasswordAuthentication no\n"
+                f"KbdInteractiveAuthentication no\nPermitRootLogin yes\nSetEnv PATH={path}\n"
+            )
+        nodes.configure()
+        return nodes
+
+    @property
+    def config(self) -> Path:
+        """What ssh reads in the place of the user's own configuration."""
+        return self.directory / "ssh_config"
+
+    def configure(self, name: str = "ssh_config", key: str = "id", known: str = "known_hosts") -> Path:
+        """A configuration of ssh: with which key, and which hosts are known."""
+        of_each = "".join(f"Host {node.name}\n  HostName {node.address}\n  Port {node.port}\n" for node in self.nodes)
+        path = self.directory / name
+        path.write_text(
+            f"{of_each}Host *\n  User root\n  IdentityFile {self.directory}/{key}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.directory}/{known}\n  GlobalKnownHostsFile /dev/null\n"
+        )
+        return path
+
+    def site(self, **changes: object) -> Path:
+        """A site file of the nodes, each with room for two ranks on CPUs."""
+        bare = _bare_machine()
+        facts: dict[str, object] = {
+            "name": "two",
+            "extends": "hosts",
+            "device": "cpu",
+            "ssh": {"config": str(self.config), "hosts": {node.name: 2 for node in self.nodes}},
+            **bare,
+            **changes,
+        }
+        path = self.directory / f"site-{abs(hash(json.dumps(facts, default=str)))}.yaml"
+        path.write_bytes(msgspec.yaml.encode(facts))
+        return path
+
+    def start(self) -> None:
+        """Start those that do not run, and wait until they answer."""
+        root = unpacked("openssh-server", "libwrap0")
+        libraries = root / f"usr/lib/{os.uname().machine}-linux-gnu"
+        for node in self.nodes:
+            if node.child is not None and node.child.poll() is None:
+                continue
+            spaces = ("--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
+            with (self.directory / f"{node.name}.log").open("ab") as log:
+                node.child = subprocess.Popen(
+                    ["unshare", *spaces, "--propagation", "private", "sh", "-c", _NODE, "sh", self.directory, node.name,
+                     root / "usr/sbin/sshd"],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(libraries)},
+                )  # fmt: skip
+        for node in self.nodes:
+            until(lambda node=node: _answers(node), f"{node.name} does not answer")  # type: ignore[misc]
+
+    def end(self) -> None:
+        """End them all."""
+        for node in self.nodes:
+            if node.child is not None and node.child.poll() is None:
+                node.child.kill()
+                node.child.wait(20)
+
+
+def until(holds: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def _answers(node: Node) -> bool:
+    with suppress(OSError), socket.create_connection((node.address, node.port), 1) as connection:
+        return connection.recv(4) == b"SSH-"
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _bare_machine() -> Mapping[str, object]:
+    """What the shipped site of this machine says for one without GPUs."""
+    local = msgspec.yaml.decode((Path(__file__).parents[2] / "runner/sites/files/local.yaml").read_bytes())
+    bare: Mapping[str, object] = local["without_gpus"]
+    return bare

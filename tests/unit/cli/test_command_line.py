@@ -1,0 +1,385 @@
+"""Bad input through the real command line: a clear error, the exit code of the table, and never a traceback."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from runner.cli import VERBS, run
+from runner.errors import Exit
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("RUNNER_STORE", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    Path(IMAGE).write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
+
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SITE = """{}
+description: x
+scheduler: slurm
+runtimes: [pyxis]
+node:
+  cores: 8
+  memory_mb: 1000
+  gpus: 8
+"""
+
+
+def submit(*words: str) -> list[str]:
+    return ["submit", "--site", "technion", "--gpus", "16", *words]
+
+
+IMAGE = str(Path(tempfile.mkdtemp(prefix="runner-bad-")) / "image.sqsh")  # written for each test
+atexit.register(shutil.rmtree, Path(IMAGE).parent, ignore_errors=True)
+
+
+NO_ENGINE = ("--engine", "unix:///no")
+
+
+def sound(*words: str) -> list[str]:
+    """A submission that nothing is wrong with but what ``words`` say, and that there is no Slurm."""
+    return submit("--image", IMAGE, *words)
+
+
+BAD: dict[str, tuple[list[str], Exit, str]] = {
+    "no such verb": (["sumbit"], Exit.USAGE, "did you mean 'submit'?"),
+    "no GPUs named": (["submit"], Exit.USAGE, "--gpus"),
+    "GPUs that are no number": (["submit", "--gpus", "many"], Exit.USAGE, "many"),
+    "no GPUs": (["submit", "--gpus", "0"], Exit.USAGE, "0 GPUs"),
+    "fewer than no GPUs": (["submit", "--gpus", "-1"], Exit.USAGE, "-1 GPUs"),
+    "more GPUs than anybody has": (["submit", "--gpus", "1000000000"], Exit.REFUSED, "more than 10000 nodes"),
+    "GPUs beyond all numbers": (["submit", "--gpus", "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
+    "home of nobody": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
+    "mount over the root": (submit("--mount", "/tmp:/"), Exit.USAGE, "hide all of it"),
+    "mount into the run directory": (submit("--mount", "/tmp:/results/lib"), Exit.USAGE, "/results/lib"),
+    "mount source of any length": (submit("--mount", f"/{'x' * 5000}:/x"), Exit.REFUSED, "mount-source-missing"),
+    "run directory that cannot be mounted": (submit("--runs", "/tmp/a,b"), Exit.REFUSED, "run-directory-unmountable"),
+    "no nodes": (submit("--nodes", "0"), Exit.USAGE, "0 nodes"),
+    "more nodes than ranks": (submit("--nodes", "17"), Exit.USAGE, "17 nodes"),
+    "too few nodes": (submit("--nodes", "1"), Exit.REFUSED, "do not fit on 1 nodes of 8"),
+    "unknown site": (["submit", "--gpus", "1", "--site", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
+    "missing site file": (["submit", "--gpus", "1", "--site", "./no.yaml"], Exit.USAGE, "no such file"),
+    "unknown recipe": (submit("--recipe", "horovod-pytroch"), Exit.USAGE, "did you mean 'horovod-pytorch'?"),
+    "missing recipe folder": (submit("--recipe", "./no/such"), Exit.USAGE, "recipe.yaml"),
+    "unknown runtime": (submit("--runtime", "pyxsi"), Exit.USAGE, "did you mean 'pyxis'?"),
+    "runtime that the site lacks": (submit("--runtime", "charliecloud"), Exit.REFUSED, "runtime-not-at-site"),
+    "unknown option": (submit("--set", "modle=x"), Exit.USAGE, "did you mean 'model'?"),
+    "setting without value": (submit("--set", "model"), Exit.USAGE, "KEY=VALUE"),
+    "environment that is not set here": (submit("--env", "NOT_SET_HERE"), Exit.USAGE, "NAME=VALUE"),
+    "reserved name": (submit("--env", "PATH=/x"), Exit.USAGE, "belongs to the container"),
+    "bad name": (submit("--env", "A B=1"), Exit.USAGE, "no name of a variable"),
+    "mount of one part": (submit("--mount", "/a"), Exit.USAGE, "SRC:DST"),
+    "mount of four parts": (submit("--mount", "/a:/b:/c:ro"), Exit.USAGE, "SRC:DST"),
+    "mount to a relative path": (submit("--mount", "/tmp:b"), Exit.USAGE, "not absolute"),
+    "mount over the run directory": (submit("--mount", "/tmp:/results"), Exit.USAGE, "/results"),
+    "mount that the runtime cannot": (submit("--mount", "/a,b:/x"), Exit.USAGE, "','"),
+    "missing mount source": (submit("--mount", "/no/such/dir:/x"), Exit.REFUSED, "mount-source-missing"),
+    "no image converted": (submit(), Exit.REFUSED, "python -m runner convert"),
+    "time that is no time": (submit("--time", "soon"), Exit.USAGE, "soon"),
+    "time in an unclear unit": (submit("--time", "30"), Exit.USAGE, "10:00 is ten minutes"),
+    "no time": (submit("--time", "00:00"), Exit.USAGE, "zero"),
+    "job name with a blank": (submit("--name", "a b"), Exit.USAGE, "--name"),
+    "newline in a directive": (submit("--account", "a\nb"), Exit.USAGE, "newline"),
+    "12 GPUs on one node of 8": (submit("--gpus", "12", "--nodes", "1"), Exit.REFUSED, "12 GPUs do not fit"),
+    "no Slurm client": (sound(), Exit.NOT_ACCEPTED, "no Slurm client"),
+    "no permission for the run directory": (sound("--runs", "/sys/runs"), Exit.USAGE, "--runs"),
+    "run directory below a file": (sound("--runs", f"{IMAGE}/runs"), Exit.USAGE, "--runs"),
+    "time longer than any clock": (submit("--time", "99999999:00"), Exit.USAGE, "99999999:00"),
+    "image that is a directory": (submit("--image", "/"), Exit.USAGE, "a directory"),
+    "image of no name": (submit("--image", ""), Exit.USAGE, "not an image reference"),
+    "image in capitals": (submit("--image", "Torch:1"), Exit.USAGE, "lower case"),
+    "job of no name": (submit("--name", ""), Exit.USAGE, "--name"),
+    "recipe of no name": (submit("--recipe", ""), Exit.USAGE, "horovod-pytorch"),
+    "recipe folder without a recipe": (submit("--recipe", "/"), Exit.USAGE, "/recipe.yaml"),
+    "site of no name": (["submit", "--gpus", "1", "--site", ""], Exit.USAGE, "technion"),
+    "site file that is a directory": (["submit", "--gpus", "1", "--site", "/"], Exit.USAGE, "cannot be read"),
+    "variable of no name": (submit("--env", "=x"), Exit.USAGE, "NAME=VALUE"),
+    "mount of nothing": (submit("--mount", ""), Exit.USAGE, "SRC:DST"),
+    "unknown submit option": (submit("--gpu", "1"), Exit.USAGE, "--gpus"),
+    "unknown framework": (["build", "pytorhc"], Exit.USAGE, "pytorch"),
+    "engine that is not there": (["build", "pytorch", *NO_ENGINE], Exit.INFRASTRUCTURE, "does not answer"),
+    "conversion without an engine": (["convert", "x", *NO_ENGINE], Exit.INFRASTRUCTURE, "does not answer"),
+    "store that is a file": (["convert", "x", "--store", IMAGE], Exit.USAGE, "--store"),
+    "layers of a registry": (["convert", "x/y:1", "--from", "registry", "--way", "layers"], Exit.USAGE, "--way layers"),
+    "SIF packed by us": (["convert", "x", "--format", "sif", "--zstd-level", "3"], Exit.USAGE, "--zstd-level"),
+    "SIF of another platform": (["convert", "x", "--format", "sif", "--platform", "a/b"], Exit.USAGE, "--platform"),
+    "box of too many nodes": (["box", "up", "--nodes", "100"], Exit.USAGE, "--nodes"),
+    "box of no Slurm that there is": (["box", "up", "--slurm", "1.0"], Exit.USAGE, "22.05"),
+    "box outside of its directory": (["box", "up", "--name", "../x"], Exit.USAGE, "--name"),
+    "box with a relative bind": (["box", "up", "--bind", "x"], Exit.USAGE, "--bind x"),
+    "box with nothing to bind": (["box", "up", "--bind", "/no/such"], Exit.REFUSED, "/no/such"),
+    "box with a line that is none": (["box", "up", "--spank", "x"], Exit.USAGE, "plugstack.conf"),
+    "box of a name that is none": (["box", "down", "--name", "A"], Exit.USAGE, "--name"),
+    "site that is not there": (["site", "show", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
+    "site to check that is not there": (["site", "check", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
+    "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "neither Slurm's nor PBS's clients are here"),
+    "a rank to profile that there is not": (submit("--nsys", "16"), Exit.USAGE, "none of 16 ranks"),
+    "a rank to profile that is no number": (submit("--nsys", "first"), Exit.USAGE, "--nsys 0, 0,8 or all"),
+    "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
+    "a SIF for a runtime of squashfs": (submit("--image", "/x.sif"), Exit.REFUSED, "squashfs, and /x.sif is none"),
+    "site verb that is none": (["site", "shwo"], Exit.USAGE, "show"),
+    "quickstart with a word": (["quickstart", "now"], Exit.USAGE, "now"),
+    "rank below none": (["logs", "--rank", "-1"], Exit.USAGE, "--rank"),
+    "patience below none": (["wait", "--timeout", "-1"], Exit.USAGE, "--timeout"),
+    "run of no UTF-8": (["status", "\udcff"], Exit.USAGE, "no run"),
+    "run of no name": (["status", ""], Exit.USAGE, "no run"),
+    "no run yet": (["status"], Exit.USAGE, "no run is known yet"),
+    "unknown run": (["wait", "no-such-run"], Exit.USAGE, "no run 'no-such-run'"),
+    "logs of no run": (["logs"], Exit.USAGE, "no run is known yet"),
+    "a step with no allocation": (["run", "--site", "technion", "--gpus", "16"], Exit.REFUSED, "salloc --job-name="),
+    "a step where there is no Slurm": (["run", "--site", "local", "--gpus", "1"], Exit.REFUSED, "use `submit`"),
+    "two nodes of one machine": (
+        ["submit", "--site", "local", "--gpus", "2", "--nodes", "2"],
+        Exit.REFUSED,
+        "the site has 1",
+    ),
+    "hosts that are not named": (["submit", "--site", "hosts", "--gpus", "1"], Exit.USAGE, "--hostfile"),
+    "hosts named twice": (["submit", "--gpus", "1", "--hosts", "a:1", "--hostfile", "f"], Exit.USAGE, "one of them"),
+    "a host file that is not there": (["submit", "--gpus", "1", "--hostfile", "/no/f"], Exit.USAGE, "/no/f"),
+    "a host that is an option": (["submit", "--gpus", "1", "--hosts", "-oProxyCommand=x"], Exit.USAGE, "ssh NAME"),
+    "hosts where there is a scheduler": (
+        ["submit", "--site", "technion", "--gpus", "1", "--hosts", "a:1"],
+        Exit.USAGE,
+        "given out by slurm",
+    ),
+    "more than the hosts hold": (["submit", "--gpus", "3", "--hosts", "a:1,b:1"], Exit.REFUSED, "a:1,b:1"),
+    "a step on hosts": (["run", "--gpus", "1", "--hosts", "a:1"], Exit.REFUSED, "use `submit`"),
+    "cancel of no run": (["cancel", "/"], Exit.USAGE, "no run '/'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words, code, says = BAD[name]
+    assert run(words) == code
+    said = capfd.readouterr()
+    assert says in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("variable", ["RUNNER_STATE", "RUNNER_CACHE"])
+@pytest.mark.parametrize("place", ["/sys/ours", IMAGE, f"{IMAGE}/below"])
+def test_a_place_of_ours_that_cannot_be_made_is_told_with_its_variable(
+    variable: str, place: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, place)
+    words = sound() if variable == "RUNNER_STATE" else ["box", "up"]
+    assert run(words) in (Exit.USAGE, Exit.INFRASTRUCTURE)
+    said = capfd.readouterr().err
+    assert variable in said
+    assert place in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("kilobytes", [4, 16, 64, 128, 160, 192, 256, 1024])
+def test_a_disk_that_fills_at_any_moment_is_told(tmp_path: Path, kilobytes: int) -> None:
+    """A run directory on a file system of this size, in a mount namespace that goes with the command."""
+    words = [sys.executable, "-m", "runner", *sound("--runs", str(tmp_path))]
+    script = f'mount -t tmpfs -o size={kilobytes}k tmpfs "$1" && cd / && shift && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", tmp_path, *words],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    full = "No space left on device" in done.stderr and done.returncode in (Exit.USAGE, Exit.INFRASTRUCTURE)
+    through = "no Slurm client" in done.stderr and done.returncode == Exit.NOT_ACCEPTED
+    assert full if kilobytes <= 64 else full or through, done.stderr
+    assert through if kilobytes == 1024 else True
+
+
+def test_a_login_node_that_would_compute_itself_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "slurm.conf").touch()
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    here = ["submit", "--site", "local", "--runtime", "native", "--recipe", "probe", "--gpus", "2", "--dry-run"]
+    assert run(here) == Exit.GOOD
+    assert "computes-on-a-login-node" in capfd.readouterr().err
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert run(here) == Exit.GOOD
+    assert "login-node" not in capfd.readouterr().err
+
+
+def test_a_dry_run_prints_the_script_and_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(submit("--dry-run")) == Exit.REFUSED, "there is no image: a submission would be refused"
+    said = capfd.readouterr()
+    assert said.out.startswith("#!/bin/bash\n#SBATCH ")
+    assert "passed" not in said.out + said.err
+    assert "image-unusable" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_given_as_a_file_is_taken_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    image = tmp_path / "it's mine.sqsh"
+    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))  # a superblock of version 4
+    assert run(submit("--image", str(image), "--dry-run")) == Exit.GOOD
+    assert "it'\\''s mine.sqsh" in capfd.readouterr().out
+
+
+def site(key: str = "name", value: str = "a") -> str:
+    """A sound site file in which the value of this key is another one; a key that it has not is put at its end."""
+    text = SITE.replace("{}", "name: a")
+    changed, count = re.subn(f"(?m)^( *{key}:).*$", rf"\1 {value}", text)
+    return changed if count else f"{text}{key}: {value}\n"
+
+
+BOMB = "".join(
+    [
+        "a0: &a0 [x, x, x, x, x, x, x, x, x]\n",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+    ]
+)
+# what is wrong -> (the file, what is said of it, where in it)
+MALFORMED: dict[str, tuple[str, str, str]] = {
+    "a key twice": ("name: x\nname: y\n", "stands twice", ":2"),
+    "an unknown scheduler": ("name: x\nscheduler: slrum\n", "slrum", ":2: scheduler"),
+    "a tag": ("name: !!python/name:os.system x\n", "tag", ":1"),
+    "an alias": ("a: &a [x]\nb: *a\n", "anchors", ":1"),
+    "a bomb": (BOMB, "anchors", ":1"),
+    "nothing": ("", "empty", ""),
+    "two documents": ("name: x\n---\nname: y\n", "document", ":2"),
+    "no YAML": ("name: [x\n", "not valid YAML", ":2"),
+    "a list": ("- x\n", "object", ":1"),
+    "an unknown key": (site("descripton", "x"), "did you mean 'description'?", ":9: descripton"),
+    "an unknown key below": (site().replace("gpus:", "gpu:"), "did you mean 'gpus'?", ":8: node.gpu"),
+    "a missing key": ("name: x\n", "description", ""),
+    "a word for a number": (site("gpus", "many"), "int", ":8: node.gpus"),
+    "a number for a word": (site("description", "7"), "str", ":2: description"),
+    "sexagesimal time": (site("walltime_s", "1:30:00"), "int", ":9: walltime_s"),
+    "a fraction for a number": (site("cores", "1.5"), "int", ":6: node.cores"),
+    "yes for a truth": (site() + "slurm:\n  exclusive: yes\n", "bool", ":10: slurm.exclusive"),
+    "a number beyond all": (site("cores", "9" * 50), "digits", ":6"),
+    "a name that is none": (site("name", "a b"), "cannot be a site's name", ": name"),
+    "no GPUs": (site("gpus", "0"), "not a possible value", ": node.gpus"),
+    "fewer nodes than none": (site() + "max_walltime_s: -1\n", "not a possible value", ": max_walltime_s"),
+    "no runtimes": (site("runtimes", "[]"), "no runtime", ": runtimes"),
+    "no node": (SITE.replace("{}", "name: a").partition("node:")[0], "say what one node has", ""),
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_site_file_is_told_with_its_line(
+    tmp_path: Path, fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content, says, where = MALFORMED[fault]
+    path = tmp_path / "s.yaml"
+    path.write_text(content)
+    for words in (["submit", "--gpus", "1", "--site"], ["site", "show"], ["site", "check"]):
+        assert run([*words, str(path)]) == Exit.USAGE
+        said = capfd.readouterr().err
+        assert says in said
+        assert f"where: {path}{where}" in said
+
+
+def test_what_only_the_scheduler_would_refuse_of_a_site_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    refused = (
+        ("nodes", "x", "decided by the plan"),
+        ("output", "x", "below logs/"),
+        ("comment", '"a\\nb"', "newline"),
+        ("C", "x", "'C'"),
+    )
+    for option, value, says in refused:
+        path.write_text(site() + f"slurm:\n  directives: {{{option}: {value}}}\n")
+        assert run(["submit", "--gpus", "1", "--site", str(path)]) == Exit.USAGE
+        said = capfd.readouterr().err
+        assert says in said
+        assert f"slurm.directives.{option}" in said
+
+
+@pytest.mark.parametrize("kind", ["site", "recipe"])
+def test_a_file_of_100_megabytes_is_refused_at_once(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"{kind}.yaml"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)
+    words = ["--site", str(path)] if kind == "site" else ["--site", "technion", "--recipe", str(tmp_path)]
+    assert run(["submit", "--gpus", "1", *words]) == Exit.USAGE
+    assert f"{path}" in (said := capfd.readouterr().err)
+    assert "larger than 1000000 bytes" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "where"),
+    [
+        ("name: r\nimage: x\nprogram: python3 main.py\ndescription: x\n", "array", ":3: program"),
+        ("name: r\nimage: x\nprogram: []\ndescription: x\n", "no program", ": program"),
+        ("name: r\nimage: x\nprogam: [a]\ndescription: x\n", "did you mean 'program'?", ":3: progam"),
+        ("name: ../r\nimage: x\nprogram: [a]\ndescription: x\n", "cannot be a recipe's name", ": name"),
+        ("name: r\nimage: x\nprogram: [a]\ndescription: x\nenv: {A: [b]}\n", "str", ":5: env"),
+    ],
+)
+def test_a_malformed_recipe_is_told_with_its_line(
+    tmp_path: Path, content: str, says: str, where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(content)
+    assert run(submit("--recipe", str(tmp_path))) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert says in said
+    assert f"where: {tmp_path}/recipe.yaml{where}" in said
+
+
+def test_sites_are_listed_and_shown_with_what_is_unproven(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["site", "list"]) == Exit.GOOD
+    assert "technion" in capfd.readouterr().out
+    assert run(["site", "show", "technion"]) == Exit.GOOD
+    assert "UNPROVEN" in capfd.readouterr().out
+    assert run(["site", "show", "technion", "--json"]) == Exit.GOOD
+    assert json.loads(capfd.readouterr().out)["node"]["gpus"] == 8
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == Exit.GOOD
+    assert "Usage:" in capfd.readouterr().out
+
+
+def test_the_help_imports_nothing_heavy() -> None:
+    code = "import sys; from runner.cli import run; run(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("docker", "rich", "yaml", "msgspec", "requests"):
+        assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_it_from_outside_lets_it_put_things_away(number: signal.Signals) -> None:
+    program = f"""
+import os, time
+from runner import cli
+def slow(_words):
+    try:
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(30)
+    finally:
+        print("put away")
+cli.run = slow
+cli.main([])
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, "put away\n")

@@ -1,0 +1,183 @@
+"""``images`` at the command line: lists, shows, checks and prunes real squashfs files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.cli import run
+from runner.errors import InfrastructureError
+from runner.files.hashes import sha256 as sha256_of
+from runner.images.conversion.convert import CONVERTER, about_of, created_at
+from runner.images.conversion.source_selection import How, convert_named
+from runner.images.packing.mksquashfs import Packing
+from runner.images.store import store
+from runner.images.store.store import StoredImage
+from runner.jobs import directory
+from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.plan import PlannedImage
+from runner.model.request import Request
+from runner.planning.plan import plan
+from runner.progress import Silent
+from runner.recipes.loader import read_recipe
+from runner.sites.loader import read_site
+
+pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredImage]:
+    """Three images in a store, made today, and no runs."""
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "store").mkdir()
+    return [put(tmp_path, name) for name in ("a", "b", "c")]
+
+
+def put(tmp_path: Path, name: str) -> StoredImage:
+    tree, made = tmp_path / name, tmp_path / "store" / ".made"
+    tree.mkdir()
+    (tree / name).write_bytes(os.urandom(9000))
+    subprocess.run(["mksquashfs", tree, made, "-noappend", "-quiet", "-no-progress"], check=True)
+    digest, sha256 = "sha256:" + name * 64, sha256_of(made)
+    path = made.with_name(store.file_name(f"{name}:1", digest, sha256))
+    created = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+    size, about = made.stat().st_size, {"framework": "pytorch"}
+    image = StoredImage(
+        path=path, reference=f"{name}:1", digest=digest, key=name, size_bytes=size, sha256=sha256, created=created,
+        about=about,
+    )  # fmt: skip
+    return store.publish(made, image)
+
+
+def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
+    """A run that used the image; of one that has not ended its scheduler cannot be asked."""
+    planned = PlannedImage(reference=image.reference, digest=image.digest, path=str(image.path))
+    made = directory.create(tmp_path / "runs", "probe-2", time.time())
+    made.write("plan.json", plan(read_recipe("probe").recipe, read_site("box"), Request(gpus=2), planned))
+    nowhere = str(tmp_path / "no-clients")
+    directory.write_whole(made.path / directory.SCRIPT, "")
+    made.write("job.json", Submitted("slurm", "7", nowhere, "0" * 64, time.time()))
+    if ended:
+        made.write("exit.json", ExitMarker("7", 0, time.time()))
+    return made.run_id
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert run(["images", *words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_list_tells_runs_and_damage(
+    images: list[StoredImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = used_by(tmp_path, images[0], ended=True)
+    images[1].path.write_bytes(b"")
+    Path(f"{images[2].path}.json").write_text("{")
+    rows = {Path(row["path"]).name[0]: row for row in said(capsys, "list")}
+    assert rows["a"]["runs"] == [run_id]
+    assert (rows["a"]["format"], rows["a"]["problem"]) == ("squashfs gzip", "")
+    assert -60 < rows["a"]["age_s"] < 600
+    assert "0 bytes" in rows["b"]["problem"]
+    assert "sidecar" in rows["c"]["problem"]
+    assert run(["images", "list"]) == 0
+    printed = capsys.readouterr().out
+    assert f"last {run_id}" in printed
+    assert "NOT WHOLE" in printed
+
+
+def test_show_prints_the_provenance(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a:1", images[0].digest, str(images[0].path)):
+        facts = said(capsys, "show", name)
+        assert (facts["sha256"], facts["about"]) == (images[0].sha256, {"framework": "pytorch"})
+    assert run(["images", "show", "a:1"]) == 0
+    assert "  framework: pytorch\n" in capsys.readouterr().out
+    assert run(["images", "show", "nobody:1"]) == 3
+    assert "runner convert nobody:1" in capsys.readouterr().err
+
+
+def test_what_verify_finds_is_refused_by_submit(
+    images: list[StoredImage], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    submit = ["submit", "--site", "box", "--gpus", "2", "--recipe", "probe", "--dry-run", "--image"]
+    assert said(capsys, "verify") == [
+        {"reference": image.reference, "path": str(image.path), "broken": ""} for image in images
+    ]
+    assert run([*submit, "b:1"]) == 0
+    times = images[1].path.stat()
+    raw = bytearray(images[1].path.read_bytes())
+    raw[5000] ^= 1
+    images[1].path.write_bytes(raw)
+    os.utime(images[1].path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert run([*submit, "b:1"]) == 0
+    assert [bool(row["broken"]) for row in said(capsys, "verify", code=8)] == [False, True, False]
+    assert run([*submit, "b:1"]) == 3
+    assert "SHA-256" in capsys.readouterr().err
+    assert run([*submit, "a:1"]) == 0
+
+
+def test_pruning_keeps_what_may_be_needed(
+    images: list[StoredImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by(tmp_path, images[0], ended=True)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "store")
+    beside = images[1].path.name
+    used_by(tmp_path, StoredImage(path=link / beside, reference="b:1"), ended=False)
+    planned = said(capsys, "prune", "--max-size", "1", "--dry-run")
+    assert planned["removed"] == [str(images[2].path), str(images[0].path)]
+    assert planned["needed"] == [str(images[1].path)]
+    assert all(image.path.exists() for image in images)
+    assert said(capsys, "prune", "--unused")["removed"] == [str(images[2].path)]
+    assert said(capsys, "prune", "--older-than", "1d")["removed"] == []
+    assert said(capsys, "prune", "--max-size", "1")["removed"] == [str(images[0].path)]
+    left = sorted(path.name for path in (tmp_path / "store").glob("*.sqsh*"))
+    assert left == [beside, f"{beside}.json"]
+    assert {store.lookup(f"{name}:1") is None for name in "ac"} == {True}
+
+
+def test_an_end_of_any_kind_frees_the_image(images: list[StoredImage], tmp_path: Path) -> None:
+    from runner.jobs.image_usage import uses
+
+    run_id = used_by(tmp_path, images[0], ended=False)
+    assert [(use.run, use.state, use.needed) for use in uses()] == [(run_id, "unknown", True)]
+    directory.find(run_id).write("ended.json", JobState("ended", "CANCELLED"))
+    assert [use.needed for use in uses()] == [False]
+
+
+@pytest.mark.parametrize("words", [["prune"], ["prune", "--older-than", "30"], ["prune", "--max-size", "much"]])
+def test_pruning_wants_to_be_told_what(words: list[str], images: list[StoredImage]) -> None:
+    assert run(["images", *words]) == 2
+    assert all(image.path.exists() for image in images)
+
+
+def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImage]) -> None:
+    image = msgspec.structs.replace(images[0], converter=CONVERTER, options=Packing().options())
+    store.record(image)
+    name, how = f"a@{image.digest}", How(engine="unix:///nowhere/at/all.sock")
+    assert convert_named(name, how, Silent()).image == image
+    os.truncate(image.path, image.size_bytes // 2)
+    with pytest.raises(InfrastructureError, match="does not answer"):  # it asks for the image to make it anew
+        convert_named(name, how, Silent())
+
+
+def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
+    assert about_of(b'{"framework": "pytorch"}') == {"framework": "pytorch"}
+    for raw in (None, b"", "", b"not json{", b"[1]", b'{"a": "\xff"}'):
+        assert about_of(raw) == {}
+
+
+@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"])
+def test_a_time_that_no_squashfs_holds_is_none(created: str) -> None:
+    assert created_at(created) == 0
+    assert created_at("2026-01-01T00:00:00Z") == 1767225600

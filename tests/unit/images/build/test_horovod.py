@@ -1,0 +1,349 @@
+"""The programs that build and prove Horovod inside a base, where they decide without one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CONTAINERS = Path(__file__).parents[4] / "containers" / "horovod"
+BASE: dict[str, object] = {
+    "framework": "pytorch",
+    "framework_version": "2.13.0+cpu",
+    "xla_headers": False,
+    "cuda": None,
+    "nccl": None,
+    "nccl_headers": False,
+    "mpi": {"flavour": "", "version": ""},
+    "python": "3.11.2",
+    "compiler": "12.2.0",
+}
+NGC: dict[str, object] = {
+    **BASE,
+    "cuda": "12.8",
+    "nccl": "2.25.1",
+    "nccl_headers": True,
+    "mpi": {"flavour": "openmpi", "version": "4"},
+}
+TRIXIE: dict[str, object] = {**BASE, "framework_version": "2.6.0+debian", "compiler": "14.2.0"}
+TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_version": "2.21.0"}
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[dict[str, ModuleType]]:
+    sys.path.insert(0, str(CONTAINERS))
+    names = ("frameworks", "mends", "install", "rank", "prove", "describe", "build")
+    try:
+        yield {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(CONTAINERS))
+        for name in names:
+            del sys.modules[name]
+
+
+def test_mends_fit_the_source_they_were_written_for_and_nothing_else(
+    programs: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    mends = programs["mends"]
+    source = {
+        "CMakeLists.txt": "project(horovod CXX)\n\nset(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n",
+        "horovod/torch/CMakeLists.txt": (
+            'if(NOT Pytorch_VERSION VERSION_LESS "1.5.0")\n    set(CMAKE_CXX_STANDARD 14)\nendif()\n'
+        ),
+        "horovod/tensorflow/CMakeLists.txt": (
+            'if (Tensorflow_VERSION VERSION_GREATER_EQUAL "2.10")\n    set(CMAKE_CXX_STANDARD 17)\n'
+            "    set(Tensorflow_CXX17 TRUE)\nendif()\n"
+        ),
+    }
+    for name, text in source.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    patch = mends.file_of("cxx-standard").read_text()
+    assert mends.apply(patch, tmp_path) == 6
+    assert all("set(CMAKE_CXX_STANDARD $ENV{HOROVOD_CXX_STANDARD})" in (tmp_path / name).read_text() for name in source)
+    with pytest.raises(SystemExit, match="does not fit"):
+        mends.apply(patch, tmp_path)
+
+
+def test_every_mend_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
+    patches = sorted((CONTAINERS / "mends").glob("*.patch"))
+    changed = 0
+    for patch in patches:
+        head = patch.read_text().split("--- a/")[0]
+        assert head.startswith("Removes: ")
+        assert "\nRange:   " in head
+        changed += sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in patch.read_text().splitlines())
+    assert 0 < changed <= 20
+    needed = programs["mends"].needed
+    known = {*needed(BASE), *needed(TENSORFLOW), *needed(TRIXIE)}
+    assert known == {patch.stem for patch in patches}
+
+
+def test_xla_ops_are_left_out_only_where_their_headers_are_gone(programs: dict[str, ModuleType]) -> None:
+    needed = programs["mends"].needed
+    assert needed(TENSORFLOW) == ["cxx-standard", "xla-ops-left-out"]
+    assert needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
+    assert needed(BASE) == ["cxx-standard"]
+
+
+def test_headers_are_mended_for_newer_compilers_and_where_none_is_there_yet(programs: dict[str, ModuleType]) -> None:
+    needed = programs["mends"].needed
+    assert needed(TRIXIE) == needed({**BASE, "compiler": ""}) == ["cxx-standard", "gcc-13-headers"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "asked", "standard"),
+    [
+        ("pytorch", "2.13.0+cpu", "auto", "17"),
+        ("pytorch", "2.0.1", "auto", "14"),
+        ("pytorch", "2.0.1", "20", "20"),
+        ("tensorflow", "2.21.0", "auto", "17"),
+        ("tensorflow", "1.15.5+nv", "auto", "14"),
+    ],
+)
+def test_the_cxx_standard_is_what_the_frameworks_headers_want(
+    programs: dict[str, ModuleType], framework: str, version: str, asked: str, standard: str
+) -> None:
+    chosen = programs["build"].cxx_standard(programs["frameworks"].FRAMEWORKS[framework], version, asked)
+    assert chosen == standard
+
+
+def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
+    torch = programs["frameworks"].FRAMEWORKS["pytorch"]
+    plain = programs["build"].switches(torch, BASE, "17", "80,90")
+    assert plain["HOROVOD_WITH_PYTORCH"] == plain["HOROVOD_WITH_GLOO"] == plain["HOROVOD_WITHOUT_MPI"] == "1"
+    assert "HOROVOD_GPU_OPERATIONS" not in plain
+    gpu = programs["build"].switches(torch, NGC, "20", "80")
+    assert gpu["HOROVOD_WITH_MPI"] == "1"
+    assert (gpu["HOROVOD_GPU_OPERATIONS"], gpu["HOROVOD_NCCL_LINK"]) == ("NCCL", "SHARED")
+    assert (gpu["HOROVOD_BUILD_CUDA_CC_LIST"], gpu["HOROVOD_CXX_STANDARD"]) == ("80", "20")
+
+
+def test_an_mpi_is_used_as_it_is_found_or_not_at_all_or_is_the_one_that_was_asked_for(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frameworks = programs["frameworks"]
+    found = {"flavour": "openmpi", "version": "4.1.4"}
+    monkeypatch.setattr(frameworks, "mpi_flavour", lambda: found)
+    assert frameworks.chosen_mpi("auto") == frameworks.chosen_mpi("openmpi") == found
+    assert frameworks.chosen_mpi("none") == {"flavour": "", "version": ""}
+    with pytest.raises(SystemExit, match="mpich was asked for"):
+        frameworks.chosen_mpi("mpich")
+
+
+def test_an_nccl_of_a_module_is_found_and_told_to_the_compiler(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    frameworks, build = programs["frameworks"], programs["build"]
+    monkeypatch.setattr(frameworks, "_NCCL_HEADERS", (str(tmp_path / "usr/nccl.h"),))
+    for name in frameworks._NCCL_HOMES:
+        monkeypatch.delenv(name, raising=False)
+    assert frameworks.nccl_home("auto") == ""
+    assert frameworks.nccl_header("auto") is None
+    home = tmp_path / "nccl"
+    (home / "include").mkdir(parents=True)
+    (home / "include/nccl.h").write_text("")
+    monkeypatch.setenv("EBROOTNCCL", str(home))
+    assert frameworks.nccl_home("auto") == frameworks.nccl_home(str(home)) == str(home)
+    assert frameworks.nccl_header("auto") == home / "include/nccl.h"
+    assert frameworks.nccl_header("none") is None
+    with pytest.raises(SystemExit, match="there is no"):
+        frameworks.nccl_home(str(tmp_path))
+    torch = frameworks.FRAMEWORKS["pytorch"]
+    assert build.switches(torch, NGC, "17", "80", str(home))["HOROVOD_NCCL_HOME"] == str(home)
+    assert "HOROVOD_NCCL_HOME" not in build.switches(torch, NGC, "17", "80")
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr/nccl.h").write_text("")
+    assert frameworks.nccl_home("auto") == ""
+
+
+def test_outside_an_image_nothing_of_the_machine_is_changed(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither packages nor /etc/hosts: what is lacking is told."""
+    prove, build = programs["prove"], programs["build"]
+
+    def unknown(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(prove.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(prove.socket, "gaierror", OSError)
+    with pytest.raises(SystemExit, match="does not resolve"):
+        prove.resolve_own_name("environment")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None if name == "cmake" else "/usr/bin/" + name)
+    with pytest.raises(SystemExit, match="PATH lacks cmake"):
+        build.ensure_tools("environment")
+
+
+def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path: Path) -> None:
+    (tmp_path / "shelf/k").mkdir(parents=True)
+    (tmp_path / "shelf/k/horovod-1.whl").write_text("kept")
+    (tmp_path / "out").mkdir()
+    assert programs["build"].take_kept("k", tmp_path / "out", tmp_path / "shelf")
+    assert not programs["build"].take_kept("other", tmp_path / "out", tmp_path / "shelf")
+    assert (tmp_path / "out/horovod-1.whl").read_text() == "kept"
+
+
+def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType]) -> None:
+    build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
+
+    def key(facts: dict[str, object], standard: str = "17") -> str:
+        return str(build.wheel_key(facts, build.switches(torch, facts, standard, "80,90")))
+
+    keys = {key(BASE), key(NGC), key(BASE, "20"), key({**BASE, "python": "3.12.3"})}
+    assert len(keys) == 4
+    assert key(BASE) == key(dict(reversed(BASE.items())))
+
+
+def test_check_build_is_read_by_section(programs: dict[str, ModuleType]) -> None:
+    text = """Horovod v0.28.1:
+
+Available Frameworks:
+    [ ] TensorFlow
+    [X] PyTorch
+
+Available Controllers:
+    [ ] MPI
+    [X] Gloo
+
+Available Tensor Operations:
+    [X] NCCL
+    [ ] MPI
+    [X] Gloo
+"""
+    assert programs["prove"].parse_check_build(text) == {
+        "frameworks": ["PyTorch"],
+        "controllers": ["Gloo"],
+        "operations": ["NCCL", "Gloo"],
+    }
+
+
+ANSWER = {
+    "proof": 1,
+    "size": 2,
+    "local_size": 2,
+    "sum": [11.0, 11.0, 1.0, 1.0],
+    "moved": True,
+    "weights": "a1",
+    "nccl_files": ["/usr/lib/libnccl.so.2"],
+}
+
+
+def said(**other: object) -> list[str]:
+    """What two ranks print among other things; ``other``: what is not as it should be, on rank 1."""
+    return [f"banner\nnoise {json.dumps({**ANSWER, 'rank': rank, **(other if rank else {})})}\n" for rank in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "codes", "complaint"),
+    [
+        (said()[:1], [0, 0], "1 of 2 ranks"),
+        (said(size=1), [0, 0], "world of size 1"),
+        (said(sum=[11.0, 12.0, 1.0, 1.0]), [0, 0], "reduced to"),
+        (said(), [0, 1], "exit codes"),
+        (said(moved=False), [0, 0], "changed nothing"),
+        (said(weights="b2"), [0, 0], "not synchronised"),
+        (said(nccl_files=["/a/libnccl.so.2", "/b/libnccl.so.2"]), [0, 0], "two NCCLs"),
+    ],
+)
+def test_a_proof_that_proves_nothing_fails(
+    programs: dict[str, ModuleType], outputs: list[str], codes: list[int], complaint: str
+) -> None:
+    with pytest.raises(SystemExit, match=complaint):
+        programs["prove"].verify("test", outputs, codes)
+
+
+def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType]) -> None:
+    programs["prove"].verify("test", said(), [0, 0])
+
+
+def test_a_library_that_holds_an_nccl_of_its_own_is_told_from_one_that_loads_it(
+    programs: dict[str, ModuleType],
+) -> None:
+    loads = programs["prove"].asks_for_nccl
+    assert loads(b"\x7fELF..\0libc.so.6\0libnccl.so.2\0libm.so.6\0")
+    assert not loads(b"\x7fELF..\0libc.so.6\0NCCL_NET_PLUGIN libnccl-net.so\0libnccl-net.so\0")
+
+
+def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: dict[str, ModuleType]) -> None:
+    maps = (
+        "7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
+        "7f02-7f03 r--p 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
+        "7f04-7f05 r-xp 00000000 08:01 2  /opt/hpcx/lib/libnccl-net.so\n7f06-7f07 rw-p 00000000 00:00 0\n"
+    )
+    assert programs["rank"].mapped_nccl(maps) == ["/usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1"]
+
+
+def test_pinned_requirements_keep_their_hashes_and_only_what_is_asked_for(programs: dict[str, ModuleType]) -> None:
+    install = programs["install"]
+    text = (CONTAINERS / "requirements.txt").read_text()
+    pinned = install.pinned(text, ["psutil", "cffi"])
+    names = [line.split("==")[0] for line in pinned.splitlines() if not line.startswith(" ")]
+    assert set(names) == {"psutil", "cffi"}
+    assert pinned.count("--hash=sha256:") > 10
+    wanted = {*install.REQUIRED, *install.BUILD_TOOLS}
+    assert {install.plain(line.split("==")[0]) for line in text.splitlines() if "==" in line} == wanted
+
+
+def test_what_the_constraint_file_names_is_left_to_it(
+    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "constraint.txt"
+    file.write_text("# of the base\ntorch==2.7\nPyYAML==5.4\nmarkdown_it-py @ file:///x\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", f"{file} /nowhere")
+    assert programs["install"].constrained() == {"torch", "pyyaml", "markdown-it-py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "pmi"),
+    [
+        ("mca:pmix:isolated:version:mca:2.1.0\nmca:pmix:ext3x:version:mca:2.1.0\n", ["pmix"]),
+        ("mca:pmix:s1:version\nmca:pmix:s2:version\nmca:pmix:pmix3x:version\n", ["pmi1", "pmi2", "pmix"]),
+        ("ompi:version:full:5.0.7\nmca:mtl:ofi:version\n", ["pmix"]),
+        ("mca:pmix:isolated:version\nmca:pmix:flux:version\n", []),
+    ],
+)
+def test_pmi_of_open_mpi_is_what_its_components_are(programs: dict[str, ModuleType], text: str, pmi: list[str]) -> None:
+    assert programs["describe"].pmi_of_openmpi(text) == pmi
+
+
+def test_the_mpi_that_horovod_was_linked_to_is_in_its_library(programs: dict[str, ModuleType]) -> None:
+    assert programs["describe"].mpi_abi(b"\0libc.so.6\0libmpi.so.40\0") == "libmpi.so.40"
+    assert programs["describe"].mpi_abi(b"\0libc.so.6\0") == ""
+
+
+def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) -> None:
+    header = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX ""\n'
+    assert programs["frameworks"].nccl_version(header) == "2.25.1"
+    assert programs["frameworks"].nccl_version("nothing") is None
+
+
+def test_what_runs_inside_bases_is_python_38() -> None:
+    """Words and library alike: TensorFlow 1 images have no newer one."""
+    recipes = CONTAINERS.parents[1] / "recipes"
+    files = [*CONTAINERS.glob("*.py"), *recipes.rglob("*.py")]
+    words = ["vermin", "--target=3.8-", "--violations", "--no-tips", *map(str, files)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Minimum required versions: 3.8" in done.stdout
+
+
+def test_the_two_dockerfiles_differ_in_the_framework_alone() -> None:
+    """What one of them learns, the other must: only the base, the framework's name and Keras may differ."""
+    texts = {name: (CONTAINERS.parent / name / "Dockerfile").read_text() for name in ("pytorch", "tensorflow")}
+    steps = {
+        name: [
+            re.sub(r"nvcr.io/\S+", "BASE", line).replace(name, "FRAMEWORK")
+            for line in text.splitlines()
+            if line and not line.startswith("#") and "KERAS" not in line
+        ]
+        for name, text in texts.items()
+    }
+    assert steps["pytorch"] == steps["tensorflow"]

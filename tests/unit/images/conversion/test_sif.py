@@ -1,0 +1,136 @@
+"""SIF files: whether a builder is here, what is in one, and which one a reference stands for."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from runner import process
+from runner.cli import run
+from runner.cli.pinned import pinned
+from runner.errors import Exit, InfrastructureError, RefusedError
+from runner.files.hashes import sha256 as sha256_of
+from runner.images.conversion import sif
+from runner.images.store import sif_file, store
+from tests.unit.cli.test_command_line import sound
+
+
+def says(directory: Path, name: str, version: str) -> None:
+    (directory / name).write_text(f"#!/bin/sh\necho '{version}'\n")
+    (directory / name).chmod(0o755)
+
+
+def test_a_game_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    says(tmp_path, "singularity", "Endgame: Singularity 1.00")
+    with pytest.raises(RefusedError):
+        sif.program()
+    says(tmp_path, "singularity", "singularity-ce version 4.1.0")
+    assert sif.program() == "singularity"
+    says(tmp_path, "apptainer", "apptainer version 1.4.5")
+    assert sif.program() == "apptainer"
+
+
+def sif_of(squashfs: Path, path: Path) -> None:
+    """A SIF file around a squashfs, laid out as Apptainer 1.4.5 does: one of 48 descriptors is in use."""
+    table, data, size = 4096, 4096 + 48 * 585, squashfs.stat().st_size
+    launch = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0")
+    head = launch + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + bytes(16)
+    head += struct.pack("<8q", 1, 1, 47, 48, table, 48 * 585, data, size)
+    kind = struct.pack("<i?3I3q", 0x4004, True, 1, 1, 0, data, size, size) + struct.pack("<4q", 1, 1, 0, 0)
+    used = kind + b"root".ljust(128, b"\0") + struct.pack("<ii", 1, 2) + b"02\0" + bytes(373)
+    path.write_bytes(head.ljust(table, b"\0") + used.ljust(48 * 585, b"\0") + squashfs.read_bytes())
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A whole SIF file of one small tree."""
+    (tmp_path / "tree/opt/runner").mkdir(parents=True)
+    (tmp_path / "tree/opt/runner/image.json").write_text('{"framework": "pytorch"}')
+    process.run(["mksquashfs", tmp_path / "tree", tmp_path / "x.sqsh", "-quiet"], timeout_s=60)
+    sif_of(tmp_path / "x.sqsh", tmp_path / "x.sif")
+    return tmp_path / "x.sif"
+
+
+def publish(made: Path, directory: Path, digest: str) -> store.StoredImage:
+    directory.mkdir(exist_ok=True)
+    partial = directory / ".partial"
+    partial.write_bytes(made.read_bytes())
+    sha256 = sha256_of(partial)
+    image = store.StoredImage(
+        path=directory / store.file_name("x/horovod:1", digest, sha256, "sif"),
+        reference="x/horovod:1",
+        digest=digest,
+        size_bytes=partial.stat().st_size,
+        sha256=sha256,
+        key=digest,
+    )
+    return store.publish(partial, image)
+
+
+@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_what_is_in_it_is_read_with_no_apptainer(made: Path) -> None:
+    assert sif_file.problem(made) == ""
+    assert sif_file.content(made, "opt/runner/image.json") == '{"framework": "pytorch"}'
+    assert sif_file.content(made, "opt/nothing") == ""
+    assert sif_file.entries(made)["squashfs-root/opt/runner/image.json"] == 1
+
+
+@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_what_is_no_whole_sif_is_told(made: Path, tmp_path: Path) -> None:
+    whole = made.read_bytes()
+    made.write_bytes(whole[:-1])
+    assert "it is cut off" in sif_file.problem(made)
+    broken = (b"", whole[:100], whole[:4100], b"x" * 5000, whole[:32] + b"NO" + whole[34:])
+    for raw in (*broken, whole.replace(struct.pack("<i?", 0x4004, True), struct.pack("<i?", 0x4001, True))):
+        made.write_bytes(raw)
+        assert "no SIF" in sif_file.problem(made)
+        with pytest.raises(InfrastructureError):
+            sif_file.entries(made)
+
+
+@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_a_broken_one_is_found_and_refused_then(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    image = publish(made, tmp_path / "store", "sha256:" + "a" * 64)
+    assert run(["images", "verify"]) == Exit.GOOD
+    assert run(["images", "list"]) == Exit.GOOD
+    said = capfd.readouterr().out
+    assert f"good   {image.path}" in said
+    assert "  SIF  aaaaaaaaaaaa" in said
+    raw = bytearray(made.read_bytes())
+    raw[-100] ^= 1
+    image.path.write_bytes(raw)
+    assert run(["images", "verify", "x/horovod:1"]) == Exit.INFRASTRUCTURE
+    assert "its SHA-256 is" in capfd.readouterr().out
+    assert "its SHA-256 is" in pinned("x/horovod:1", "sif")[1]
+    assert run(["images", "prune", "--unused"]) == Exit.GOOD
+    assert list((tmp_path / "store").glob("*.sif*")) == []
+    assert list((tmp_path / "store/refs").iterdir()) == []
+
+
+@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_a_reference_stands_for_the_newest_file(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A squashfs of the same name is another form of it, and is never taken for a SIF."""
+    target = tmp_path / "store"
+    monkeypatch.setenv("RUNNER_STORE", str(target))
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    job = sound("--runtime", "apptainer", "--image", "x/horovod:1", "--dry-run")
+    job[job.index("--site") + 1] = "slurm"
+    publish(made, target, "sha256:" + "b" * 64)
+    store.refer("x/horovod:1", store.StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
+    (target / "x.sqsh").write_bytes(b"")
+    newest = publish(made, target, "sha256:" + "c" * 64)
+    assert run(job) == Exit.GOOD
+    assert str(newest.path) in capfd.readouterr().out
+    store.remove(newest.path)
+    assert run(job) == Exit.REFUSED
+    assert "convert --format sif x/horovod:1" in capfd.readouterr().err

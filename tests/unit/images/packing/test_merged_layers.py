@@ -1,0 +1,312 @@
+"""Layers merged into one root: against a file system on which the layers are really applied, one after another."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.errors import InfrastructureError
+from runner.images.packing import merged_layers
+from runner.images.packing.merged_layers import Layer
+
+Entry = tuple[str, bytes, str]  # path, kind, content or target of a link
+FILE, DIR, SOFT, HARD, FIFO = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
+
+
+def tar_of(entries: Sequence[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for number, (path, kind, text) in enumerate(entries):
+            made = tarfile.TarInfo(path)
+            made.type, made.mode, made.mtime = kind, 0o600 + number % 64, 1000 + number
+            if kind in (SOFT, HARD):
+                made.linkname = text
+            content = text.encode() if kind == FILE else b""
+            made.size = len(content)
+            tar.addfile(made, io.BytesIO(content))
+    return out.getvalue()
+
+
+def merge(stack: Sequence[bytes], made: Sequence[str] = ()) -> bytes:
+    def opener(raw: bytes) -> merged_layers.Opener:
+        return lambda: nullcontext(io.BytesIO(raw))
+
+    layers = [Layer(f"layer {number}", opener(raw)) for number, raw in enumerate(stack)]
+    return b"".join(
+        merged_layers.merged(layers, [merged_layers.indexed(layer) for layer in layers], mtime=7, made=made)
+    )
+
+
+def merge_entries(*stack: Sequence[Entry], made: Sequence[str] = ()) -> dict[str, str]:
+    """path -> what is there, as tar itself reads the merged stream."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack], made))) as tar:
+        for member in tar:
+            assert member.name not in found, "each name once"
+            if member.isreg():
+                source = tar.extractfile(member)
+                assert source is not None
+                found[member.name] = source.read().decode()
+            else:
+                found[member.name] = {DIR: "/", SOFT: "->", HARD: "=", FIFO: "|"}[member.type] + member.linkname
+    return found
+
+
+def test_upper_layers_replace_and_add_and_keep_what_they_do_not_name() -> None:
+    low = [("a/", DIR, ""), ("a/one", FILE, "1"), ("a/two", FILE, "2"), ("b", FILE, "file")]
+    high = [("a/one", FILE, "new"), ("b/", DIR, ""), ("b/in", FILE, "in")]
+    assert merge_entries(low, high) == {"a": "/", "a/one": "new", "a/two": "2", "b": "/", "b/in": "in"}
+
+
+def test_a_file_in_the_place_of_a_directory_hides_all_of_it() -> None:
+    assert merge_entries([("a/b/c", FILE, "1")], [("a", FILE, "2")], [("a/d", FILE, "3")]) == {"a": "/", "a/d": "3"}
+
+
+def test_whiteouts_hide_lower_layers_only_wherever_they_stand() -> None:
+    low = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/y", FILE, "old"), ("b/z", FILE, "old")]
+    hidden = [(path, FILE, "") for path in ("a/.wh.x", "a/.wh.y", ".wh.b", ".wh.no", "no/.wh.no")]
+    assert merge_entries(low, [("a/x", FILE, "new"), *hidden]) == {"a": "/", "a/x": "new"}
+
+
+def test_an_opaque_directory_shows_only_its_own_layer() -> None:
+    low = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/d/y", FILE, "old")]
+    high = [("a/new", FILE, "new"), ("a/.wh..wh..opq", FILE, ""), ("a/.wh..wh.plnk", FILE, "")]
+    assert merge_entries(low, high) == {"a": "/", "a/new": "new"}
+
+
+def test_a_hard_link_keeps_its_data_when_the_name_that_had_them_is_gone() -> None:
+    low = [("x/a", FILE, "data"), ("b", HARD, "x/a"), ("c", HARD, "./b")]
+    assert merge_entries(low, [("x/.wh.a", FILE, "")]) == {"b": "data", "c": "=b", "x": "/"}
+    assert merge_entries(low, [("x/a", FILE, "other")]) == {"b": "data", "c": "=b", "x": "/", "x/a": "other"}
+
+
+def test_a_hard_link_may_lead_to_a_lower_layer() -> None:
+    assert merge_entries([("z", FILE, "data")], [("a", HARD, "/z")]) == {"a": "data", "z": "=a"}
+
+
+def test_parents_that_are_links_below_are_followed_inside_the_root() -> None:
+    low = [("usr/lib/", DIR, ""), ("lib", SOFT, "usr/lib"), ("out", SOFT, "../../../usr"), ("abs", SOFT, "/usr/./lib")]
+    high = [("lib/a", FILE, "1"), ("out/b", FILE, "2"), ("abs/c", FILE, "3"), ("lib/.wh.none", FILE, "")]
+    found = merge_entries(low, high, [("abs/.wh.a", FILE, "")])
+    assert {path: text for path, text in found.items() if path.startswith("usr/")} == {
+        "usr/lib": "/", "usr/b": "2", "usr/lib/c": "3",
+    }  # fmt: skip
+
+
+def test_a_directory_entry_takes_the_place_of_a_link() -> None:
+    assert merge_entries([("d/", DIR, ""), ("l", SOFT, "d")], [("l/", DIR, ""), ("l/x", FILE, "1")]) == {
+        "d": "/", "l": "/", "l/x": "1",
+    }  # fmt: skip
+
+
+def test_a_working_directory_is_made_where_its_path_leads() -> None:
+    low = [("run/", DIR, ""), ("var/run", SOFT, "/run")]
+    assert merge_entries(low, made=["/var/run/app/in"]).keys() == {"run", "run/app", "run/app/in", "var", "var/run"}
+    assert merge_entries(low, made=["", "/run"]).keys() == {"run", "var", "var/run"}
+
+
+def test_whiteouts_in_a_directory_that_replaced_a_link_spare_what_the_link_led_to() -> None:
+    low = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
+    high = [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]
+    assert merge_entries(low, high) == {"d": "/", "d/x": "1", "d/y": "2", "l": "/"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([("a", HARD, "nowhere")], "no file"),
+        ([("d/", DIR, ""), ("a", HARD, "d")], "no file"),
+        ([("a", HARD, "/")], "no file"),
+        ([("l", SOFT, "m"), ("m", SOFT, "l"), ("l/x", FILE, "1")], "no place"),
+        ([("a/..", FILE, "1")], "no place"),
+    ],
+)
+def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: str) -> None:
+    with pytest.raises(InfrastructureError, match=says) as caught:
+        merge_entries(entries)
+    assert caught.value.where == "layer 0"
+
+
+@pytest.mark.parametrize("cut", [100, 512, 700])
+def test_a_layer_that_ends_early_is_told(cut: int) -> None:
+    with pytest.raises(InfrastructureError, match=r"layer 0 (ended|is not)"):
+        merge([tar_of([("a", FILE, "x" * 600)])[:cut]])
+
+
+def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
+    """A long name, a capability, a big owner: also where the data get the name of another link."""
+    long = "n" * 200
+    kept = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        made = tarfile.TarInfo(f"{long}/gone")
+        made.size, made.mode, made.uid = 3, 0o4711, 3_000_000
+        made.pax_headers = {**kept, "SCHILY.xattr.user.note": "an export leaves it out", "comment": "it stays"}
+        tar.addfile(made, io.BytesIO(b"abc"))
+        link = tarfile.TarInfo(f"{long}/kept")
+        link.type, link.linkname = HARD, f"{long}/gone"
+        tar.addfile(link)
+    raw = merge([out.getvalue(), tar_of([(f"{long}/.wh.gone", FILE, "")])])
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        found = tar.getmember(f"{long}/kept")
+        assert (found.mode, found.uid, found.size) == (0o4711, 3_000_000, 3)
+        extended = {key: value for key, value in found.pax_headers.items() if key not in ("path", "uid")}
+        assert extended == {**kept, "comment": "it stays"}
+
+
+def test_old_sparse_files_keep_their_maps(tmp_path: Path) -> None:
+    """GNU tar's own format for files with many holes: the map does not fit into the header."""
+    with (tmp_path / "holes").open("wb") as holes:
+        for number in range(12):
+            holes.seek(number * 100_000)
+            holes.write(b"x")
+        holes.truncate(2_000_000)
+    made = subprocess.run(
+        ["tar", "-C", tmp_path, "--format=gnu", "--sparse", "-cf", "-", "holes"], stdout=subprocess.PIPE, check=True
+    ).stdout
+    assert len(made) < 100_000
+    (tmp_path / "out").mkdir()
+    subprocess.run(["tar", "-C", tmp_path / "out", "-xf", "-"], input=merge([made]), check=True)
+    assert (tmp_path / "out/holes").read_bytes() == (tmp_path / "holes").read_bytes()
+
+
+NAMES = st.sampled_from(["a", "b", "c", "long" * 40])
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
+
+@st.composite
+def layer(draw: st.DrawFn) -> list[Entry]:
+    """A layer as tar writers make them: a name once; links lead to files of the same layer."""
+    entries: dict[str, Entry] = {}
+    for path in draw(st.lists(PATHS, max_size=8, unique=True)):
+        above = [path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)]
+        if any(parent in entries and entries[parent][1] != DIR for parent in above):
+            continue
+        if any(other.startswith(f"{path}/") for other in entries):
+            continue
+        files = [one[0] for one in entries.values() if one[1] == FILE]
+        kind = draw(st.sampled_from([FILE, FILE, DIR, SOFT, FIFO] + [HARD] * bool(files)))
+        text = draw(st.sampled_from(files)) if kind == HARD else draw(st.sampled_from(["", "text", "b", "../c"]))
+        entries[path] = (path, kind, (text or "b") if kind == SOFT else text)
+    whiteouts = draw(st.lists(PATHS | st.just(""), max_size=3, unique=True))
+    for path in whiteouts:
+        if any(path == one or path.startswith(f"{one}/") for one in entries if entries[one][1] != DIR):
+            continue
+        head, _, name = path.rpartition("/")
+        name = f".wh.{name}" if name and draw(st.booleans()) else ".wh..wh..opq"
+        entries[f"{head}/{name}".strip("/")] = (f"{head}/{name}".strip("/"), FILE, "")
+    return draw(st.permutations(list(entries.values()))) if not any(e[1] == HARD for e in entries.values()) else [
+        *entries.values()
+    ]  # fmt: skip
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def white_out(root: Path, path: str) -> None:
+    parent, name = (root / path).parent, Path(path).name
+    if not parent.is_dir():
+        return
+    for hidden in parent.iterdir() if name == ".wh..wh..opq" else [parent / name.removeprefix(".wh.")]:
+        remove(hidden)
+
+
+def apply(root: Path, entries: Sequence[Entry]) -> None:
+    """What an engine does: whiteouts on what is there, then each entry in the place of what is there."""
+    whiteouts = [path for path, _, _ in entries if Path(path).name.startswith(".wh.")]
+    for path in whiteouts:
+        white_out(root, path)
+    for number, (path, kind, text) in enumerate(entries):
+        if path in whiteouts:
+            continue
+        place = root
+        for part in Path(path).parts[:-1]:
+            place /= part
+            if not place.is_dir():
+                remove(place)
+                place.mkdir(mode=0o755)
+        place /= Path(path).name
+        if not (kind == DIR and place.is_dir() and not place.is_symlink()):
+            remove(place)
+        make: dict[bytes, Callable[[], object]] = {
+            FILE: partial(place.write_text, text),
+            DIR: partial(place.mkdir, exist_ok=True),
+            SOFT: partial(place.symlink_to, text),
+            HARD: partial(os.link, root / text, place),
+            FIFO: partial(os.mkfifo, place),
+        }
+        make[kind]()
+        if kind not in (SOFT, HARD):
+            place.chmod((0o700 if kind == DIR else 0o600) + number % 64)
+
+
+def listed(root: Path) -> dict[str, tuple[object, ...]]:
+    """Every path with its kind, mode, content, and the first of the names that share its inode."""
+    paths = sorted(Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
+    first: dict[int, str] = {}
+    found: dict[str, tuple[object, ...]] = {}
+    for path in paths:
+        about = path.lstat()
+        name = path.relative_to(root).as_posix()
+        content: object = path.read_text() if path.is_file() and not path.is_symlink() else ""
+        content = str(path.readlink()) if path.is_symlink() else content
+        found[name] = (about.st_mode | (0o700 if path.is_dir() else 0), content, first.setdefault(about.st_ino, name))
+    return found
+
+
+def no_links_as_parents(stack: Sequence[Sequence[Entry]]) -> bool:
+    """The oracle's paths would leave its root through links; how those are followed has tests of its own."""
+    links = {path for entries in stack for path, kind, _ in entries if kind == SOFT}
+    return not any(path.startswith(f"{link}/") for link in links for entries in stack for path, _, _ in entries)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(layer(), min_size=1, max_size=4))
+def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -> None:
+    if not no_links_as_parents(stack):
+        stack = [[entry for entry in entries if entry[1] != SOFT] for entries in stack]
+    with tempfile.TemporaryDirectory() as scratch:
+        oracle, ours = Path(scratch, "oracle"), Path(scratch, "ours")
+        oracle.mkdir()
+        ours.mkdir()
+        for entries in stack:
+            apply(oracle, entries)
+        with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack]))) as tar:
+            tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # Python 3.11.2 has none yet
+            for member in tar:
+                member.mode |= 0o700 if member.isdir() else 0
+                tar.extract(member, ours)
+        assert listed(ours) == listed(oracle)
+
+
+def test_compressed_streams_are_not_mistaken_for_tar() -> None:
+    with pytest.raises(InfrastructureError, match="is not a tar archive"):
+        merge([gzip.compress(os.urandom(5000))])
+
+
+def test_a_tree_may_be_as_deep_as_a_path_is_long() -> None:
+    deep = "/".join("d" * 2000)
+    assert deep in merge_entries([(deep, DIR, "")])
+
+
+def test_links_behind_links_do_not_make_paths_without_an_end() -> None:
+    far = "/".join("d" * 2000)
+    with pytest.raises(InfrastructureError, match="a path of more than 4096 bytes"):
+        merge_entries([(far, DIR, ""), ("a", SOFT, far), (f"a/{far}", DIR, "")])

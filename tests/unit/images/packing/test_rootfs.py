@@ -1,0 +1,222 @@
+"""What happens to an exported root on its way into a squashfs."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import subprocess
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.errors import InfrastructureError, RefusedError
+from runner.images.packing import rootfs
+from runner.images.packing.rootfs import Additions, Config, Injected, Passed
+from runner.images.packing.tarstream import ChunkReader
+
+LONG = "d/" * 60 + "n" * 120
+CAPABILITY = "\x01\x00\x00\x02\x00\x20\x00\x00"
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes = b"", **attributes: object) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    for key, value in attributes.items():
+        setattr(entry, key, value)
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def archive(form: int) -> bytes:
+    """A root with everything that an image may hold, and what an engine leaves in it."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        add(tar, ".dockerenv")
+        add(tar, "dev/", type=tarfile.DIRTYPE, mode=0o755)
+        add(tar, "dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
+        add(tar, "dev/shm/", type=tarfile.DIRTYPE)
+        add(tar, "devices", b"kept: only dev/ is the engine's")
+        add(tar, "etc/", type=tarfile.DIRTYPE)
+        add(tar, "etc/hosts", b"127.0.0.1 build-host")
+        add(tar, "etc/environment", b"OLD=1")
+        add(tar, "bin/su", b"x" * 1000, mode=0o4755, uid=0, gid=42)
+        add(tar, "bin/su2", type=tarfile.LNKTYPE, linkname="bin/su")
+        add(tar, "bin/sh", type=tarfile.SYMTYPE, linkname="dash")
+        add(tar, "run/fifo", type=tarfile.FIFOTYPE)
+        add(tar, LONG, b"long", uname="ü")
+        add(tar, "grüße/\U0001f600", b"unicode")
+        add(tar, "link-to-long", type=tarfile.SYMTYPE, linkname=LONG)
+        extra = {"SCHILY.xattr.security.capability": CAPABILITY} if form == tarfile.PAX_FORMAT else {}
+        add(tar, "bin/ping", b"p" * 512, mode=0o755, pax_headers=extra, uid=3_000_000)
+        add(tar, "opt/runner/image.json", b'{"schema": 1}')
+    return out.getvalue()
+
+
+def through(raw: bytes, *files: Injected, directories: tuple[str, ...] = (), chunk: int = 700) -> tuple[bytes, Passed]:
+    passed = Passed()
+    source = io.BufferedReader(ChunkReader(raw[at : at + chunk] for at in range(0, len(raw), chunk)), 4096)
+    timed = frozenset([*directories, ""])
+    added = Additions(files, directories, links=(("etc/mtab", "/proc/mounts"),), timed=timed, mtime=7)
+    blocks = rootfs.filtered(source, added, passed, capture=("opt/runner/image.json",))
+    return b"".join(blocks), passed
+
+
+def members(raw: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        return {member.name: member for member in tar}
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+@pytest.mark.parametrize("chunk", [1, 512, 700, 1 << 20])
+def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> None:
+    raw = archive(form)
+    out, passed = through(raw, Injected("etc/environment", b"A=1\n"), directories=("etc", "results"), chunk=chunk)
+    before, after = members(raw), members(out)
+    dropped = {".dockerenv", "dev/null", "dev/shm", "etc/environment"}
+    assert set(after) == set(before) - dropped | {".", "etc/environment", "etc/mtab", "results"}
+    for name in set(before) - dropped - {"etc"}:
+        assert after[name].get_info() == before[name].get_info()
+        assert after[name].pax_headers == before[name].pax_headers
+    with tarfile.open(fileobj=io.BytesIO(out)) as tar:
+        files = [name for name, member in after.items() if member.isreg() or member.islnk()]
+        content = {name: reader.read() for name in files if (reader := tar.extractfile(name)) is not None}
+    assert content[LONG] == b"long"
+    assert content["bin/su2"] == b"x" * 1000
+    assert content["etc/environment"] == b"A=1\n"
+    assert passed.names == set(after) - {"."}
+    assert (after["etc"].mode, after["etc"].mtime) == (before["etc"].mode, 7)
+    assert passed.captured == {"opt/runner/image.json": b'{"schema": 1}'}
+    assert (after["results"].isdir(), after["results"].mtime, after["results"].uid) == (True, 7, 0)
+
+
+def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("a", "etc.d", "zoo"):
+            add(tar, name)
+        add(tar, "etc", type=tarfile.DIRTYPE)
+    raw = out.getvalue()
+    files = (Injected("ch/environment", b""), Injected("etc/rc", b""), Injected("zz", b""))
+    given, passed = through(raw, *files, directories=("ch", "etc"))
+    names = [name for name, member in members(given).items() if member.isreg()]
+    assert names == ["a", "ch/environment", "etc/rc", "etc.d", "zoo", "zz"], "etc/rc before etc.d: parts are compared"
+    assert {"ch", "etc"} <= passed.names
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("etc", {"type": tarfile.SYMTYPE, "linkname": "usr/etc"}),
+        ("etc/rc", {"type": tarfile.DIRTYPE}),
+        ("bin/x", {"type": tarfile.LNKTYPE, "linkname": "./etc/rc"}),
+    ],
+)
+def test_an_image_with_something_in_the_way_is_refused(name: str, attributes: dict[str, object]) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, name, b"", **attributes)
+    with pytest.raises(RefusedError, match="in the way"):
+        through(out.getvalue(), Injected("etc/rc", b""))
+
+
+def test_a_directory_below_a_link_is_left_to_where_the_link_leads() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, "var/run", type=tarfile.SYMTYPE, linkname="/run")
+    _, passed = through(out.getvalue(), directories=("var", "var/run", "var/run/app", "work"))
+    assert passed.names == {"var", "var/run", "work", "etc/mtab"}
+
+
+def test_additions_name_every_parent_once_and_in_order() -> None:
+    added = rootfs.additions(Config(workdir="/opt/app/x/", volumes=("/data",)), ["results"], 5)
+    assert added.directories == ("ch", "data", "dev", "etc", "opt", "opt/app", "opt/app/x", "proc", "results", "sys")
+    assert {"", "etc", "etc/rc", "etc/mtab", "opt/app"} <= added.timed
+    assert [file.name for file in added.files] == sorted(file.name for file in added.files)
+
+
+def test_parents_that_no_entry_names_are_counted() -> None:
+    assert Passed(names={"a/b/c", "a/d"}).entries() == len({"a", "a/b", "a/b/c", "a/d"})
+
+
+@pytest.mark.parametrize("cut", [100, 512 + 100, -1500])
+def test_a_stream_that_ends_early_is_never_taken_for_whole(cut: int) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, "a", b"x" * 5000)
+        add(tar, "b", b"y" * 5000)
+    body = out.getvalue()[: 512 + 5120 + 512 + 5120]
+    with pytest.raises(InfrastructureError, match="ended"):
+        through(body[:cut])
+
+
+def test_what_is_no_tar_is_refused() -> None:
+    with pytest.raises(InfrastructureError, match="not a tar"):
+        through(b"<html>" + b"x" * 2000)
+
+
+words = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=["Cs"]), max_size=12)
+
+
+@settings(deadline=None)  # every example starts a shell
+@given(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3))
+def test_rc_runs_exactly_the_words_of_the_image(entrypoint: list[str], given_words: list[str]) -> None:
+    rc = rootfs.rc_file(Config(entrypoint=("printf", "<%s>", *entrypoint), workdir="/"))
+    said = subprocess.run(["sh", "-c", rc, "rc", *given_words], stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert said == "".join(f"<{word}>" for word in [*entrypoint, *given_words])
+
+
+def test_rc_is_what_enroot_writes() -> None:
+    config = Config(
+        entrypoint=("/opt/nvidia/nvidia_entrypoint.sh",),
+        command=("bash", "it's"),
+        workdir="/work space/$x",
+        labels={"maintainer": "a\nrm -rf /"},
+    )
+    assert rootfs.rc_file(config) == (
+        "# maintainer a rm -rf /\n"
+        "\n"
+        'mkdir -p "/work space/\\$x" 2> /dev/null\n'
+        'cd "/work space/\\$x" && unset OLDPWD || exit 1\n'
+        "\n"
+        "if [ -s /etc/rc.local ]; then\n"
+        "    . /etc/rc.local\n"
+        "fi\n"
+        "\n"
+        "if [ $# -gt 0 ]; then\n"
+        "    exec '/opt/nvidia/nvidia_entrypoint.sh' \"$@\"\n"
+        "else\n"
+        "    exec '/opt/nvidia/nvidia_entrypoint.sh' 'bash' 'it'\\''s'\n"
+        "fi\n"
+    )
+
+
+def test_an_image_that_names_no_program_starts_a_shell() -> None:
+    assert shlex.split(rootfs.rc_file(Config()).splitlines()[-2]) == ["exec", "/bin/sh"]
+
+
+def test_environment_files_take_values_as_they_are() -> None:
+    environment = {"A": 'x y "z" $HOME # no', "B": "'q'", "C": "", "D": "two\nlines", "E": "a=b"}
+    assert rootfs.environment_file(environment) == "A=x y \"z\" $HOME # no\nB='q'\nC=\nE=a=b\n"
+    assert rootfs.charliecloud_environment(environment) == "A=x y \"z\" $HOME # no\nB=''q''\nC=\nE=a=b\n"
+    assert rootfs.omitted(environment) == ("D",)
+
+
+def test_volumes_become_bind_mounts() -> None:
+    assert rootfs.fstab_file(["/b c", "/a"]) == (
+        "${ENROOT_ROOTFS}/a /a none x-create=dir,bind,rw,nosuid,nodev\n"
+        "${ENROOT_ROOTFS}/b\\040c /b\\040c none x-create=dir,bind,rw,nosuid,nodev\n"
+    )
+
+
+def test_no_volume_or_variable_writes_a_line_of_its_own() -> None:
+    assert rootfs.fstab_file(["/a\n/etc /mnt none bind"]).count("\n") == 1
+    environment = {"A\nLD_PRELOAD": "/x", "B": "1\n2", "C": "3"}
+    assert rootfs.environment_file(environment) == "C=3\n"
+    assert rootfs.omitted(environment) == ("A\nLD_PRELOAD", "B")
+
+
+def test_no_working_directory_or_volume_leads_out_of_the_root() -> None:
+    added = rootfs.additions(Config(workdir="/../../w", volumes=("../v", "/a/../b")), (), 7)
+    assert {"w", "v", "b"} <= set(added.directories)
+    assert not any(".." in name or name == "a" for name in added.directories)

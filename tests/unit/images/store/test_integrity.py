@@ -1,0 +1,118 @@
+"""A damaged image is found: most at a glance, all by a full check; a good one is never accused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.errors import InfrastructureError
+from runner.files.hashes import sha256 as sha256_of
+from runner.images.store import integrity, squashfs_file, store
+from runner.images.store.store import StoredImage
+
+pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+ODD = (b"new\nline", b"bad\xff", b"back\\slash", b"tab\there", b"gr\xc3\xbc\xc3\x9fe", b"end\n", b" ", b"d/e/f")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A squashfs of a tree with odd names, and some data."""
+    tree = tmp_path / "tree"
+    for name in ODD:
+        path = tree / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(20_000))
+    out = tmp_path / ".partial"
+    subprocess.run(["mksquashfs", tree, out, "-noappend", "-quiet", "-no-progress"], check=True)
+    return out
+
+
+@pytest.fixture
+def image(made: Path, tmp_path: Path) -> StoredImage:
+    """The same in a store."""
+    sha256 = sha256_of(made)
+    path = tmp_path / store.file_name("x:1", "sha256:" + "a" * 64, sha256)
+    size = made.stat().st_size
+    digest = "sha256:" + "a" * 64
+    return store.publish(
+        made, StoredImage(path=path, reference="x:1", digest=digest, key="k", size_bytes=size, sha256=sha256)
+    )
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_good_one_is_good(image: StoredImage) -> None:
+    assert integrity.problem(image) == ""
+    assert integrity.verified(image) == image
+    foreign = StoredImage(path=image.path, reference=str(image.path))
+    assert integrity.problem(foreign) == integrity.verified(foreign).broken == ""
+
+
+@pytest.mark.parametrize("left", [0, 7, 96, 4096])
+def test_a_file_that_is_cut_off_is_seen_at_a_glance(image: StoredImage, left: int) -> None:
+    os.truncate(image.path, left)
+    assert f"{left} bytes" in integrity.problem(image)
+    assert f"{left} bytes" in integrity.problem(StoredImage(path=image.path, reference="foreign"))
+    assert integrity.verified(image).broken
+
+
+@pytest.mark.parametrize("at", [0, 100, 50_000, -5])
+def test_one_bit_is_found_and_remembered(image: StoredImage, at: int) -> None:
+    times = image.path.stat()
+    flip(image.path, at % image.size_bytes)
+    os.utime(image.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert integrity.verified(image).broken
+    known = store.lookup("x:1", image.path.parent)
+    assert known is not None
+    assert "squashfs" in integrity.problem(known) or "SHA-256" in integrity.problem(known)
+
+
+def test_what_was_written_to_is_seen_at_a_glance_and_what_was_copied_is_good_again_after_a_check(
+    image: StoredImage,
+) -> None:
+    os.utime(image.path, (1, 1))
+    assert "written to" in integrity.problem(image)
+    assert integrity.problem(integrity.verified(image)) == ""
+    known = store.lookup("x:1", image.path.parent)
+    assert known is not None
+    assert integrity.problem(known) == ""
+
+
+@pytest.mark.parametrize("years", [-50, 50])
+def test_no_clock_makes_an_image_bad(image: StoredImage, years: int) -> None:
+    """Neither a sidecar from the future, nor a file server whose clock is far off."""
+    then = int(image.mtime_ns + years * 365 * 86400 * 1e9)
+    os.utime(image.path, ns=(then, then))
+    skewed = msgspec.structs.replace(image, mtime_ns=then, created="2099-01-01T00:00:00+00:00")
+    store.record(skewed)
+    assert store.lookup("x:1", image.path.parent) == skewed
+    assert integrity.problem(skewed) == ""
+
+
+def test_what_cannot_be_read_is_not_called_broken(image: StoredImage) -> None:
+    image.path.unlink()
+    assert "cannot be read" in integrity.problem(image)
+    with pytest.raises(FileNotFoundError):
+        integrity.verified(image)
+
+
+def test_the_listing_is_held_against_what_went_in(made: Path) -> None:
+    names = [os.fsdecode(name) for name in ODD]
+    squashfs_file.check_listing(made, names)
+    for wrong in (names[1:], [*names, "more"], [*names[1:], "other"]):
+        with pytest.raises(InfrastructureError, match="not its image"):
+            squashfs_file.check_listing(made, wrong)
+    with pytest.raises(InfrastructureError, match=r"unsquashfs failed|not its image"):
+        os.truncate(made, 5000)
+        squashfs_file.check_listing(made, names)

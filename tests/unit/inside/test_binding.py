@@ -1,0 +1,99 @@
+"""GPUs, processors and ports of whole nodes, as the launcher finds them in the node's own files."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import binding
+import fabric
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.topology import DGX_A100, POLARIS, Node
+
+
+def bound(node: Node, root: Path, allowed: frozenset[int] | None = None) -> list[str]:
+    """The processors of each of the node's tasks, one task a GPU."""
+    files = node.write(root)
+    shown = binding.visible(binding.gpus(files), None)
+    every = frozenset(range(2 * node.cores)) if allowed is None else allowed
+    size = len(node.gpus)
+    return [binding.show(binding.near_gpu(rank, size, shown, every, files).cpus) for rank in range(size)]
+
+
+def test_each_rank_of_a_dgx_a100_gets_half_of_its_gpus_numa_node(tmp_path: Path) -> None:
+    assert bound(DGX_A100, tmp_path) == [
+        "48-55,176-183",
+        "56-63,184-191",
+        "16-23,144-151",
+        "24-31,152-159",
+        "112-119,240-247",
+        "120-127,248-255",
+        "80-87,208-215",
+        "88-95,216-223",
+    ]
+
+
+def test_polaris_counts_its_gpus_from_the_last_numa_node(tmp_path: Path) -> None:
+    assert bound(POLARIS, tmp_path) == ["24-31,56-63", "16-23,48-55", "8-15,40-47", "0-7,32-39"]
+
+
+def test_a_cgroup_that_holds_half_of_the_cores_is_kept(tmp_path: Path) -> None:
+    """Four GPUs of a shared node: NUMA nodes 1 and 3 are this job's, first threads only."""
+    mine = frozenset(range(16, 32)) | frozenset(range(48, 64))
+    assert bound(DGX_A100, tmp_path, mine) == ["48-55", "56-63", "16-23", "24-31", "", "", "", ""]
+
+
+def test_a_task_that_sees_its_own_gpu_alone_is_bound_near_it(tmp_path: Path) -> None:
+    files = DGX_A100.write(tmp_path)
+    shown = binding.visible(binding.gpus(files), "5")
+    assert binding.show(binding.near_gpu(5, 8, shown, frozenset(range(256)), files).cpus) == "112-127,240-255"
+
+
+def test_the_ports_near_a_gpu_are_the_active_ones_of_its_numa_node(tmp_path: Path) -> None:
+    files = DGX_A100.write(tmp_path)
+    seen, found = fabric.ports(files), binding.gpus(files)
+    assert [port.name for port in seen] == [f"mlx5_{number}:1" for number in range(10)]
+    near = [[port.text for port in fabric.near_gpu(gpu, seen)] for gpu in found]
+    assert near[0] == near[1] == ["mlx5_0:1 InfiniBand 200", "mlx5_1:1 InfiniBand 200"]
+    assert near[4] == ["mlx5_6:1 InfiniBand 200", "mlx5_7:1 InfiniBand 200"]
+    assert near[7] == ["mlx5_4:1 Ethernet 100", "mlx5_8:1 InfiniBand 200", "mlx5_9:1 InfiniBand 200"]
+
+
+def test_a_node_without_adapters_has_no_ports(tmp_path: Path) -> None:
+    assert fabric.ports(POLARIS.write(tmp_path)) == ()
+    assert fabric.nccl_adapters(()) == ""
+
+
+def test_nccl_is_kept_to_the_compute_ports(tmp_path: Path) -> None:
+    """Of a DGX A100's ten adapters one is active for storage, and one is down."""
+    seen = fabric.ports(DGX_A100.write(tmp_path))
+    names = ",".join(f"mlx5_{number}:1" for number in (0, 1, 2, 3, 6, 7, 8, 9))
+    assert fabric.nccl_adapters(seen) == f"={names}"
+    assert fabric.nccl_adapters(tuple(port for port in seen if port.link == "InfiniBand")) == ""
+
+
+def test_among_ports_of_one_kind_the_fastest_are_the_compute_ports() -> None:
+    slow, fast = (fabric.Port(name, "Ethernet", True, rate, frozenset()) for name, rate in (("a:1", 25), ("b:1", 200)))
+    assert fabric.nccl_adapters((slow, fast)) == "=b:1"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(allowed=st.frozensets(st.integers(0, 255)), tasks=st.integers(1, 8))
+def test_no_binding_leaves_the_cgroups_mask_or_takes_anothers_share(
+    dgx: str, allowed: frozenset[int], tasks: int
+) -> None:
+    shown = binding.gpus(dgx)
+    bound = [binding.near_gpu(rank, tasks, shown, allowed, dgx).cpus for rank in range(tasks)]
+    for rank, cpus in enumerate(bound):
+        assert cpus <= allowed & shown[rank].near
+    # Where cores are too few for the tasks near them, these keep the whole set, and share it.
+    for one, other in itertools.pairwise(bound):
+        assert not one & other or one == other
+
+
+@pytest.fixture(scope="module")
+def dgx(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return DGX_A100.write(tmp_path_factory.mktemp("dgx"))

@@ -1,0 +1,75 @@
+"""Records: whole or not at all, and as schema.json says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import records
+
+from tests.support.schema import check
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_record_is_written_whole_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ranks" / "3.exit.json"
+    records.write(str(path), "exit", {"rank": 3, "elapsed_s": float("nan"), "message": "\udcff ü"})
+    told = json.loads(path.read_text())
+    assert told == {"schema": "1", "kind": "exit", "rank": 3, "elapsed_s": None, "message": "\udcff ü"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["3.exit.json"]
+
+
+def test_a_record_that_can_not_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with pytest.raises(TypeError):
+        records.write(str(path), "result", {"x": object()})
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_full_disk_leaves_no_half_record() -> None:
+    with pytest.raises(OSError, match=r".*"):
+        records.write("/dev/full/x.json", "exit", {})
+
+
+def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
+    programs = {"good": ["tests/recipes/faults/main.py"], "seen": ["recipes/probe/main.py", "--env", "PATH"]}
+    for name, words in programs.items():
+        argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path / name), "--"]
+        done = subprocess.run(
+            [*argv, sys.executable, *words], cwd=ROOT, timeout=60, check=True, env={"PATH": os.environ["PATH"]}
+        )
+        assert done.returncode == 0
+    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json"))
+    assert len(found) == 8
+    for name in found:
+        check(json.loads((tmp_path / name).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ({}, "no kind of record: None"),
+        ({"kind": "what"}, "no kind of record: 'what'"),
+        ({"kind": "exit"}, "rank is missing"),
+        ({"kind": "exit", "what": 1}, "what is unknown"),
+        ({"kind": "exit", "schema": "2"}, "schema is not '1'"),
+        ({"kind": "exit", "rank": True}, "rank is no integer: True"),
+        ({"kind": "exit", "rank": -1}, "rank is under 0: -1"),
+        ({"kind": "exit", "error": "bad-luck"}, "error is none of"),
+        ({"kind": "exit", "signals_forwarded": ["15"]}, "signals_forwarded holds something else"),
+        ({"kind": "start", "environment": {"A": 1}}, "environment holds something else"),
+        ({"kind": "report", "ends_s": [0.0]}, "ends_s holds something else"),
+    ],
+)
+def test_the_schema_check_itself_sees_faults(record: dict[str, object], fault: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(fault)):
+        check(record)

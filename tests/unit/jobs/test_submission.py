@@ -1,0 +1,76 @@
+"""Submissions that come to nothing leave nothing, and those that are cut off say what is known."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
+from runner.jobs.directory import RunDirectory
+from runner.jobs.submission import scheduler_of, submit
+from runner.schedulers import client_call
+from runner.schedulers.slurm.client import Slurm
+from tests.unit.jobs.test_verdict import PLAN
+
+Submit = Callable[[Path], RunDirectory]
+
+
+@pytest.fixture
+def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Submits a recipe of 20 kB through the sbatch that lies in the given directory."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    for folder in ("lib", "recipe"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "recipe" / "main.py").write_text("#" * 20_000)
+
+    def to(clients: Path) -> RunDirectory:
+        return submit(
+            PLAN, "#!/bin/sh\n", (), root=tmp_path / "runs", library=tmp_path / "lib", recipe=tmp_path / "recipe",
+            scheduler=Slurm(clients),
+        )  # fmt: skip
+
+    return to
+
+
+def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tmp_path: Path) -> None:
+    """Files may grow to 10 kB only: the kernel refuses the rest, as a full disk would."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(RunnerError) as caught:
+            submission(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert isinstance(caught.value, InfrastructureError)
+    assert "File too large" in caught.value.what
+    assert "nothing was submitted" in caught.value.mend
+    assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
+
+
+def test_a_job_that_ended_before_a_silent_sbatch_was_given_up_tells_its_id(
+    submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then the queue may have forgotten it."""
+    monkeypatch.setattr(client_call, "TIMEOUT_S", 1.0)
+    for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    assert scheduler_of(submission(tmp_path))[1] == "7"
+
+
+def test_an_interrupt_while_sbatch_is_asked(submission: Submit, tmp_path: Path) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 30\n")
+    sbatch.chmod(0o755)
+    with pytest.raises(UnknownStateError, match="may have taken the job") as caught:
+        submission(tmp_path)
+    assert caught.value.code == Exit.INTERRUPTED
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name in caught.value.mend
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\necho '7|{run}'\n")
+    squeue.chmod(0o755)
+    assert scheduler_of(RunDirectory(run))[1] == "7"

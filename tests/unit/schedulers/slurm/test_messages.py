@@ -1,0 +1,54 @@
+"""Slurm's refusals and reasons for waiting, beside plainer words."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.schedulers.slurm.messages import explained, mend
+
+FAILED = "sbatch: error: Batch job submission failed: "
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        (FAILED + "Invalid account or account/partition combination specified", "--account"),
+        (FAILED + "Invalid qos specification", "--queue or -S qos=NAME"),
+        (
+            FAILED + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "ask for fewer GPUs or less time",
+        ),
+        (FAILED + "Invalid partition name specified", "sinfo --summarize"),
+        (FAILED + "Requested time limit is invalid (missing or exceeds some limit)", "--time"),
+        (FAILED + "Requested node configuration is not available", "no node has so many GPUs"),
+        (FAILED + "Invalid feature specification", "constraint"),
+        ("sbatch: unrecognized option '--image=docker:x'", "its plugin is not loaded"),
+        (FAILED + "Something new", "see the script"),
+    ],
+)
+def test_a_refusal_has_its_mend(refusal: str, says: str) -> None:
+    assert says in mend(refusal)
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("AssocGrpGRES", "the account's limit on GPUs is reached: it starts when"),
+        ("AssocGrpCpuLimit", "the account's limit on CPUs is reached"),
+        ("AssocMaxJobsLimit", "the account's limit on jobs at once is reached"),
+        ("AssocMaxWallDurationPerJobLimit", "more than the account's limit on time of one job: it will never start"),
+        ("QOSMaxGRESPerUser", "the QOS's limit on GPUs is reached"),
+        ("QOSMaxGRESPerJob", "it will never start"),
+        ("QOSGrpNewThing", "a limit of the QOS is reached"),
+        ("ReqNodeNotAvail,_UnavailableNodes:dgx01", "down, drained or reserved"),
+        ("Resources", "the nodes that it needs are busy"),
+    ],
+)
+def test_a_reason_stands_before_what_it_means(reason: str, says: str) -> None:
+    assert explained(reason).startswith(f"{reason}: ")
+    assert says in explained(reason)
+
+
+@pytest.mark.parametrize("reason", ["", "None", "SomethingNew"])
+def test_what_is_not_known_stays_as_it_is(reason: str) -> None:
+    assert explained(reason) == reason

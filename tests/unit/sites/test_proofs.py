@@ -1,0 +1,86 @@
+"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and the state it earned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from runner.model.names import Wireup
+from runner.planning.wireup import obstacle
+from runner.sites.loader import names, read_site
+from tests.golden import test_local_scripts, test_scripts
+from tests.long.sites.clusters import MACHINES
+from tests.long.sites.test_goldens import scripts
+from tests.long.sites.ways import REAL, WAYS
+
+PROOFS = Path(__file__).parents[3] / "docs/proofs.md"
+STATES = ("run", "accepted", "golden only")
+Row = tuple[str, str, str]
+
+
+def table() -> dict[Row, str]:
+    """Site, runtime and wireup -> state."""
+    text = PROOFS.read_text().partition("## Each way of each site")[2].partition("\n##")[0]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
+    ]
+    (site, runtime, wireup, state, *_), _rule, *rows = cells
+    assert (site, runtime, wireup, state) == ("site", "runtime", "wireup", "state")
+    counted = Counter((row[0], row[1], row[2]) for row in rows)
+    assert max(counted.values()) == 1, counted.most_common(1)
+    return {(row[0], row[1], row[2]): row[3] for row in rows}
+
+
+def offered(site: str) -> set[Row]:
+    """Every way that a site file offers."""
+    facts = read_site(site)
+    met = [way for way in get_args(Wireup) if way == "rendezvous" or (way != "own" and not obstacle(facts, way))]
+    return {(site, runtime, way) for runtime in facts.runtimes for way in met}
+
+
+def golden_requests(row: Row) -> list[str]:
+    """The names of the golden scripts of a way."""
+    site, runtime, _wireup = row
+    of_this_machine = [
+        name
+        for name, (where, via, _request, held) in test_local_scripts.CASES.items()
+        if held is None and (where.name, via) == (site, runtime)
+    ]
+    return of_this_machine + [
+        name
+        for name, (where, via, request) in test_scripts.CASES.items()
+        if (where, via, request.wireup or "rendezvous") == row
+    ]
+
+
+def test_every_way_of_every_site_has_its_row_and_no_other_has_one() -> None:
+    assert set(table()) == set().union(*(offered(site) for site in names()))
+
+
+@pytest.mark.parametrize("row", table(), ids="-".join)
+def test_a_way_has_a_golden_script_with_hostile_values(row: Row) -> None:
+    """Blanks, quotes, ``$`` and the like in its mounts, environment and arguments. (One script serves all of local.)"""
+    made = golden_requests(row)
+    assert made
+    requests = [test_scripts.CASES[name][2] for name in made if name in test_scripts.CASES]
+    assert row[0] in ("local", "hosts") or any(
+        asked.arguments == test_scripts.HOSTILE.arguments and asked.env and asked.mounts for asked in requests
+    )
+
+
+@pytest.mark.parametrize(("row", "state"), table().items(), ids=str)
+def test_a_state_is_earned(row: Row, state: str) -> None:
+    site, runtime, _wireup = row
+    assert state in STATES
+    tried = {(way.site, way.runtime, way.wireup) for way in WAYS}
+    if state == "run":
+        assert runtime in read_site(site).proven or (row in tried and runtime in REAL)
+    elif state == "accepted":
+        accepted = {name for machine in MACHINES for name in scripts(machine)}
+        assert set(golden_requests(row)) & accepted
+        assert row in tried
+    else:
+        assert read_site(site).scheduler == "pbs"

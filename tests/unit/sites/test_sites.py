@@ -1,0 +1,144 @@
+"""Site files: those that are shipped, those that extend others, and what only the user can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit, UsageError
+from runner.model.request import Request
+from runner.planning.personal import Personal, absent, account, filled
+from runner.runtimes import NAMES
+from runner.sites.loader import names, read_site
+from runner.sites.reference import reference
+from runner.sites.user import personal, read_config
+
+OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
+ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_shipped_site_has_only_runtimes_that_there_are_and_says_where_its_facts_are_from(name: str) -> None:
+    site = read_site(name)
+    assert site.name == name
+    assert set(site.runtimes) <= set(NAMES)
+    assert "node" in site.sources
+    for source in site.sources.values():
+        assert source
+    for key in site.sources:  # a source of a fact that is not there would be a leftover
+        value: object = site
+        for step in key.split("."):
+            value = value.get(step, value) if isinstance(value, dict) else getattr(value, step)
+
+
+def test_the_reference_is_the_codes() -> None:
+    """``python -m runner site reference >docs/sites.md`` after a change of the schema."""
+    assert (Path(__file__).parents[3] / "docs/sites.md").read_text() == reference()
+
+
+def test_a_file_extends_another_and_changes_what_differs(tmp_path: Path) -> None:
+    path = write(tmp_path / "ours.yaml", OURS + "env: {NCCL_NET: IB}\nnode: {gpus: 8}\nruntimes: [enroot, apptainer]\n")
+    ours, base = read_site(path), read_site("polaris")
+    assert (ours.env["NCCL_NET"], ours.env["NCCL_SOCKET_IFNAME"]) == ("IB", base.env["NCCL_SOCKET_IFNAME"])
+    assert (ours.node.gpus, ours.node.cores) == (8, base.node.cores)
+    assert ours.runtimes == ("enroot", "apptainer")
+    assert ours.ways == {"apptainer": base.ways["apptainer"]}
+
+
+def test_what_a_base_has_proven_is_not_proven_of_a_site_that_extends_it(tmp_path: Path) -> None:
+    assert read_site("box").proven
+    path = write(tmp_path / "ours.yaml", "name: ours\nextends: box\n")
+    assert read_site(path).proven == {}
+
+
+def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", OURS + "env: {A: '1'}\n")
+    assert read_site(write(tmp_path / "ours.yaml", "name: mine\nextends: base.yaml\n")).env["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("name: ours\nextends: polarys\n", "ours.yaml:2: extends"),
+        ("name: ours\nextends: polarys\n", "did you mean 'polaris'?"),
+        ("name: ours\nextends: ours.yaml\n", "extends this file"),
+        (OURS + "node:\n  gpu: 4\n", "ours.yaml:5: node.gpu"),
+        (OURS + "node: {gpus: four}\n", "ours.yaml:4: node.gpus"),
+        (OURS + "node: {cpus_per_gpu: 0}\n", "node.cpus_per_gpu"),
+        (OURS + "queue: prodd\n", "did you mean 'prod'?"),
+        (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
+        (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
+        (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
+        (OURS + "needs: [money]\n", "needs.0"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(tmp_path: Path, content: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_site(write(tmp_path / "ours.yaml", content))
+    assert says in str(caught.value)
+
+
+def test_a_fault_in_the_base_is_told_with_the_bases_line(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", OURS + "walltime_s: long\n")
+    with pytest.raises(UsageError) as caught:
+        read_site(write(tmp_path / "ours.yaml", "name: mine\nextends: base.yaml\n"))
+    assert "base.yaml:4: walltime_s" in caught.value.where
+
+
+def test_the_users_own_is_put_where_the_site_names_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scratch}/{project}/{user}', JSON: '{\"a\": {}}'}\n")
+    site = read_site(path)
+    assert filled(site, ELVIS).env["HF_HOME"] == "/scratch/e/hvd/elvis"
+    assert filled(site, ELVIS).env["JSON"] == '{"a": {}}'
+    assert absent(site, Personal(user="elvis")) == ("account", "project", "scratch")
+    assert filled(site, Personal(user="elvis")).env["HF_HOME"] == "SCRATCH-NOT-SET/PROJECT-NOT-SET/elvis"
+
+
+def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> None:
+    site = read_site(write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scrach}'}\n"))
+    with pytest.raises(UsageError) as caught:
+        filled(site, ELVIS)
+    assert "did you mean 'scratch'?" in caught.value.mend
+
+
+@pytest.mark.parametrize(("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")])
+def test_what_a_shipped_site_needs_of_the_user_is_told_by_name(
+    name: str, missing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = ["submit", "--site", name, "--recipe", "probe", "--gpus", "8", "--dry-run"]
+    assert run(request) == Exit.REFUSED
+    said = capfd.readouterr().err
+    assert f"refused [{missing}-missing]" in said
+    assert f"--{missing} NAME" in said
+    run([*request, f"--{missing}", "m1234"])
+    assert f"{missing}-missing" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["m1234", "m1234_g"])
+def test_gpu_jobs_are_charged_to_the_account_for_gpus(told: str) -> None:
+    assert account(read_site("perlmutter"), Personal(account=told)) == "m1234_g"
+    assert account(read_site("polaris"), Personal(account="hvd")) == "hvd"
+    assert account(read_site("technion"), Personal()) is None
+
+
+def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path) -> None:
+    content = "account: everywhere\nscratch: /s\nsites:\n  polaris: {account: there}\n"
+    config = read_config(Path(write(tmp_path / "config.yaml", content)))
+    assert personal(config, "polaris", Request(gpus=1)).account == "there"
+    assert personal(config, "alpha", Request(gpus=1)).account == "everywhere"
+    assert personal(config, "polaris", Request(gpus=1, account="flag")).account == "flag"
+    assert personal(config, "polaris", Request(gpus=1)).scratch == "/s"
+
+
+def test_a_configuration_is_as_strict_as_a_site(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_config(Path(write(tmp_path / "config.yaml", "acount: x\n")))
+    assert "config.yaml:1" in caught.value.where
+    assert "did you mean 'account'?" in caught.value.mend
