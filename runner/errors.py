@@ -26,22 +26,22 @@ class Exit(IntEnum):
 
 
 class RunnerError(Exception):
-    """A failure that the user is told about in three parts: what, where, and the mend.
+    """A failure that the user is told about in three parts: what, where, and the fix.
 
     Attributes:
         what: what was wrong, one sentence.
         where: file, key, line, command or path; empty if there is no place to point at.
-        mend: what to do about it; empty only where nothing can be advised.
+        fix: what to do about it; empty only where nothing can be advised.
         code: the exit code of the process.
     """
 
     code: Exit = Exit.BUG
 
-    def __init__(self, what: str, *, where: str = "", mend: str = "", code: Exit | None = None) -> None:
+    def __init__(self, what: str, *, where: str = "", fix: str = "", code: Exit | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.mend = mend
+        self.fix = fix
         if code is not None:
             self.code = code
 
@@ -49,8 +49,8 @@ class RunnerError(Exception):
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
-        if self.mend:
-            lines.append(f"  mend:  {self.mend}")
+        if self.fix:
+            lines.append(f"  fix:   {self.fix}")
         return "\n".join(lines)
 
 

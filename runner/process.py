@@ -42,7 +42,7 @@ class Completed:
 
 
 class CommandNotFoundError(RunnerError):
-    """The program is not in PATH (the caller knows the mend)."""
+    """The program is not in PATH (the caller knows the fix)."""
 
 
 class CommandFailedError(InfrastructureError):
@@ -204,7 +204,7 @@ def _start(
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
             raise RunnerError(f"no such directory: {cwd}", where=" ".join(words)) from error
-        raise CommandNotFoundError(f"{words[0]} was not found", where="PATH", mend=f"install {words[0]}") from error
+        raise CommandNotFoundError(f"{words[0]} was not found", where="PATH", fix=f"install {words[0]}") from error
     except PermissionError as error:
         raise CommandNotFoundError(f"{words[0]} may not be executed", where=words[0]) from error
 

@@ -143,10 +143,10 @@ def _refuse_references(text: str, name: str) -> None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise UsageError("anchors and aliases are not allowed", where=where, mend="write the value out")
+            raise UsageError("anchors and aliases are not allowed", where=where, fix="write the value out")
         tag = getattr(event, "tag", None)
         if tag:
-            raise UsageError(f"the tag {tag} is not allowed", where=where, mend="leave the tag out")
+            raise UsageError(f"the tag {tag} is not allowed", where=where, fix="leave the tag out")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
@@ -169,7 +169,7 @@ def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str
             raise UsageError("a key must be a plain string", where=where)
         key = key_node.value
         if key in built:
-            raise UsageError(f"the key {key!r} stands twice", where=where, mend="keep one of them")
+            raise UsageError(f"the key {key!r} stands twice", where=where, fix="keep one of them")
         here = (*path, key)
         built[key] = _build(value_node, here, marks, name)
         marks[here] = where
@@ -203,17 +203,17 @@ def _explain(message: str, kind: Any, document: Document) -> UsageError:
     found = _PATH.search(message)
     path = _resolve(found["path"] if found else "")
     what = message[: found.start()] if found else message
-    mend = ""
+    fix = ""
     unknown = _UNKNOWN.match(message)
     if unknown:
         names = _field_names(kind, [key or index for key, index in _STEP.findall(found["path"] if found else "")])
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
-        mend = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
+        fix = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
     marks = document.marks
     where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
     dotted = ".".join(str(step) for step in path)
-    return UsageError(what, where=where + (f": {dotted}" if dotted else ""), mend=mend)
+    return UsageError(what, where=where + (f": {dotted}" if dotted else ""), fix=fix)
 
 
 def _resolve(text: str) -> tuple[str | int, ...]:

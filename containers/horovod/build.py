@@ -4,8 +4,8 @@
     build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped|KEY] ...
 
 A Horovod that the base ships is kept where it passes the proof (``prove.py``): nothing is built then. Otherwise the
-source is Horovod's last release from the package index, checked by its hash, with the mends that the base needs
-(``mends/*.patch``, each names the error it removes). A wheel that lies on the shelf (``<key>/``; ``wheels`` beside
+source is Horovod's last release from the package index, checked by its hash, with the fixes that the base needs
+(``fixes/*.patch``, each names the error it removes). A wheel that lies on the shelf (``<key>/``; ``wheels`` beside
 this file, or ``--shelf``) is taken instead of compiling, and one that is compiled is put there. Standard library only,
 Python 3.8 or later.
 """
@@ -25,8 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import fixes
 import install
-import mends
 from frameworks import (
     FRAMEWORKS,
     Framework,
@@ -88,9 +88,9 @@ def switches(
 
 
 def wheel_key(facts: dict[str, object], chosen: dict[str, str]) -> str:
-    """Hash of everything that goes into the wheel: source, mends, switches, base. 24 hex digits."""
-    applied = {mend: hashlib.sha256(mends.file_of(mend).read_bytes()).hexdigest() for mend in mends.needed(facts)}
-    parts = {"sdist": SDIST_SHA256, "facts": facts, "switches": chosen, "mends": applied}
+    """Hash of everything that goes into the wheel: source, fixes, switches, base. 24 hex digits."""
+    applied = {fix: hashlib.sha256(fixes.file_of(fix).read_bytes()).hexdigest() for fix in fixes.needed(facts)}
+    parts = {"sdist": SDIST_SHA256, "facts": facts, "switches": chosen, "fixes": applied}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -119,8 +119,8 @@ def ensure_tools(place: str) -> None:
         if shutil.which(program) is None
     ]
     if absent and place != "image":
-        mend = "load modules that have them; cmake is a package of pip and conda, too"
-        raise SystemExit(f"to compile Horovod, PATH lacks {', '.join(absent)}: {mend}")
+        fix = "load modules that have them; cmake is a package of pip and conda, too"
+        raise SystemExit(f"to compile Horovod, PATH lacks {', '.join(absent)}: {fix}")
     if absent:
         quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
         install.call(["apt-get", "update", "-qq"], env=quiet)
@@ -187,9 +187,9 @@ def build_wheel(
     install.dependencies(build=True)
     with tempfile.TemporaryDirectory() as work:
         source = fetch(Path(work))
-        for mend in mends.needed(facts):
-            changed = mends.apply(mends.file_of(mend).read_text(encoding="utf-8"), source)
-            print(f"horovod: mend {mend} ({changed} lines)", flush=True)
+        for fix in fixes.needed(facts):
+            changed = fixes.apply(fixes.file_of(fix).read_text(encoding="utf-8"), source)
+            print(f"horovod: fix {fix} ({changed} lines)", flush=True)
         # MAKEFLAGS set: Horovod's setup.py takes -j8 otherwise, whatever the machine.
         jobs = f"-j{len(os.sched_getaffinity(0))}"
         install.pip(
@@ -237,7 +237,7 @@ def main() -> None:
     why = why_not_shipped(framework, variant) if asked.horovod == "auto" else "a build was asked for"
     key = wheel_key(facts, chosen) if why else SHIPPED
     if asked.verb == "key":
-        print(json.dumps({"key": key, "why": why, "facts": facts, "mends": mends.needed(facts) if why else []}))
+        print(json.dumps({"key": key, "why": why, "facts": facts, "fixes": fixes.needed(facts) if why else []}))
         return
     (asked.out / "key").write_text(f"{key}\n")
     if not why:

@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-import mends
+import fixes
 from frameworks import FRAMEWORKS, Framework, says
 
 HERE = Path(__file__).resolve().parent
@@ -101,7 +101,7 @@ def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[s
         "horovod": {
             "version": metadata.version("horovod"),
             "wheel_key": key,
-            "mends": [] if key == "shipped" else mends.needed(facts),
+            "fixes": [] if key == "shipped" else fixes.needed(facts),
             # Not what --check-build says: it marks a framework that is not there, too.
             "frameworks": [each.name for each in FRAMEWORKS.values() if libraries(each)],
             "controllers": abilities["controllers"],

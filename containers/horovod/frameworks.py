@@ -26,7 +26,7 @@ class Framework(NamedTuple):
         ask: lines of a child process that leave ``version``, ``cuda`` (None on CPUs), ``nccl`` (None where the
             framework does not say), ``archs`` (of its kernels) and ``include`` (directories of its headers).
         cxx17_from: the first version whose headers want C++17 of everyone who includes them.
-        header: of all that Horovod includes of it; empty where the framework never lacks any. headers_mend: how a
+        header: of all that Horovod includes of it; empty where the framework never lacks any. headers_fix: how a
             base gets what is missing.
     """
 
@@ -37,7 +37,7 @@ class Framework(NamedTuple):
     ask: str
     cxx17_from: tuple[int, int]
     header: str
-    headers_mend: str
+    headers_fix: str
 
 
 FRAMEWORKS = {
@@ -56,7 +56,7 @@ include = [top, top + "/torch/csrc/api/include"]
 """,
         cxx17_from=(2, 1),
         header="torch/extension.h",
-        headers_mend="for Debian's own torch they are in the packages libtorch-dev and pybind11-dev",
+        headers_fix="for Debian's own torch they are in the packages libtorch-dev and pybind11-dev",
     ),
     "tensorflow": Framework(
         name="tensorflow",
@@ -77,7 +77,7 @@ include = [tensorflow.sysconfig.get_include()]
 """,
         cxx17_from=(2, 10),
         header="",
-        headers_mend="",
+        headers_fix="",
     ),
 }
 
@@ -148,7 +148,7 @@ def headers_problem(framework: Framework, include: list[str]) -> str:
     if done.returncode == 0:
         return ""
     said = [line for line in done.stderr.splitlines() if "error:" in line] or done.stderr.splitlines()
-    return f"{said[0] if said else framework.header}; {framework.headers_mend}"
+    return f"{said[0] if said else framework.header}; {framework.headers_fix}"
 
 
 def says(words: list[str]) -> str:

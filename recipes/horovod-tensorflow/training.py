@@ -147,7 +147,7 @@ class Tape(Way):
         self._gradients: Callable[..., Any] = self._compute
         self.local_gradients = proof.checksum(raw_bytes(self._gradients(*self._batch)[1]))
         if options.compile:
-            # The allreduces stay outside: XLA has none of Horovod's (containers/horovod/mends/xla-ops-left-out).
+            # The allreduces stay outside: XLA has none of Horovod's (containers/horovod/fixes/xla-ops-left-out).
             self._gradients = tf.function(self._compute, **_jit())
         if hasattr(self._optimizer, "build"):
             self._optimizer.build(self._net.trainable_variables)  # a tf.function makes none after its first trace

@@ -83,7 +83,7 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
         raise RefusedError(
             f"this looks like a real cluster ({reason}); a box is for machines without one",
             where="this machine",
-            mend="submit to the cluster itself: python -m runner submit --help",
+            fix="submit to the cluster itself: python -m runner submit --help",
         )
     with _alone(spec.name):
         running = find(spec.name)
@@ -93,7 +93,7 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
             raise RefusedError(
                 f"box {spec.name} is up with other settings: {_difference(running.spec, spec)}",
                 where=str(running.state),
-                mend=f"python -m runner box down --name {spec.name}",
+                fix=f"python -m runner box down --name {spec.name}",
             )
         _end(spec.name)
         return _start(spec, progress)
@@ -144,12 +144,12 @@ def telling_line(state: Path) -> str:
 def _start(spec: BoxSpec, progress: Progress) -> Box:
     missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
     if missing:
-        raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", mend="correct the path")
+        raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", fix="correct the path")
     cold = hashes.cold()
     target = root.location(spec.slurm, spec.packages) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
         raise RefusedError(
-            "COLD=1 would remake a root that a running box uses", mend="python -m runner box down --name NAME"
+            "COLD=1 would remake a root that a running box uses", fix="python -m runner box down --name NAME"
         )
     box_root = root.ensure(spec.slurm, progress, more=spec.packages, cold=cold)
     state = boxes_dir() / spec.name
@@ -229,7 +229,7 @@ def _await_ready(state: Path, spec: BoxSpec) -> None:
     raise InfrastructureError(
         f"box {spec.name} " + ("failed to start" if failed else f"was not up in {READY_WITHIN_S:g} s; {said}"),
         where=telling_line(state),
-        mend=_mend(state),
+        fix=_fix(state),
     )
 
 
@@ -241,7 +241,7 @@ def _has_failed(state: Path) -> bool:
     return ": fatal: " in said
 
 
-def _mend(state: Path) -> str:
+def _fix(state: Path) -> str:
     said = (state / "logs" / "box.log").read_text(errors="replace")
     if "unshare" in said and os.geteuid() != 0:
         return (

@@ -140,14 +140,14 @@ def _make(slurm: str, more: tuple[str, ...], fresh: Path, progress: Callable[[st
         code = process.stream(command, heard, timeout_s=_TIMEOUT_S, env=env)
     except process.CommandNotFoundError as error:
         raise RefusedError(
-            "mmdebstrap is missing: it makes the root of the box", where="PATH", mend="apt-get install mmdebstrap"
+            "mmdebstrap is missing: it makes the root of the box", where="PATH", fix="apt-get install mmdebstrap"
         ) from error
     if code != 0:
         telling = [line for line in said if line.startswith(("E: ", "Err:", "W: "))] or said
         raise InfrastructureError(
             f"mmdebstrap failed with exit code {code}: " + "\n".join(telling[-8:]),
             where=" ".join(command),
-            mend="check that the Debian mirror can be reached"
+            fix="check that the Debian mirror can be reached"
             + ("" if mode == "root" else " and that user namespaces work for you (package uidmap, /etc/subuid)"),
         )
     # Unpacked as ours, device files left out: a box binds its devices, and an ordinary user could make none.

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from runner.errors import UsageError
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.
 SUITES: dict[str, str] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "unstable"}
@@ -39,7 +39,7 @@ class Bind(msgspec.Struct, frozen=True):
             raise UsageError(
                 "a bind needs two absolute paths",
                 where=f"--bind {text}",
-                mend="--bind /SRC:/DST, or --bind /DIR",
+                fix="--bind /SRC:/DST, or --bind /DIR",
             )
         if re.search(r"[\t\n\0]", text) or ".." in PurePosixPath(bind.target).parts:
             raise UsageError("a bind may hold no tab, newline or '..'", where=f"--bind {text!r}")
@@ -95,10 +95,10 @@ class BoxSpec(msgspec.Struct, frozen=True):
         if not 1 <= self.nodes <= MAX_NODES:
             raise UsageError(f"a box has 1 to {MAX_NODES} nodes, not {self.nodes}", where="--nodes")
         if self.slurm not in SUITES:
-            raise UsageError(f"no Slurm {self.slurm!r} for a box", where="--slurm", mend=f"one of: {', '.join(SUITES)}")
+            raise UsageError(f"no Slurm {self.slurm!r} for a box", where="--slurm", fix=f"one of: {', '.join(SUITES)}")
         for word in (self.partition, *self.shape.features):
             if not PLAIN_NAME.match(word):
-                raise UsageError(f"not a name of a partition or a feature: {word!r}", mend=PLAIN_NAME_MEND)
+                raise UsageError(f"not a name of a partition or a feature: {word!r}", fix=PLAIN_NAME_FIX)
         for package in self.packages:
             if not _PACKAGE.fullmatch(package):
                 raise UsageError(f"not a name of a Debian package: {package!r}")
@@ -107,7 +107,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
                 raise UsageError(
                     f"not a line of plugstack.conf: {line!r}",
                     where="--spank",
-                    mend="--spank 'required /path/to/plugin.so arguments'",
+                    fix="--spank 'required /path/to/plugin.so arguments'",
                 )
 
     @property
@@ -126,5 +126,5 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"not a name for a box: {name!r}",
             where="--name",
-            mend="up to 32 of a-z, 0-9 and '-', not '-' first",
+            fix="up to 32 of a-z, 0-9 and '-', not '-' first",
         )

@@ -1,1 +1,1 @@
-"""Rules over a plan and what was observed: pure, each finding with a code, the mend, and who can mend it."""
+"""Rules over a plan and what was observed: pure, each finding with a code, the fix, and who can fix it."""

@@ -77,16 +77,16 @@ def _driver(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
     if not (facts.driver_min and hardware.driver) or version(hardware.driver) >= version(facts.driver_min):
         return
     what = f"CUDA {facts.cuda} wants driver {facts.driver_min} or later, the site has {hardware.driver}"
-    mend = "choose an older base: python -m runner build ... --base auto --site SITE"
+    fix = "choose an older base: python -m runner build ... --base auto --site SITE"
     if facts.driver_compat:
         yield Finding(
             "driver-by-compat-package",
             "warn",
             f"{what}; the image carries {facts.driver_compat} for older hosts, which works on data-center GPUs only",
-            mend,
+            fix,
         )
     else:
-        yield Finding("driver-too-old", "refuse", what, mend)
+        yield Finding("driver-too-old", "refuse", what, fix)
 
 
 def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:

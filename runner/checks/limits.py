@@ -25,12 +25,12 @@ def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
     why = misfit(queue, plan.nodes, plan.walltime_s) if queue is not None else ""
     if why:
         fits = fitting(site.queues, plan.nodes, plan.walltime_s)
-        mend = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
-        yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", mend)
+        fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
+        yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
     elif plan.queue and site.queues and queue is None:
         what = f"{plan.site} is not known to have a queue {plan.queue!r}"
-        mend = instead(plan.queue, site.queues, f"queues: {', '.join(site.queues)}")
-        yield Finding("queue-unknown", "refuse", what, mend)
+        fix = instead(plan.queue, site.queues, f"queues: {', '.join(site.queues)}")
+        yield Finding("queue-unknown", "refuse", what, fix)
 
 
 def _walltime(plan: Plan, site: Site) -> Iterator[Finding]:

@@ -27,13 +27,13 @@ class Observed:
     """What was looked at on this machine; checks themselves look at nothing.
 
     Attributes:
-        image_mend: what makes the image usable; empty if it is.
+        image_fix: what makes the image usable; empty if it is.
         image_problem: why the image cannot be used; empty if it can.
         missing_sources: mount sources that do not exist here.
         run_directory: where run directories are made, as it is called and as links lead.
         run_directory_problem: why the runtime cannot mount the run directory; None if it can.
         login_node: why the machine that would compute looks like a cluster's login node; empty if it does not.
-        environment_problem, environment_mend: what a program without a container lacks here; empty if nothing.
+        environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
         absent: what of the user's the site needs, and nobody has told (``account``).
         left_open: keys that the site's file leaves open (``# UNKNOWN key``).
         storage: where the job's files lie.
@@ -41,14 +41,14 @@ class Observed:
     """
 
     image_problem: str = ""
-    image_mend: str = ""
+    image_fix: str = ""
     missing_sources: tuple[str, ...] = ()
     run_directory: tuple[str, ...] = ()
     run_directory_problem: str | None = None
     absent: tuple[str, ...] = ()
     login_node: str = ""
     environment_problem: str = ""
-    environment_mend: str = ""
+    environment_fix: str = ""
     left_open: tuple[str, ...] = ()
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
@@ -77,7 +77,7 @@ def check(plan: Plan, site: Site, observed: Observed, force: Iterable[str] = ())
         raise UsageError(
             f"no check has the code {code!r}",
             where="--force",
-            mend=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
+            fix=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
         )
     case = Case(plan, site, observed)
     findings = [_forced(found, codes) for rule in _RULES for found in rule(case)]
@@ -97,12 +97,12 @@ def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
 
 def _image(case: Case) -> Iterator[Finding]:
     if case.observed.image_problem:
-        yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_mend)
+        yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_fix)
 
 
 def _environment(case: Case) -> Iterator[Finding]:
     if case.observed.environment_problem:
-        yield Finding("environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_mend)
+        yield Finding("environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_fix)
     if case.observed.login_node:
         yield Finding(
             "computes-on-a-login-node",

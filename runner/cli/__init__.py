@@ -42,7 +42,7 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 _ELSEWHERE = "choose another place: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE and --runs name ours"
-_MENDS = {
+_FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free space there, or {_ELSEWHERE}"),
 }
@@ -117,8 +117,8 @@ def run(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
-        # A disk, a permission, a path: the user's to mend, and the system's own words say what.
+        # A disk, a permission, a path: the user's to fix, and the system's own words say what.
         where = str(error.filename or "this command")
-        told = RunnerError(error.strerror or str(error), where=where, mend=_MENDS.get(error.errno or 0, ""))
+        told = RunnerError(error.strerror or str(error), where=where, fix=_FIXES.get(error.errno or 0, ""))
         click.echo(f"error: {hidden(str(told))}", err=True)
         return Exit.INFRASTRUCTURE

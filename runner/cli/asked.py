@@ -156,10 +156,10 @@ def _hosts(words: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
     from runner.planning.hosts import listed, of_file
 
     if words is not None and file is not None:
-        raise UsageError("hosts are named twice", where="--hosts, --hostfile", mend="use one of them")
+        raise UsageError("hosts are named twice", where="--hosts, --hostfile", fix="use one of them")
     if file is None:
         return () if words is None else listed(words)
     try:
         return of_file(Path(file).read_text(errors="replace"), file)
     except OSError as error:
-        raise UsageError(f"the host file: {error.strerror}", where=file, mend="correct the path") from None
+        raise UsageError(f"the host file: {error.strerror}", where=file, fix="correct the path") from None

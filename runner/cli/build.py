@@ -55,21 +55,21 @@ def command(
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
-        raise UsageError("--keras3 is for tensorflow", where="--keras3", mend="leave it out")
+        raise UsageError("--keras3 is for tensorflow", where="--keras3", fix="leave it out")
     args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs, **({"LEGACY_KERAS": "0"} if keras3 else {})}
     if base == "auto":
         if site is None:
-            raise UsageError("--base auto needs to know for which site", where="--base", mend="name it with --site")
+            raise UsageError("--base auto needs to know for which site", where="--base", fix="name it with --site")
         chosen = bases.newest(framework, read_site(site).hardware.driver, site)
         click.echo(f"base: {chosen.base.reference}: {chosen.why}", err=True)
         base = chosen.base.reference
     elif site is not None:
-        raise UsageError("--site is for --base auto", where="--site", mend="leave it out, or add --base auto")
+        raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
     engines = {"--engine": engine, "--platform": platform} if tool or definition else {}
     odd = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
     if odd:
         way = "--definition" if definition else f"--with {tool}"
-        raise UsageError(f"{odd[0]} does not go with {way}", where=odd[0], mend="leave one of them out")
+        raise UsageError(f"{odd[0]} does not go with {way}", where=odd[0], fix="leave one of them out")
     if definition:
         return _definition(framework, base, args, definition)
     if tool:

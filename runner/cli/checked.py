@@ -11,7 +11,7 @@ from runner.cli.prepare import clients
 from runner.errors import Exit, RunnerError, UsageError
 from runner.jobs.directory import write_whole
 from runner.model.finding import Finding
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND, ImageForm
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.model.site import Site
@@ -110,7 +110,7 @@ def named(found: Detected, asked: str | None) -> str:
     """
     cluster = found.slurm.config.get("ClusterName", "") if found.slurm is not None else ""
     if asked is not None and not PLAIN_NAME.match(asked):
-        raise UsageError(f"{asked!r} cannot be a site's name", where="--name", mend=PLAIN_NAME_MEND)
+        raise UsageError(f"{asked!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
     return asked or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-")[:64] or "detected"
 
 
@@ -122,7 +122,7 @@ def write_draft(path: Path, text: str) -> tuple[Open, ...]:
     """
     if path.exists():
         raise UsageError("there is such a file, and what you have filled in may stand in it", where=str(path),
-                         mend="name another, or move it away")  # fmt: skip
+                         fix="name another, or move it away")  # fmt: skip
     write_whole(path, text)
     return left_open((path,))
 

@@ -54,7 +54,7 @@ def _check_ours(cache: Path) -> None:
         raise RefusedError(
             f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours",
             where=str(cache),
-            mend="unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
+            fix="unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
             f" gpu-runner's, out of {', '.join(sorted(paths.CACHES))}",
         )
 

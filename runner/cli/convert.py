@@ -112,12 +112,12 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, origin: Origin,
     asked = click.get_current_context().get_parameter_source
     given = [name for name in _OF_A_SQUASHFS if asked(name) == ParameterSource.COMMANDLINE]
     if given:
-        mend = "leave it out: Apptainer packs a SIF, from the engine's image as it is"
-        raise UsageError("this option is of a squashfs", where=f"--{given[0].replace('_', '-')}", mend=mend)
+        fix = "leave it out: Apptainer packs a SIF, from the engine's image as it is"
+        raise UsageError("this option is of a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
     found = named(image, origin)
     if found.kind not in ("engine", "any"):
-        mend = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
-        raise UsageError("a SIF is built from an engine's image", where=image, mend=mend)
+        fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
+        raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)
     with shown(quiet=as_json) as progress:
         url, client = connected(engine)
         done = sif.convert(found.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)

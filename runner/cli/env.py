@@ -80,7 +80,7 @@ def create(
         raise RefusedError(
             f"[{directory.IN_HOME}] an environment has gigabytes and tens of thousands of files, and {home} is a home",
             where=str(root),
-            mend=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
+            fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
         )
     if dry_run:
         click.echo(script_of(wanted, root), nl=False)
@@ -117,7 +117,7 @@ def check(
     env: dict[str, str] = {}
     if name is not None:
         if modules:
-            raise UsageError("NAME has modules of its own", where="--module", mend="leave one of them out")
+            raise UsageError("NAME has modules of its own", where="--module", fix="leave one of them out")
         found = directory.find(name, mine, here.name)
         setup, framework, env, mpi, nccl = found.setup, framework or found.framework, found.env, found.mpi, found.nccl
         what = found.name
@@ -195,7 +195,7 @@ def _check_force(codes: tuple[str, ...]) -> None:
 
     for code in codes:
         if code != IN_HOME:
-            raise UsageError(f"no check has the code {code!r}", where="--force", mend=f"codes: {IN_HOME}")
+            raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {IN_HOME}")
 
 
 def _facts(environment: Environment) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
         raise RefusedError(
             f"no image {image} is in the store",
             where=str(target),
-            mend=f"`python -m runner images list` shows what is there; `python -m runner convert {image}` makes it",
+            fix=f"`python -m runner images list` shows what is there; `python -m runner convert {image}` makes it",
         )
     return found
 

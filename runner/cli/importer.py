@@ -64,7 +64,7 @@ def get(sources: _Sources, image_uri: str) -> int:
     raise RefusedError(
         f"the store has no {image_uri} that could be used: {why}",
         where=str(sources.store),
-        mend=f"python -m runner convert --store {sources.store} {image_uri.rpartition('://')[2]}",
+        fix=f"python -m runner convert --store {sources.store} {image_uri.rpartition('://')[2]}",
     )
 
 

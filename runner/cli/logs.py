@@ -26,7 +26,7 @@ def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int
         raise UsageError(
             "there is no log yet" if rank is None else f"rank {rank} has left no log",
             where=str(found.logs),
-            mend=f"see `python -m runner status {found.run_id}`",
+            fix=f"see `python -m runner status {found.run_id}`",
         )
     if not follow:
         for path in files:

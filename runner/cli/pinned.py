@@ -20,7 +20,7 @@ _CONVERT = {"squashfs": "python -m runner convert", "sif": "python -m runner con
 
 
 def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
-    """The pinned image, or what it would be called, with the problem and its mend."""
+    """The pinned image, or what it would be called, with the problem and its fix."""
     if form == "none":
         return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
@@ -94,5 +94,5 @@ def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
     if references.is_path(reference) or references.parse(reference).registry:
         return image, "", ""  # a file is refused by the runtime, which says why
     where = "this runtime takes images of a registry"
-    mend = "push it to a registry that the site can reach, and name it in full: --image REGISTRY/NAME:TAG"
-    return image, f"{reference} names no registry, and {where}", mend
+    fix = "push it to a registry that the site can reach, and name it in full: --image REGISTRY/NAME:TAG"
+    return image, f"{reference} names no registry, and {where}", fix

@@ -74,7 +74,7 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         request = msgspec.structs.replace(request, runtime=choose(site.runtimes, site.device, lambda _program: True))
     chosen = runtime(request.runtime or site.runtimes[0])
     environment = _made(site, request, mine.scratch) if chosen.IMAGE == "none" else None
-    image, problem, mend = pinned(image_reference(recipe, site, request), chosen.IMAGE)
+    image, problem, fix = pinned(image_reference(recipe, site, request), chosen.IMAGE)
     planned = plan(recipe, site, request, as_image(environment) if environment else image, environment)
     if planned.hosts is not None:
         planned = _needing(planned, recipe)
@@ -88,14 +88,14 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
     runs = names(asked.runs)
     observed = Observed(
         image_problem=problem,
-        image_mend=mend,
+        image_fix=fix,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
         run_directory=runs,
         run_directory_problem=_run_directory_problem(chosen, asked.runs),
         absent=absent(shipped, mine),
         login_node=_login_node() if site.scheduler == "local" else "",
         environment_problem=lacks,
-        environment_mend=provides,
+        environment_fix=provides,
         left_open=tuple(entry.key for entry in left_open(files_of(name))),
         storage=seen(site, image, runs, mine.scratch),
         home=str(home()),
@@ -143,7 +143,7 @@ def _runtime_here(site: Site, wanted: str | None) -> str:
     if wanted is not None:
         facts = ALONE.get(wanted)
         if facts and process.find(facts.program) is None:
-            raise RefusedError(f"{facts.program} is not on this machine", where="PATH", mend=facts.install)
+            raise RefusedError(f"{facts.program} is not on this machine", where="PATH", fix=facts.install)
         return wanted
     chosen = choose(site.runtimes, site.device, lambda program: process.find(program) is not None)
     if chosen is None:
@@ -151,7 +151,7 @@ def _runtime_here(site: Site, wanted: str | None) -> str:
         raise RefusedError(
             f"none of {', '.join(site.runtimes)} is on this machine",
             where="PATH",
-            mend=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
+            fix=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
         )
     return chosen
 
@@ -176,9 +176,9 @@ def _native(request: Request) -> str:
     """
     if request.runtime not in (None, "native"):
         what = f"{request.runtime} runs images, no environments"
-        raise UsageError(what, where="--env-name", mend="leave --runtime out")
+        raise UsageError(what, where="--env-name", fix="leave --runtime out")
     if request.image is not None:
-        raise UsageError("a job runs in an environment or in an image", where="--image", mend="leave one of them out")
+        raise UsageError("a job runs in an environment or in an image", where="--image", fix="leave one of them out")
     return "native"
 
 
@@ -203,8 +203,8 @@ def _environment(recipe: Recipe) -> tuple[str, str]:
     """What this shell's environment lacks for the recipe without a container, and what provides it."""
     from runner.setup.modules import lacking
 
-    lacks, mend = lacking(recipe.needs)
-    return lacks, f"{mend}; or a container: {ALONE['charliecloud'].install}" if lacks else ""
+    lacks, fix = lacking(recipe.needs)
+    return lacks, f"{fix}; or a container: {ALONE['charliecloud'].install}" if lacks else ""
 
 
 def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
@@ -217,7 +217,7 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
         raise RefusedError(
             f"a step in a held allocation is a thing of Slurm, and the site has {site.scheduler}",
             where=f"site {site.name}",
-            mend="use `submit`",
+            fix="use `submit`",
         )
     from runner.schedulers.slurm.allocation import allocation
     from runner.schedulers.slurm.script import salloc
@@ -227,7 +227,7 @@ def _as_step(planned: Plan, site: Site, chosen: Runtime) -> Plan:
         raise RefusedError(
             "no allocation is held: SLURM_JOB_ID is not set",
             where="this shell",
-            mend=f"{salloc(planned, chosen.step(planned))}\n"
+            fix=f"{salloc(planned, chosen.step(planned))}\n"
             "         and in its shell the same again; or `submit`, which asks for its own",
         )
     return existing_allocation.in_allocation(planned, found)
@@ -264,6 +264,6 @@ def clients(site: Site) -> Path | None:
         raise RefusedError(
             f"the box {site.box!r} is not up",
             where=f"site {site.name}",
-            mend=f"python -m runner box up --name {site.box}",
+            fix=f"python -m runner box up --name {site.box}",
         )
     return running.bin_dir

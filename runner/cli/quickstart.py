@@ -45,7 +45,7 @@ def command(only_prepare: bool, private_engine: bool) -> int:
         raise RefusedError(
             f"this looks like a real cluster ({reason}); quickstart sets up a machine that has none",
             where="this machine",
-            mend="submit to the cluster: python -m runner submit --help",
+            fix="submit to the cluster: python -m runner submit --help",
         )
     took: list[tuple[str, float]] = []
     code = _timed(took, "packages and engine", partial(_prepare, private_engine))

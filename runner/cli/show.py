@@ -31,7 +31,7 @@ def show_prepared(findings: tuple[Finding, ...], script: str | None) -> Exit:
     """Print what was found in a plan, and its script where it is given; returns whether the job may go out."""
     for finding in findings:
         word = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
-        click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)
+        click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
     if script is not None:
         sys.stdout.buffer.write(script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()

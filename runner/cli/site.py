@@ -107,7 +107,7 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
         click.echo(f"unknown [{open_.key}] {open_.where}: {open_.how}", err=True)
     for finding in result.findings:
         word = "refused" if finding.severity == "refuse" else "warning"
-        click.echo(f"{word} [{finding.code}]: {finding.what}\n  mend ({finding.who}): {finding.mend}", err=True)
+        click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
     for line in result.remarks:
         click.echo(line)
     return result.exit_code

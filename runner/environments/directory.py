@@ -13,7 +13,7 @@ import msgspec
 
 from runner.errors import RefusedError, UsageError
 from runner.model.environment import Environment
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 
 RECORD = "environment.json"
 SCRIPT, LOG = "create.sh", "create.log"
@@ -34,7 +34,7 @@ def place(scratch: str) -> Path:
         raise RefusedError(
             "environments lie on scratch, and nobody has told where yours is",
             where="scratch",
-            mend="--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the directory itself",
+            fix="--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the directory itself",
         )
     return Path(scratch).absolute() / "gpu-runner" / "environments"
 
@@ -46,7 +46,7 @@ def named(name: str, at: Path) -> Path:
         UsageError: no possible name.
     """
     if not PLAIN_NAME.match(name) or name in (".", ".."):
-        raise UsageError(f"{name!r} cannot be an environment's name", mend=PLAIN_NAME_MEND)
+        raise UsageError(f"{name!r} cannot be an environment's name", fix=PLAIN_NAME_FIX)
     return at.absolute() / name
 
 
@@ -60,7 +60,7 @@ def check_path(root: Path) -> None:
         raise UsageError(
             "an environment cannot work below such a path: its own scripts do not quote it",
             where=repr(str(root)),
-            mend="--at a directory with letters, digits and _@%+=:,./- alone",
+            fix="--at a directory with letters, digits and _@%+=:,./- alone",
         )
 
 
@@ -88,7 +88,7 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
         raise RefusedError(
             f"the environment {root.name} is {'not finished, or has lost its Python' if begun else 'not there'}",
             where=str(root),
-            mend=f"python -m runner env create {root.name} --site {site}{at}",
+            fix=f"python -m runner env create {root.name} --site {site}{at}",
         )
     return found
 

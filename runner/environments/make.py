@@ -99,7 +99,7 @@ def make(wanted: Wanted, root: Path, progress: Progress) -> Made:
     """
     began = time.monotonic()
     if not directory.is_free(root):
-        raise UsageError("something that is no environment of ours lies there", where=str(root), mend="another NAME")
+        raise UsageError("something that is no environment of ours lies there", where=str(root), fix="another NAME")
     inputs = inputs_of(wanted)
     found = _current(inputs, root)
     if found is None:
@@ -197,8 +197,8 @@ def _run(script: Path, log: Path, progress: Progress) -> tuple[int, list[str]]:
 
 
 def _failure(code: int, said: list[str], log: str) -> RunnerError:
-    kind, what, mend = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the words above"))
-    return kind("\n".join((f"{what}:", *said[-_LAST_LINES:])), where=log, mend=mend)
+    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the words above"))
+    return kind("\n".join((f"{what}:", *said[-_LAST_LINES:])), where=log, fix=fix)
 
 
 def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:

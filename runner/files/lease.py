@@ -114,7 +114,7 @@ def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
             raise UnknownStateError(
                 f"{process_identity.described(holder.owner)} has held this lock for all of {limit_s:g} s",
                 where=str(path),
-                mend="end that process if it hangs; if it is gone for sure, remove the lock; then try again",
+                fix="end that process if it hangs; if it is gone for sure, remove the lock; then try again",
             )
         if now >= next_word:
             age_s = max(0.0, time.time() - holder.since_s)
@@ -200,5 +200,5 @@ def _unlockable(path: Path, error: OSError) -> InfrastructureError:
     return InfrastructureError(
         f"cannot lock: {error.strerror}",
         where=str(path),
-        mend="name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)",
+        fix="name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)",
     )

@@ -47,7 +47,7 @@ def _wait(descriptor: int, path: Path, say: Callable[[str], None], limit_s: floa
             raise UnknownStateError(
                 f"another process held this lock for {limit_s:g} s",
                 where=str(path),
-                mend=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
+                fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
             )
         if waited > _SILENT_S and not told:
             say(f"waiting for another process that holds {path}")
@@ -67,5 +67,5 @@ def _locked(descriptor: int, path: Path) -> bool:
 
 def _unlockable(path: Path, error: OSError) -> InfrastructureError:
     return InfrastructureError(
-        f"cannot lock: {error.strerror}", where=str(path), mend="name a directory that you may write to and lock in"
+        f"cannot lock: {error.strerror}", where=str(path), fix="name a directory that you may write to and lock in"
     )

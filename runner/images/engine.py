@@ -32,7 +32,7 @@ _CGROUP_PARENT = "gpu-runner-engine"
 _NAMESPACE = "gpu-runner"
 # A daemon's fixed places on the host; the private one mounts its own directories over them.
 _FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
-_NONE_MEND = (
+_NONE_FIX = (
     "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
 )
 
@@ -65,7 +65,7 @@ def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str
             return candidate, _answering(candidate, where=candidate)
         except InfrastructureError as error:
             tried.append(error.what)
-    raise RefusedError("no container engine answers", where="; ".join(tried), mend=_NONE_MEND)
+    raise RefusedError("no container engine answers", where="; ".join(tried), fix=_NONE_FIX)
 
 
 def needs_host_network(client: docker.DockerClient) -> bool:
@@ -88,7 +88,7 @@ def start_private(state: Path) -> str:
     if _pid(state) is not None and _comes_to_answer(url, lambda: _pid(state) is not None):
         return url
     if process.find("dockerd", _search_path()) is None:
-        raise RefusedError("dockerd is not installed", mend="install the package docker.io (or docker-ce)")
+        raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
     stop_private(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
     paths.made(state)
     _make_private(_run_dir(state))
@@ -170,13 +170,13 @@ def _answering(url: str, *, where: str) -> docker.DockerClient:
         raise InfrastructureError(
             f"the container engine at {_shown(url)} does not answer" + (": permission denied" if denied else ""),
             where=where,
-            mend="join the group that owns the socket (often `docker`), then log in again" if denied else _NONE_MEND,
+            fix="join the group that owns the socket (often `docker`), then log in again" if denied else _NONE_FIX,
         ) from error
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{_shown(url)!r} is not the URL of a container engine",
             where=where,
-            mend="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
+            fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         ) from error
     return client
 
@@ -211,7 +211,7 @@ def _make_private(directory: Path) -> None:
         raise RefusedError(
             "the private engine's sockets would lie in a place that is not this user's alone",
             where=str(directory),
-            mend="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a directory of your own with a short path",
+            fix="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a directory of your own with a short path",
         )
 
 
@@ -271,7 +271,7 @@ def _as_root() -> list[str]:
         return ["sudo", "-n"]
     raise RefusedError(
         "a private engine needs root",
-        mend="run as root, allow sudo without a password, or name an engine with --engine URL",
+        fix="run as root, allow sudo without a password, or name an engine with --engine URL",
     )
 
 
@@ -308,7 +308,7 @@ def _not_up(state: Path) -> InfrastructureError:
     return InfrastructureError(
         "the private engine did not come up:\n" + "\n".join(last),
         where=str(log),
-        mend="read the log; a kernel without overlay or cgroup support cannot run dockerd",
+        fix="read the log; a kernel without overlay or cgroup support cannot run dockerd",
     )
 
 

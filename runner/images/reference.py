@@ -62,7 +62,7 @@ def parse(text: str) -> Reference:
     if found is None or (registry and not _REGISTRY.fullmatch(registry)):
         raise UsageError(
             f"{text!r} is not an image reference",
-            mend="write it as [REGISTRY/]NAME[:TAG], such as nvcr.io/nvidia/pytorch:25.02-py3 (names in lower case)",
+            fix="write it as [REGISTRY/]NAME[:TAG], such as nvcr.io/nvidia/pytorch:25.02-py3 (names in lower case)",
         )
     repository = found["repository"]
     if registry in _LOCAL_REGISTRIES:

@@ -74,7 +74,7 @@ class RunDirectory:
         """
         found = self.read("plan.json", Plan)
         if found is None:
-            raise UsageError("the run's plan cannot be read", where=str(self.path / "plan.json"), mend="submit again")
+            raise UsageError("the run's plan cannot be read", where=str(self.path / "plan.json"), fix="submit again")
         return found
 
 
@@ -97,7 +97,7 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
         raise UsageError(
             f"the {'list of runs cannot be kept' if listed else 'run directory cannot be made'}: {error.strerror}",
             where=where,
-            mend="name a directory that you may write to, as RUNNER_STATE"
+            fix="name a directory that you may write to, as RUNNER_STATE"
             if listed
             else "name a directory that every node sees and you may write, with --runs",
         ) from None
@@ -122,11 +122,11 @@ def find(run: str | None) -> RunDirectory:
         for link in reversed(known):
             if (link / SCRIPT).is_file():
                 return RunDirectory(link.resolve())
-        raise UsageError("no run is known yet", mend="`python -m runner submit` makes one")
+        raise UsageError("no run is known yet", fix="`python -m runner submit` makes one")
     for candidate in (Path(run), _index() / run):
         if (candidate / SCRIPT).is_file():
             return RunDirectory(candidate.resolve())
-    raise UsageError(f"no run {run!r}", where=str(_index()), mend="give a run's id, or its directory")
+    raise UsageError(f"no run {run!r}", where=str(_index()), fix="give a run's id, or its directory")
 
 
 def known() -> tuple[RunDirectory, ...]:

@@ -61,7 +61,7 @@ def submit(
         raise InfrastructureError(
             f"the run directory cannot be filled: {error.strerror or error}",
             where=str(run.path),
-            mend="make room there, or name another directory that every node sees, with --runs; nothing was submitted",
+            fix="make room there, or name another directory that every node sees, with --runs; nothing was submitted",
         ) from None
     except BaseException:
         directory.discard(run)
@@ -75,7 +75,7 @@ def submit(
         raise UnknownStateError(
             "interrupted while the scheduler was asked: it may have taken the job",
             where=str(run.path),
-            mend=f"`python -m runner status {run.run_id}` tells whether it did, "
+            fix=f"`python -m runner status {run.run_id}` tells whether it did, "
             f"`python -m runner cancel {run.run_id}` cancels it",
             code=Exit.INTERRUPTED,
         ) from None
@@ -110,10 +110,10 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
         raise UnknownStateError(
             "this run's submission was cut off before the scheduler was asked: there is no job",
             where=str(run.path),
-            mend="submit again",
+            fix="submit again",
         )
     if record.refused:
-        raise NotAcceptedError(record.refused, where=str(run.path), mend="submit again when it is mended")
+        raise NotAcceptedError(record.refused, where=str(run.path), fix="submit again when it is fixed")
     scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
     if record.job_id:
         return scheduler, record.job_id
@@ -122,7 +122,7 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
         raise UnknownStateError(
             "this run's submission was cut off, and it is not known whether the scheduler took it",
             where=str(run.path),
-            mend="look for its directory in `squeue --format='%i %Z'`; submit anew only if no job has it",
+            fix="look for its directory in `squeue --format='%i %Z'`; submit anew only if no job has it",
         )
     with suppress(OSError):
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))

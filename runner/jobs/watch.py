@@ -78,7 +78,7 @@ def wait(
             raise UnknownStateError(
                 f"the job has not ended within {timeout_s:g} s",
                 where=str(run.path),
-                mend=f"wait on with `python -m runner wait {run.run_id}`, or `cancel` it",
+                fix=f"wait on with `python -m runner wait {run.run_id}`, or `cancel` it",
             )
         time.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_S)

@@ -15,13 +15,13 @@ class Finding(msgspec.Struct, frozen=True):
         severity: ``refuse`` stops a submission (exit 3), ``warn`` does not.
         forced: it would have refused, and the user has overridden it.
         what: what is wrong.
-        mend: what to do.
-        who: who can mend it.
+        fix: what to do.
+        who: who can fix it.
     """
 
     code: str
     severity: Literal["refuse", "warn"]
     what: str
-    mend: str
+    fix: str
     who: Literal["user", "administrator"] = "user"
     forced: bool = False

@@ -28,12 +28,12 @@ class Horovod(msgspec.Struct, frozen=True):
 
     Attributes:
         wheel_key: of the wheel that was built for it; ``shipped`` where it is the base's own.
-        mends: patches that it was built with. proven: ways in which two processes reduced and trained as one.
+        fixes: patches that it was built with. proven: ways in which two processes reduced and trained as one.
     """
 
     version: str = ""
     wheel_key: str = ""
-    mends: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()

@@ -13,4 +13,4 @@ Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
 ImageForm = Literal["squashfs", "sif", "registry", "none"]
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
-PLAIN_NAME_MEND = "use 1 to 64 of A-Z a-z 0-9 . _ -"
+PLAIN_NAME_FIX = "use 1 to 64 of A-Z a-z 0-9 . _ -"

@@ -133,7 +133,7 @@ def merge(
         for name, value in pairs:
             reason = refuse_reason(name)
             if reason:
-                raise UsageError(f"{name!r} {reason}", where=origin, mend="leave it out")
+                raise UsageError(f"{name!r} {reason}", where=origin, fix="leave it out")
             if "\0" in value:
                 raise UsageError(f"the value of {name} holds a NUL character", where=origin)
             merged[name] = value

@@ -23,7 +23,7 @@ def in_allocation(plan: Plan, allocation: Allocation) -> Plan:
             raise RefusedError(
                 f"{_wanted(plan)} does not fit the allocation that is held: {_held(allocation.nodes)}",
                 where=f"job {allocation.job_id}",
-                mend="ask for less (--gpus, --nodes), or hold a larger allocation",
+                fix="ask for less (--gpus, --nodes), or hold a larger allocation",
             )
         free.remove(node)
         chosen.append(node.name)

@@ -49,7 +49,7 @@ def _line(words: list[str], where: str) -> Host:
     for word in words[1:]:
         key, _, value = word.replace("-", "_").partition("=")
         if key not in ("slots", "max_slots") or not _SLOTS.match(value):
-            raise UsageError(f"{word!r} is nothing that a host file says here", where=where, mend=_FORMS)
+            raise UsageError(f"{word!r} is nothing that a host file says here", where=where, fix=_FORMS)
         said[key] = int(value)
     ranks = said.get("slots", said.get("max_slots", ranks))
     return valid(name, min(ranks, said.get("max_slots", ranks)), where)
@@ -58,7 +58,7 @@ def _line(words: list[str], where: str) -> Host:
 def _entry(text: str, where: str) -> Host:
     name, colon, number = text.partition(":")
     if colon and not _SLOTS.match(number):
-        raise UsageError(f"{text!r} is no host with its number of ranks", where=where, mend=_FORMS)
+        raise UsageError(f"{text!r} is no host with its number of ranks", where=where, fix=_FORMS)
     return valid(name, int(number) if colon else 1, where)
 
 
@@ -69,10 +69,10 @@ def valid(name: str, ranks: int, where: str) -> Host:
         UsageError: it does not, or there is no rank for it.
     """
     if not _NAME.match(name):
-        mend = "use the name by which `ssh NAME` reaches it; all else belongs into ssh's configuration"
-        raise UsageError(f"{name!r} is no name of a host", where=where, mend=mend)
+        fix = "use the name by which `ssh NAME` reaches it; all else belongs into ssh's configuration"
+        raise UsageError(f"{name!r} is no name of a host", where=where, fix=fix)
     if ranks < 1:
-        raise UsageError(f"{name} has room for {ranks} ranks", where=where, mend="give it one or more, or leave it out")
+        raise UsageError(f"{name} has room for {ranks} ranks", where=where, fix="give it one or more, or leave it out")
     return name, ranks
 
 
@@ -94,7 +94,7 @@ def shaped(site: Site, asked: tuple[Host, ...] = ()) -> Site:
             raise UsageError(
                 f"the nodes of {site.name} are given out by {site.scheduler}",
                 where="--hosts",
-                mend="leave it out, or use --site hosts",
+                fix="leave it out, or use --site hosts",
             )
         return site
     hosts = dict(asked) or site.ssh.hosts
@@ -113,21 +113,21 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
     """
     room = tuple(hosts.values())
     if not room:
-        mend = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
-        raise UsageError("no hosts are named", where="--site hosts", mend=mend)
+        fix = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
+        raise UsageError("no hosts are named", where="--site hosts", fix=fix)
     for option, number in (("--gpus", gpus), ("--nodes", nodes)):
         if number is not None and number < 1:
-            raise UsageError(f"{number} cannot be asked for", where=option, mend="ask for one or more")
+            raise UsageError(f"{number} cannot be asked for", where=option, fix="ask for one or more")
     if nodes is not None and nodes > gpus:
-        mend = f"ask for {gpus} nodes or fewer"
-        raise UsageError(f"{gpus} GPUs cannot be spread over {nodes} nodes", where="--nodes", mend=mend)
+        fix = f"ask for {gpus} nodes or fewer"
+        raise UsageError(f"{gpus} GPUs cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
     if nodes is None:
         nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
     if nodes > len(room) or sum(room[:nodes]) < gpus:
         raise RefusedError(
             f"{gpus} GPUs on {nodes} of the hosts that are named do not fit: {_shown(hosts)}",
             where="--hosts",
-            mend="name more hosts, or more room on them (NAME:8), or ask for less",
+            fix="name more hosts, or more room on them (NAME:8), or ask for less",
         )
     return spread(gpus, room[:nodes])
 

@@ -24,8 +24,8 @@ def arguments(
     for origin, pairs in (("the site's options", site.items()), ("--set", user)):
         for key, value in pairs:
             if key not in defaults:
-                mend = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
-                raise UsageError(f"the recipe has no option {key!r}", where=origin, mend=mend)
+                fix = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
+                raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=fix)
             chosen[key] = _typed(key, value, defaults[key])
     words: list[str] = []
     for key, value in chosen.items():

@@ -41,8 +41,8 @@ def filled(site: Site, personal: Personal) -> Site:
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in NAMES:
-            mend = instead(name, NAMES, f"placeholders: {', '.join(NAMES)}")
-            raise UsageError(f"{{{name}}} stands for nothing", where=f"site {site.name}", mend=mend)
+            fix = instead(name, NAMES, f"placeholders: {', '.join(NAMES)}")
+            raise UsageError(f"{{{name}}} stands for nothing", where=f"site {site.name}", fix=fix)
         return str(getattr(personal, name)) or not_set(name)
 
     return msgspec.convert(_mapped(msgspec.to_builtins(site), value), Site)

@@ -21,31 +21,31 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
         RefusedError: more than the site's nodes hold.
     """
     if gpus < 1:
-        raise UsageError(f"{gpus} GPUs cannot be asked for", where="--gpus", mend="ask for one or more")
+        raise UsageError(f"{gpus} GPUs cannot be asked for", where="--gpus", fix="ask for one or more")
     if nodes is not None and nodes < 1:
-        raise UsageError(f"{nodes} nodes cannot be asked for", where="--nodes", mend="ask for one or more")
+        raise UsageError(f"{nodes} nodes cannot be asked for", where="--nodes", fix="ask for one or more")
     if nodes is not None and nodes > gpus:
         raise UsageError(
             f"{gpus} GPUs cannot be spread over {nodes} nodes",
             where="--nodes",
-            mend=f"ask for {gpus} nodes or fewer",
+            fix=f"ask for {gpus} nodes or fewer",
         )
     wanted = nodes if nodes is not None else -(-gpus // shape.gpus)
     if gpus > wanted * shape.gpus:
         raise RefusedError(
             f"{gpus} GPUs do not fit on {wanted} nodes of {shape.gpus}",
             where="--nodes",
-            mend=f"ask for {-(-gpus // shape.gpus)} nodes or more",
+            fix=f"ask for {-(-gpus // shape.gpus)} nodes or more",
         )
     if shape.count is not None and wanted > shape.count:
         raise RefusedError(
             f"{gpus} GPUs need {wanted} nodes, and the site has {shape.count} of {shape.gpus} GPUs",
             where="--gpus",
-            mend=f"ask for {shape.count * shape.gpus} GPUs or fewer",
+            fix=f"ask for {shape.count * shape.gpus} GPUs or fewer",
         )
     if wanted > MOST_NODES:
         raise RefusedError(
-            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", mend="ask for fewer"
+            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", fix="ask for fewer"
         )
     return spread(gpus, (shape.gpus,) * wanted)
 

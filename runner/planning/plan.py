@@ -7,7 +7,7 @@ import re
 
 from runner.errors import UsageError
 from runner.model.environment import Environment
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
@@ -36,7 +36,7 @@ def plan(
         environment: what stands for the setup of the site's native way.
 
     Raises:
-        UsageError, RefusedError: the request cannot be planned; says which option and the mend.
+        UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
     if site.scheduler == "hosts":
         tasks_per_node = hosts.place(request.gpus, request.nodes, site.ssh.hosts)
@@ -49,7 +49,7 @@ def plan(
         share = min(share, site.node.cpus_per_gpu)
     name = request.job_name if request.job_name is not None else recipe.name
     if not PLAIN_NAME.match(name):
-        raise UsageError(f"{name!r} cannot be a job's name", where="--name", mend=PLAIN_NAME_MEND)
+        raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, Way())
@@ -112,13 +112,13 @@ def _profiled(ranks: str, count: int) -> str:
         return ranks
     for number in ranks.split(","):
         if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
-            raise UsageError(f"{number!r} is none of {count} ranks", where="--nsys", mend="--nsys 0, 0,8 or all")
+            raise UsageError(f"{number!r} is none of {count} ranks", where="--nsys", fix="--nsys 0, 0,8 or all")
     return ranks
 
 
 def _cpus(asked: int | None, share: int) -> int:
     if asked is not None and asked < 1:
-        raise UsageError(f"{asked} CPUs cannot be asked for", where="--cpus-per-gpu", mend="ask for one or more")
+        raise UsageError(f"{asked} CPUs cannot be asked for", where="--cpus-per-gpu", fix="ask for one or more")
     return share if asked is None else asked
 
 
@@ -134,7 +134,7 @@ def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     for mount in mounts:
         if not mount.target.startswith("/"):
             raise UsageError(
-                f"the mount point {mount.target!r} is not absolute", where="--mount", mend="start it with /"
+                f"the mount point {mount.target!r} is not absolute", where="--mount", fix="start it with /"
             )
         target = posixpath.normpath(mount.target).replace("//", "/")
         if target == "/":

@@ -57,7 +57,7 @@ def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
         raise RefusedError(
             f"a program that starts its own processes knows one node only, and {len(tasks_per_node)} are needed",
             where="--wireup own, or the recipe's processes: own",
-            mend="ask for the GPUs of one node, or let a rank be started for each GPU",
+            fix="ask for the GPUs of one node, or let a rank be started for each GPU",
         )
     return (1,)
 
@@ -74,7 +74,7 @@ def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, 
     if asked is not None and asked != "rendezvous":
         why = obstacle(site, asked)
         if why:
-            raise RefusedError(why, where=f"--wireup {asked}", mend="use --wireup rendezvous, which needs no MPI")
+            raise RefusedError(why, where=f"--wireup {asked}", fix="use --wireup rendezvous, which needs no MPI")
         return _started_by(asked)
     if asked is None and ranks > RENDEZVOUS_RANKS:
         for way in BY_MPI:

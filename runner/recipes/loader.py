@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner import paths
 from runner.errors import UsageError
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.recipe import Recipe
 from runner.strict_yaml import load
 from runner.suggest import instead
@@ -45,12 +45,12 @@ def read_recipe(name_or_directory: str) -> FoundRecipe:
         raise UsageError(
             f"no recipe named {name_or_directory!r}",
             where="--recipe",
-            mend=instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path"),
+            fix=instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path"),
         )
     recipe = load(directory / "recipe.yaml", Recipe)
     if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:
         where = f"{directory / 'recipe.yaml'}: name"
-        raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, mend=PLAIN_NAME_MEND)
+        raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, fix=PLAIN_NAME_FIX)
     if not recipe.program:
         raise UsageError("names no program", where=f"{directory / 'recipe.yaml'}: program")
     return FoundRecipe(recipe, directory)

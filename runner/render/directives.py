@@ -10,5 +10,5 @@ def one_line(value: str, where: str) -> None:
     for character, name in (("\n", "newline"), ("\0", "NUL"), ("\r", "carriage return")):
         if character in value:
             raise UsageError(
-                f"a {name} cannot stand in a scheduler directive", where=where, mend=f"leave the {name} out"
+                f"a {name} cannot stand in a scheduler directive", where=where, fix=f"leave the {name} out"
             )

@@ -95,6 +95,6 @@ def _variable(name: str) -> str:
         raise UsageError(
             f"{name!r} is no name of a shell variable",
             where="environment",
-            mend="use letters, digits and '_', not starting with a digit",
+            fix="use letters, digits and '_', not starting with a digit",
         )
     return name

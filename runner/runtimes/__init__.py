@@ -53,6 +53,6 @@ def runtime(name: str) -> Runtime:
         raise UsageError(
             f"no runtime named {name!r}",
             where="--runtime",
-            mend=instead(name, NAMES, f"runtimes: {', '.join(NAMES)}"),
+            fix=instead(name, NAMES, f"runtimes: {', '.join(NAMES)}"),
         )
     return cast(Runtime, importlib.import_module(f"runner.runtimes.{_MODULES[name]}"))

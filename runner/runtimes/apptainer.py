@@ -62,7 +62,7 @@ def _refuse_bytes(value: str, where: str) -> None:
     for character in value:
         if "\udc80" <= character <= "\udcff":
             raise UsageError(
-                f"Apptainer cannot carry the byte {character!r}, which is no UTF-8", where=where, mend="leave it out"
+                f"Apptainer cannot carry the byte {character!r}, which is no UTF-8", where=where, fix="leave it out"
             )
 
 

@@ -69,6 +69,6 @@ def _binds(plan: Plan) -> tuple[Word, ...]:
     for mount in expressible_mounts(plan, mount_problem):
         if mount.read_only:
             where = f"--mount {mount.source}"
-            raise UsageError("Charliecloud cannot mount read-only", where=where, mend="leave ':ro' out")
+            raise UsageError("Charliecloud cannot mount read-only", where=where, fix="leave ':ro' out")
         words += [text("--bind"), text(f"{mount.source}:{mount.target}")]
     return tuple(words)

@@ -101,7 +101,7 @@ def image_file(plan: Plan, runtime: str) -> Word:
         raise UsageError(
             f"{runtime} would take {plan.image.path!r} for a registry's image",
             where="--image",
-            mend="use an absolute path",
+            fix="use an absolute path",
         )
     return text(plan.image.path)
 
@@ -116,7 +116,7 @@ def image_reference(plan: Plan, runtime: str) -> str:
         raise UsageError(
             f"{runtime} runs images of a registry, not the file {plan.image.reference!r}",
             where="--image",
-            mend="push the image to a registry that the site can reach, and give its reference",
+            fix="push the image to a registry that the site can reach, and give its reference",
         )
     return plan.image.reference
 
@@ -131,7 +131,7 @@ def expressible_mounts(plan: Plan, problem: Callable[[str], str | None]) -> tupl
         for path in (mount.source, mount.target):
             why = problem(path)
             if why:
-                raise UsageError(why, where="--mount", mend="mount a directory above it, or make a link to it")
+                raise UsageError(why, where="--mount", fix="mount a directory above it, or make a link to it")
     return plan.mounts
 
 

@@ -51,7 +51,7 @@ def step(plan: Plan) -> StepSpec:
             raise UsageError(
                 f"Enroot cannot carry {variable}: its environment files have a line for each variable",
                 where=f"--env {variable}",
-                mend="leave newlines out of the value",
+                fix="leave newlines out of the value",
             )
     name: Word = (Text("runner-"), Var(JOB_ID))
     return StepSpec(

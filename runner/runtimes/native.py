@@ -32,7 +32,7 @@ def step(plan: Plan) -> StepSpec:
                 f"without a container {mount.source!r} is not to be seen as {mount.target!r}"
                 + (", or read-only" if mount.read_only else ""),
                 where="--mount",
-                mend="leave it out and use the path itself, or take a container (--runtime)",
+                fix="leave it out and use the path itself, or take a container (--runtime)",
             )
     run: Word = (Var(RUN_DIRECTORY),)
     return StepSpec(

@@ -26,7 +26,7 @@ def step(plan: Plan) -> StepSpec:
         raise UsageError(
             f"Pyxis is a plugin of Slurm's, and {plan.site} has {plan.scheduler}",
             where="--runtime pyxis",
-            mend="use another runtime",
+            fix="use another runtime",
         )
     # --container-env puts values into a file of lines, so one with a newline would set variables of its own.
     env = common.carried(plan)

@@ -63,6 +63,6 @@ def _volume(mount: Mount) -> Word:
         raise UsageError(
             f"Shifter mounts nothing at {target}",
             where=f"--mount {mount.source}:{mount.target}",
-            mend="choose another mount point, which must exist in the image",
+            fix="choose another mount point, which must exist in the image",
         )
     return text(f"--volume={mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))

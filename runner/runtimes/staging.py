@@ -52,7 +52,7 @@ def step(plan: Plan, runtime: Runtime) -> StepSpec:
     launcher, command = (tuple(map(_staged, words)) for words in (made.launcher, made.command))
     if made.at_end or (launcher, command) == (made.launcher, made.command):
         why = f"{plan.runtime} starts from no file that could be staged"
-        raise UsageError(why, where="--stage", mend="leave it out")
+        raise UsageError(why, where="--stage", fix="leave it out")
     copy = (
         *texts("/bin/bash", "-c", _STAGE, "bash"),
         (Var(DIRECTORY),),

@@ -36,7 +36,7 @@ def call(
         raise NotAcceptedError(
             f"{program} was not found: this machine has no {scheduler} client",
             where="PATH",
-            mend="submit from a login node; or use `--site box` after `python -m runner box up`",
+            fix="submit from a login node; or use `--site box` after `python -m runner box up`",
         ) from error
 
 
@@ -45,5 +45,5 @@ def silent(scheduler: str, done: process.Completed) -> UnknownStateError:
     return UnknownStateError(
         f"{scheduler} does not answer: {done.last_lines(2)}",
         where=" ".join(done.argv),
-        mend="the job is not touched by this; ask again later",
+        fix="the job is not touched by this; ask again later",
     )

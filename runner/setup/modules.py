@@ -30,10 +30,10 @@ def lacking(needs: Sequence[str]) -> tuple[str, str]:
         return f"{python} cannot be used (version {version}): {done.last_lines(1)}", "activate another environment"
     if not absent:
         return "", ""
-    return f"{python} (Python {version}) has no {' and no '.join(absent)}", _mend(needs, absent)
+    return f"{python} (Python {version}) has no {' and no '.join(absent)}", _fix(needs, absent)
 
 
-def _mend(needs: Sequence[str], absent: Sequence[str]) -> str:
+def _fix(needs: Sequence[str], absent: Sequence[str]) -> str:
     if "horovod" in absent:
         framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
         return f"python -m runner env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"

@@ -85,7 +85,7 @@ def install(packages: Iterable[Package], progress: Callable[[str], None]) -> Non
         raise RefusedError(
             f"this machine lacks {', '.join(names)}, and has no apt-get to install them",
             where="PATH",
-            mend=f"install them in this system's own way (Debian and Ubuntu: {by_hand})",
+            fix=f"install them in this system's own way (Debian and Ubuntu: {by_hand})",
         )
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
@@ -103,10 +103,10 @@ def _become_root(by_hand: str) -> list[str]:
     if os.geteuid() == 0:
         return []
     if process.find("sudo") is None:
-        raise RefusedError("installing packages needs root, and there is no sudo", where="apt-get", mend=by_hand)
+        raise RefusedError("installing packages needs root, and there is no sudo", where="apt-get", fix=by_hand)
     # A sudo that would ask has no terminal to ask on here: process runs every program in a session of its own.
     if process.run(["sudo", "-n", "true"], timeout_s=20, check=False).code != 0:
-        raise RefusedError("sudo asks for a password here", where="sudo -n true", mend=f"{by_hand}\n  then try again")
+        raise RefusedError("sudo asks for a password here", where="sudo -n true", fix=f"{by_hand}\n  then try again")
     return ["sudo", "-n"]
 
 

@@ -15,7 +15,7 @@ if ! usable "$venv/bin/python"; then
     done
     if [ -z "$python" ]; then
         echo "error: no Python 3.10 or newer" >&2
-        echo "  mend:  apt-get install python3 python3-venv" >&2
+        echo "  fix:   apt-get install python3 python3-venv" >&2
         exit 3
     fi
     if ! has_venv "$python"; then
@@ -26,7 +26,7 @@ if ! usable "$venv/bin/python"; then
             $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq \
                 install --yes --no-install-recommends python3-venv; } >&2 || ! has_venv "$python"; then
             echo "error: $python cannot make a virtual environment" >&2
-            echo "  mend:  sudo apt-get install python3-venv" >&2
+            echo "  fix:   sudo apt-get install python3-venv" >&2
             exit 3
         fi
     fi

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner import strict_yaml
 from runner.errors import UsageError
 from runner.model.environment import Setup
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_MEND
+from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.site import NO_NODE, Site
 from runner.planning import hosts
 from runner.render import pbs, sbatch
@@ -38,7 +38,7 @@ def read_site(name_or_path: str) -> Site:
     for name, ranks in site.ssh.hosts.items():
         hosts.valid(name, ranks, f"{path}: ssh.hosts")
     if site.ssh.config and not site.ssh.config.startswith("/"):
-        raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", mend="start it with /")
+        raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", fix="start it with /")
     site = hosts.shaped(site)
     _check(site, path)
     return site
@@ -67,7 +67,7 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     raise UsageError(
         f"no site named {name_or_path!r}",
         where=where,
-        mend=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
+        fix=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
     )
 
 
@@ -80,7 +80,7 @@ def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
     where = f"{document.marks['extends',]}: extends"
     found = _path(base, path.parent, where)
     if found.resolve() in (path.resolve(), *(file.resolve() for file in above)):
-        raise UsageError(f"{base} extends this file", where=where, mend="a site cannot extend itself")
+        raise UsageError(f"{base} extends this file", where=where, fix="a site cannot extend itself")
     below = _with_its_bases(found, (*above, path))
     for key in _OF_ITS_OWN:
         below.value.pop(key, None)
@@ -98,7 +98,7 @@ def _extended(document: Document) -> str:
 
 def _check(site: Site, path: Path) -> None:
     if site.node == NO_NODE:
-        raise UsageError("missing", where=f"{path}: node", mend="say what one node has: cores, memory_mb, gpus")
+        raise UsageError("missing", where=f"{path}: node", fix="say what one node has: cores, memory_mb, gpus")
     for key, value in (
         ("node.gpus", site.node.gpus),
         ("node.cores", site.node.cores),
@@ -110,21 +110,21 @@ def _check(site: Site, path: Path) -> None:
         ("max_walltime_s", site.max_walltime_s),
     ):
         if value is not None and value < 1:
-            raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", mend="use one or more")
+            raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", fix="use one or more")
     if not PLAIN_NAME.match(site.name):
-        raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", mend=PLAIN_NAME_MEND)
+        raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", fix=PLAIN_NAME_FIX)
     if not site.runtimes:
         raise UsageError("names no runtime", where=f"{path}: runtimes")
     if site.queue is not None and site.queues and site.queue not in site.queues:
-        mend = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
-        raise UsageError(f"no queue {site.queue!r} among its queues", where=f"{path}: queue", mend=mend)
+        fix = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
+        raise UsageError(f"no queue {site.queue!r} among its queues", where=f"{path}: queue", fix=fix)
     for way, facts in site.ways.items():
         if way not in site.runtimes:
-            mend = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
-            raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", mend=mend)
+            fix = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
+            raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", fix=fix)
         if way != "native" and (facts.setup != Setup() or facts.environment):
-            mend = "write lines that make a container runtime available as `load`"
-            raise UsageError("is for the way `native` alone", where=f"{path}: ways.{way}.setup", mend=mend)
+            fix = "write lines that make a container runtime available as `load`"
+            raise UsageError("is for the way `native` alone", where=f"{path}: ways.{way}.setup", fix=fix)
     _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
     _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
     _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)
@@ -137,4 +137,4 @@ def _check_directives(
         try:
             directive(option, text)
         except UsageError as error:
-            raise UsageError(error.what, where=f"{path}: {key}.{option}", mend=error.mend) from None
+            raise UsageError(error.what, where=f"{path}: {key}.{option}", fix=error.fix) from None

@@ -107,7 +107,7 @@ def test_the_image_proved_its_horovod_and_says_what_it_is(
     assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
     assert about["base_digest"] == horovod_image.base_digest
     assert horovod_image.labels["org.opencontainers.image.base.digest"].startswith("sha256:")
-    assert horovod_image.labels["gpu-runner.horovod.mends"] == "cxx-standard"
+    assert horovod_image.labels["gpu-runner.horovod.fixes"] == "cxx-standard"
     base = engine_client.images.get(horovod_image.base)
     assert horovod_image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
     listed = engine_client.containers.run(
@@ -147,7 +147,7 @@ def test_a_base_that_nobody_has_says_what_to_do(engine_client: docker.DockerClie
     with pytest.raises((RefusedError, InfrastructureError)) as caught:
         build("pytorch", "registry.invalid/nobody/has:this", engine_client, Silent())
     assert "registry.invalid" in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
     before = len(engine_client.containers.list(all=True))
     with pytest.raises(InfrastructureError, match="No space left") as caught:
         made(small, engine_client, tmp_path / "store")
-    assert "--store DIR" in caught.value.mend
+    assert "--store DIR" in caught.value.fix
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
     assert len(engine_client.containers.list(all=True)) == before
 
@@ -291,7 +291,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
 def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no image") as caught:
         made("gpu-runner/never:built", engine_client, tmp_path)
-    assert "runner build" in caught.value.mend
+    assert "runner build" in caught.value.fix
 
 
 def test_no_engine_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_a_registry_that_wants_a_login_is_told_with_the_login_that_is_missing(
     error = refused(client, f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
     assert error.what == f"{locked} wants a login for nvidia/pytorch (401), and none is kept here"
-    assert f"docker login {locked}" in error.mend
+    assert f"docker login {locked}" in error.fix
 
 
 def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another_error(
@@ -109,13 +109,13 @@ def test_what_nobody_may_have_is_told_apart(client: docker.DockerClient, locked:
         error = refused(client, f"{host}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
     assert f"{host} does not give out" in error.what
-    assert "check the name" in error.mend
+    assert "check the name" in error.fix
 
 
 def test_a_registry_that_is_away_is_worth_another_try(client: docker.DockerClient) -> None:
     error = refused(client, "127.0.0.1:1/nvidia/pytorch:1")
     assert error.code == Exit.INFRASTRUCTURE
-    assert "127.0.0.1:1" in error.mend
+    assert "127.0.0.1:1" in error.fix
 
 
 def test_nvidias_registry_names_its_user_and_where_the_key_is_made() -> None:
@@ -123,7 +123,7 @@ def test_nvidias_registry_names_its_user_and_where_the_key_is_made() -> None:
         error = pull_error("nvcr.io/nvidia/pytorch:25.02-py3", said)
         assert isinstance(error, RefusedError)
         for words in ("docker login nvcr.io", "$oauthtoken", "https://org.ngc.nvidia.com/setup/api-keys"):
-            assert words in error.mend
+            assert words in error.fix
 
 
 # Another platform.
@@ -174,13 +174,13 @@ def test_the_platform_that_is_asked_for_is_pulled_even_where_another_is_there(
     assert caught.value.where == "--platform"
 
 
-def test_a_platform_that_the_engines_machine_cannot_run_is_told_with_the_mend(
+def test_a_platform_that_the_engines_machine_cannot_run_is_told_with_the_fix(
     client: docker.DockerClient, arms: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))  # builds of others hold the lock there
     with pytest.raises(RefusedError, match="cannot run programs of this platform") as caught:
         build("pytorch", arms, client, Silent(), platform="linux/arm64")
-    assert "binfmt" in caught.value.mend
+    assert "binfmt" in caught.value.fix
     assert client.images.get(arms).attrs["Architecture"] == "arm64"
     assert client.containers.list(all=True) == []
 
@@ -216,5 +216,5 @@ def test_bad_input_is_told_with_its_code(
     assert run(["build", "pytorch", *words]) == code
     said = capfd.readouterr().err
     assert told in said
-    assert "mend:" in said or code == Exit.USAGE
+    assert "fix:" in said or code == Exit.USAGE
     assert everything(client) == before

@@ -238,7 +238,7 @@ def test_an_index_gives_the_image_of_the_platform(own: Path, repository: Reposit
             assert store.lookup(f"{repository.reference('1')}@{known}") == done.image
     with pytest.raises(RefusedError, match="not made for linux/s390x, only for linux/amd64, linux/arm64") as caught:
         take(name, platform="linux/s390x")
-    assert "--platform linux/amd64" in caught.value.mend
+    assert "--platform linux/amd64" in caught.value.fix
 
 
 def test_an_image_for_another_machine_is_refused(own: Path, repository: Repository) -> None:
@@ -271,7 +271,7 @@ def test_oci_layouts_as_directories_and_archives(own: Path, repository: Reposito
         assert (done.image.reference, done.image.sha256) == ("layout:v1", by_registry.image.sha256)
     with pytest.raises(RefusedError, match="no image 'v2' is in it") as caught:
         take(f"oci:{layout}:v2")
-    assert f"oci:{layout}:v1" in caught.value.mend
+    assert f"oci:{layout}:v1" in caught.value.fix
     (layout / "blobs/sha256" / digest(gzip.compress(layer("x"), mtime=0))[7:]).write_bytes(gzip.compress(layer("z")))
     with pytest.raises(InfrastructureError, match="is not the one that the image's configuration names"):
         take(f"oci:{layout}", store=own / "broken")
@@ -373,7 +373,7 @@ def test_a_tag_that_is_not_there_names_the_nearest(own: Path, repository: Reposi
     repository.image([layer("a")], "25.02-py3")
     with pytest.raises(RefusedError, match="has no such image") as caught:
         take(f"docker://{repository.reference('25.20-py3')}")
-    assert "did you mean '25.02-py3'?" in caught.value.mend
+    assert "did you mean '25.02-py3'?" in caught.value.fix
     with pytest.raises(RefusedError, match="has no such image"):
         take(f"docker://{repository.host}/nobody/has:this")
 
@@ -411,7 +411,7 @@ def test_a_login_is_used_and_never_shown(
     with proxied(repository.host, moods) as proxy:
         with pytest.raises(RefusedError, match=r"wants a login .* none is kept here") as caught:
             take(through(proxy, repository))
-        assert f"docker login {proxy}" in caught.value.mend
+        assert f"docker login {proxy}" in caught.value.fix
         assert callable(write)
         write(own, proxy, login)
         words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]

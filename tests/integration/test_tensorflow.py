@@ -44,7 +44,7 @@ def test_the_image_says_what_it_is(engine_client: docker.DockerClient, image: Bu
     assert about["keras"].startswith("2."), "legacy Keras, which Horovod's optimizer knows"
     assert about["horovod"]["frameworks"] == ["tensorflow"]
     assert about["horovod"]["proven"] == ["gloo", "mpi"]
-    assert about["horovod"]["mends"] == ["cxx-standard", "xla-ops-left-out"]
+    assert about["horovod"]["fixes"] == ["cxx-standard", "xla-ops-left-out"]
     assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
     assert about["base_digest"] == image.base_digest
     assert image.labels["gpu-runner.framework.version"] == "2.21.0"

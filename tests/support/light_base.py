@@ -23,16 +23,16 @@ FACTS = {
     "nccl": None,
     "mpi": {"flavour": "", "version": ""},
 }
-ANSWER = json.dumps({"key": "shipped", "why": "", "mends": [], "facts": FACTS})
+ANSWER = json.dumps({"key": "shipped", "why": "", "fixes": [], "facts": FACTS})
 PYTHON = f"""#!/bin/bash
 set -e
 case "$1 $2" in
 */build.py\\ key) [ ! -e /slow ] || sleep 300; echo '{ANSWER}' ;;
-*/build.py\\ wheel) [ -e /opt/runner/mends/cxx-standard.patch ]; mkdir -p /opt/wheel; echo shipped >/opt/wheel/key ;;
+*/build.py\\ wheel) [ -e /opt/runner/fixes/cxx-standard.patch ]; mkdir -p /opt/wheel; echo shipped >/opt/wheel/key ;;
 */install.py*) [ "$(cat /opt/runner/wheel/key)" = shipped ] ;;
 */prove.py*) [ ! -e /slow ] || {{ echo now; sleep 300; }}; echo '{{}}' >/opt/runner/proof.json ;;
 */describe.py*)
-    [ -e /opt/recipes/lib/launch.py ] && [ -e /opt/runner/requirements.txt ] && [ ! -e /opt/runner/mends ]
+    [ -e /opt/recipes/lib/launch.py ] && [ -e /opt/runner/requirements.txt ] && [ ! -e /opt/runner/fixes ]
     echo "{{\\"framework\\": \\"pytorch\\", \\"base\\": \\"$BASE\\", \\"base_digest\\": \\"$BASE_DIGEST\\"}}" \\
         >/opt/runner/image.json ;;
 esac

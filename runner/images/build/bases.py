@@ -116,7 +116,7 @@ def newest(framework: str, driver: str, site: str) -> Chosen:
     raise RefusedError(
         f"no known {framework} image of NVIDIA's runs on driver {driver}",
         where=f"site {site}: hardware.driver",
-        mend=f"name an older one with --base; the oldest known here is {known[-1].reference}",
+        fix=f"name an older one with --base; the oldest known here is {known[-1].reference}",
     )
 
 

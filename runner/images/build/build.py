@@ -95,7 +95,7 @@ def build(
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
     """
     if framework not in DEFAULT_BASES:
-        raise UsageError(f"no framework named {framework!r}", mend=f"one of: {', '.join(DEFAULT_BASES)}")
+        raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standins.find(framework, wanted)

@@ -17,7 +17,7 @@ from runner.files import process_identity
 from runner.files.hashes import cold
 from runner.images.build import buildlog
 from runner.images.build.engine_leftovers import OWNER_LABEL, StepContainers, sweep
-from runner.images.build.pull import FULL_MEND
+from runner.images.build.pull import FULL_FIX
 from runner.images.engine import needs_host_network
 from runner.progress import Progress
 
@@ -96,7 +96,7 @@ def run(
             raise _refused(str(error.explanation), tag) from error
         if isinstance(error, (requests.exceptions.RequestException, urllib3.exceptions.HTTPError)):
             raise InfrastructureError(
-                "the engine went away in the middle of the build", where=tag, mend="start it again, and build again"
+                "the engine went away in the middle of the build", where=tag, fix="start it again, and build again"
             ) from error
         raise
 
@@ -131,7 +131,7 @@ def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, pro
 
 def _refused(said: str, tag: str) -> InfrastructureError:
     if "no space left" in said.lower():
-        return InfrastructureError(f"the engine's disk is full: {said}", where=tag, mend=FULL_MEND)
+        return InfrastructureError(f"the engine's disk is full: {said}", where=tag, fix=FULL_FIX)
     return InfrastructureError(f"the engine refused the build: {said}", where=tag)
 
 
@@ -142,7 +142,7 @@ def emulation_lacks(said: str, where: str) -> RefusedError | None:
     return RefusedError(
         "the engine's machine cannot run programs of this platform: exec format error",
         where=where,
-        mend="build on a machine of that processor, or let the kernel emulate it: install qemu-user-static with"
+        fix="build on a machine of that processor, or let the kernel emulate it: install qemu-user-static with"
         " binfmt-support (docker run --privileged --rm tonistiigi/binfmt --install all)",
     )
 
@@ -152,7 +152,7 @@ def _failure(
 ) -> ProgramFailedError | InfrastructureError | RefusedError:
     said = "\n".join([*last, event.message])
     if "no space left" in said.lower():
-        return InfrastructureError("the engine's disk is full", where=step.text, mend=FULL_MEND)
+        return InfrastructureError("the engine's disk is full", where=step.text, fix=FULL_FIX)
     if (refused := emulation_lacks(said, step.text)) is not None:
         return refused
     return ProgramFailedError(
@@ -160,7 +160,7 @@ def _failure(
         + (f" with exit code {event.code}" if event.code else "")
         + f":\n{said}",
         where=step.text,
-        mend="the lines above are the step's last ones; mend what they name and build again",
+        fix="the lines above are the step's last ones; fix what they name and build again",
     )
 
 

@@ -32,13 +32,13 @@ class Horovod:
 
     Attributes:
         key: of its wheel, or SHIPPED. wheel: the kept wheel; None for the base's own.
-        facts: what the base says of itself. mends: patches that the wheel was built with.
+        facts: what the base says of itself. fixes: patches that the wheel was built with.
     """
 
     key: str
     wheel: Path | None
     facts: Mapping[str, Any]
-    mends: Sequence[str]
+    fixes: Sequence[str]
 
 
 def horovod_for(
@@ -54,15 +54,15 @@ def horovod_for(
     """
     progress.step("asking the base what a Horovod for it is made of")
     answer = _asked_of_base(client, base)
-    key, facts, mends = str(answer["key"]), answer["facts"], answer["mends"]
+    key, facts, fixes = str(answer["key"]), answer["facts"], answer["fixes"]
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
-        return Horovod(key, None, facts, mends)
+        return Horovod(key, None, facts, fixes)
     shelf = paths.cache("wheels") / key
     kept = sorted(shelf.glob("*.whl"))
     if kept and not cold():
         progress.line(f"taking the wheel kept under {key}")
-        return Horovod(key, kept[0], facts, mends)
+        return Horovod(key, kept[0], facts, fixes)
     progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
     stage = f"gpu-runner/horovod-wheel:{key}"
     engine_build.run(client, base, progress, files=files, tag=stage, target="wheel", args={"HOROVOD": "build"})
@@ -73,11 +73,11 @@ def horovod_for(
     shelf.mkdir(parents=True, exist_ok=True)
     made = shelf / f".{name}.{os.getpid()}"
     made.write_bytes(content)
-    return Horovod(key, made.rename(shelf / name), facts, mends)
+    return Horovod(key, made.rename(shelf / name), facts, fixes)
 
 
 def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:
-    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``mends``, by the program that would build there."""
+    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, by the program that would build there."""
     import docker
 
     words = ["/opt/runner/build.py", "key", "--framework", base.framework]
@@ -106,7 +106,7 @@ def _unfit_base(base: Base, said: str) -> ProgramFailedError | RefusedError:
     return ProgramFailedError(
         f"{base.reference} cannot be a base for {base.framework}:\n{said.strip()}",
         where=base.reference,
-        mend=f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}",
+        fix=f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}",
     )
 
 
@@ -134,6 +134,6 @@ def labels_of(horovod: Horovod) -> dict[str, str]:
         "mpi": f"{mpi['flavour']} {mpi['version']}".strip(),
         "horovod.version": VERSION if horovod.wheel is not None else "",  # of the base's own, image.json tells
         "horovod.wheel": horovod.key,
-        "horovod.mends": ",".join(horovod.mends),
+        "horovod.fixes": ",".join(horovod.fixes),
     }
     return {f"gpu-runner.{name}": str(value or "") for name, value in said.items()}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-FULL_MEND = "free space on the engine's disk: docker system df shows what takes it"
+FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
 # What Docker (20.10 to 28) and Podman say of a registry's 401, and of its 403; the hub says the second of a name that
 # it does not know, too.
 _NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
@@ -64,22 +64,22 @@ def pull_error(name: str, said: str, platform: str | None = None) -> RefusedErro
         return RefusedError(
             f"{host} does not give out {name} to {f'the login in {used.source}' if used else 'anybody'}: {said}",
             where=name,
-            mend=f"check the name; if it is right, {login_needed(host, parsed.repository, used, 403).mend}",
+            fix=f"check the name; if it is right, {login_needed(host, parsed.repository, used, 403).fix}",
         )
     if any(word in lower for word in ("not found", "manifest unknown", "no such image", "name unknown")):
-        return RefusedError(f"{host} has no image {name}: {said}", where=name, mend="check the name and the tag")
+        return RefusedError(f"{host} has no image {name}: {said}", where=name, fix="check the name and the tag")
     if "no space left" in lower:
-        return InfrastructureError(f"the engine's disk is full: {said}", where=name, mend=FULL_MEND)
+        return InfrastructureError(f"the engine's disk is full: {said}", where=name, fix=FULL_FIX)
     return InfrastructureError(
         f"pulling {name} failed: {said}",
         where=name,
-        mend=f"check that the engine reaches {host}; with no registry, `--base standin` makes a test base locally",
+        fix=f"check that the engine reaches {host}; with no registry, `--base standin` makes a test base locally",
     )
 
 
 def _not_made_for(name: str, platform: str, said: str) -> RefusedError:
     return RefusedError(
-        f"{name} is not made for {platform}: {said}", where="--platform", mend="choose a base that is, or leave it out"
+        f"{name} is not made for {platform}: {said}", where="--platform", fix="choose a base that is, or leave it out"
     )
 
 

@@ -96,7 +96,7 @@ def _debian_root(wanted: StandIn, progress: Progress) -> Path:
     if kept.exists() and not cold():
         return kept
     if process.find("mmdebstrap") is None:
-        raise RefusedError("mmdebstrap is not installed", mend="install the package mmdebstrap")
+        raise RefusedError("mmdebstrap is not installed", fix="install the package mmdebstrap")
     progress.step(f"stand-in base: a Debian root ({wanted.suite}) with compilers and Python")
     made = kept.with_suffix(f".{os.getpid()}.tar")
     words = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(wanted.packages)}"]
@@ -138,7 +138,7 @@ def _wheels(wanted: StandIn, progress: Progress) -> Path:
             raise RefusedError(
                 f"pip brought a CUDA build of {wanted.product} ({unwanted[0]} and {len(unwanted) - 1} more)",
                 where=", ".join(wanted.requirements),
-                mend="offer pip a CPU build (PIP_FIND_LINKS or an index with CPU wheels), or name a --base",
+                fix="offer pip a CPU build (PIP_FIND_LINKS or an index with CPU wheels), or name a --base",
             )
         if kept.is_dir():
             process.run(["rm", "-rf", str(kept)], timeout_s=60)

@@ -236,7 +236,7 @@ def found_in_engine(image: str, client: docker.DockerClient) -> Image:
         raise RefusedError(
             f"the engine has no image {image}",
             where=image,
-            mend="build it first (python -m runner build pytorch), or pull it into the engine (docker pull)",
+            fix="build it first (python -m runner build pytorch), or pull it into the engine (docker pull)",
         ) from error
 
 
@@ -299,7 +299,7 @@ def described(
 def _make(source: Source, target: Path, key: str, packing: mksquashfs.Packing, progress: Progress) -> store.StoredImage:
     for program in ("mksquashfs", "unsquashfs"):
         if process.find(program) is None:
-            raise RefusedError(f"{program} is not installed", mend="install the package squashfs-tools")
+            raise RefusedError(f"{program} is not installed", fix="install the package squashfs-tools")
     config = source.config
     added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
     partial = store.partial_path(key, target)

@@ -88,7 +88,7 @@ def program() -> str:
     raise RefusedError(
         "neither apptainer nor singularity was found",
         where="PATH",
-        mend="`module load apptainer` (or singularity) on a cluster; elsewhere see https://apptainer.org/docs",
+        fix="`module load apptainer` (or singularity) on a cluster; elsewhere see https://apptainer.org/docs",
     )
 
 
@@ -132,7 +132,7 @@ def run_builder(
         raise InfrastructureError(
             f"{name} failed with exit code {error.returncode}:\n" + "\n".join(heard),
             where=where,
-            mend=_mend("\n".join(heard)),
+            fix=_fix("\n".join(heard)),
         ) from error
     except BaseException:
         with suppress(process.CalledProcessError):  # Ctrl-C reached the builder, too: it tidies up before it ends
@@ -141,7 +141,7 @@ def run_builder(
         raise
 
 
-def _mend(said: str) -> str:
+def _fix(said: str) -> str:
     if "no space left" in said.lower():
         return "free space in the store and in APPTAINER_TMPDIR (default /tmp), where the builder unpacks the image"
     return ""

@@ -97,14 +97,14 @@ def convert_named(text: str, how: How, progress: Progress) -> Conversion:
                 raise UsageError(
                     "an engine has its images for one platform only",
                     where="--platform",
-                    mend="leave it out, or take the image from a registry with --from registry",
+                    fix="leave it out, or take the image from a registry with --from registry",
                 )
             return convert(found.text, client, progress, store_dir=how.store, packing=how.packing, way=how.way)
     if how.way == "layers":
         raise UsageError(
             f"{text} is not of an engine: its layers lie nowhere that they could be mounted from",
             where="--way layers",
-            mend="leave it out: what comes from a registry or an archive is packed as a stream",
+            fix="leave it out: what comes from a registry or an archive is packed as a stream",
         )
     return convert_source(_layered(found, how, progress), progress, store_dir=how.store, packing=how.packing)
 
@@ -136,6 +136,6 @@ def _layered(found: Named, how: How, progress: Progress) -> LayeredImage:
         raise UsageError(
             f"{found.text} is a file, and its format is not said",
             where=found.text,
-            mend="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
+            fix="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
         )
     return layered.from_registry(references.parse(found.text), wanted, progress)

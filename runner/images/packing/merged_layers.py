@@ -218,7 +218,7 @@ def indexed(layer: Layer) -> list[Member]:
     if layer.diff_id not in ("", got):
         raise InfrastructureError(
             f"{layer.name} is not the one that the image's configuration names ({layer.diff_id}, not {got})",
-            mend="push or save the image again",
+            fix="push or save the image again",
         )
     return members
 

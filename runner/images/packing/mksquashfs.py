@@ -121,5 +121,5 @@ def _failed(code: int, said: IO[bytes], out: Path) -> InfrastructureError:
     return InfrastructureError(
         f"mksquashfs failed with exit code {code}: " + "\n".join(text.splitlines()[-8:]),
         where=str(out.parent),
-        mend="free space there, or name another store with --store DIR" if full else "",
+        fix="free space there, or name another store with --store DIR" if full else "",
     )

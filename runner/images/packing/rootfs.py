@@ -260,7 +260,7 @@ def obstructed(name: str) -> RefusedError:
     return RefusedError(
         f"the image's /{name} is in the way of the start-up files that Enroot and Charliecloud need",
         where=f"/{name}",
-        mend=f"make /{name} an ordinary file or directory of its own in the image",
+        fix=f"make /{name} an ordinary file or directory of its own in the image",
     )
 
 

@@ -162,7 +162,7 @@ class TarStream:
             raise self._broken("is not a tar archive")
 
     def _broken(self, how: str) -> InfrastructureError:
-        return InfrastructureError(f"{self._what} {how}", mend="convert again; if it stays so, check where it is from")
+        return InfrastructureError(f"{self._what} {how}", fix="convert again; if it stays so, check where it is from")
 
 
 class ChunkReader(io.RawIOBase):
@@ -248,7 +248,7 @@ def exported(head: bytes, named: str, path: str) -> bytes:
         return head
     made = _read(head)
     if made.type == tarfile.GNUTYPE_SPARSE:
-        raise InfrastructureError(f"a sparse file with another name: {path!r}", mend="build the image's layers again")
+        raise InfrastructureError(f"a sparse file with another name: {path!r}", fix="build the image's layers again")
     made.name = path
     gone = tuple(prefix.decode() for prefix in _ATTRIBUTES)
     kept = {key: value for key, value in made.pax_headers.items() if not key.startswith(gone) or key == _CAPABILITIES}

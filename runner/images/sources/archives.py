@@ -80,8 +80,8 @@ class Archive:
                     elif member.islnk():
                         self._links[name] = posixpath.normpath(member.linkname)
         except tarfile.TarError as error:
-            mend = "if it is compressed, unpack that first"
-            raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), mend=mend) from error
+            fix = "if it is compressed, unpack that first"
+            raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
 
     def opened(self, name: str) -> Opened:
         part = self._parts.get(self._links.get(name, name))
@@ -221,9 +221,9 @@ def _which(wanted: str, named: Mapping[str, object], where: str) -> RefusedError
     return RefusedError(
         f"no image {wanted!r} is in it" if wanted else "several images are in it, or none",
         where=where,
-        mend=instead(wanted, names, there) if wanted else there,
+        fix=instead(wanted, names, there) if wanted else there,
     )
 
 
 def _absent(name: str, place: Path) -> InfrastructureError:
-    return InfrastructureError(f"it holds no {name}", where=str(place), mend="is this the format that you named?")
+    return InfrastructureError(f"it holds no {name}", where=str(place), fix="is this the format that you named?")

@@ -86,7 +86,7 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
                 partial.unlink()
                 raise InfrastructureError(
                     f"{digest} arrived with other bytes, twice (their digest is sha256:{got})",
-                    mend="try again; if it stays so, the registry or something on the way to it is broken",
+                    fix="try again; if it stays so, the registry or something on the way to it is broken",
                 )
         path = directory() / digest.removeprefix("sha256:")
         partial.rename(path)

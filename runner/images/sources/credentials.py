@@ -87,7 +87,7 @@ def _of_docker(path: Path, host: str) -> Login | None:
         raise RefusedError(
             f"the login for {host} cannot be read: {error}",
             where=str(path),
-            mend=f"log in again: docker login {host}",
+            fix=f"log in again: docker login {host}",
         ) from error
     if not found:
         return None
@@ -127,6 +127,6 @@ def _password(text: str, host: str, path: Path) -> str:
         raise RefusedError(
             f"the password for {host} {what}",
             where=str(path),
-            mend=f"log in with docker login {host} (or podman login), or write the password itself into this file",
+            fix=f"log in with docker login {host} (or podman login), or write the password itself into this file",
         )
     return value

@@ -101,7 +101,7 @@ class LayeredImage:
             if (count := self.damaged()) == 0:
                 raise
             what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
-            raise InfrastructureError(what, mend="convert again: they are fetched anew; check the disk") from error
+            raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
         layers = self._layers(fetched, _Seen())
         progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
@@ -221,7 +221,7 @@ def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
             yield source
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
             raise InfrastructureError(
-                f"a layer cannot be unpacked: {error}", mend="convert again; if it stays so, push or save it again"
+                f"a layer cannot be unpacked: {error}", fix="convert again; if it stays so, push or save it again"
             ) from error
 
 
@@ -233,7 +233,7 @@ def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
     """
     got = f"sha256:{hashlib.sha256(content).hexdigest()}"
     if got != descriptor.digest:
-        raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, mend="save it again")
+        raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, fix="save it again")
     return content
 
 

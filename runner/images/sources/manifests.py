@@ -139,7 +139,7 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
         raise RefusedError(
             "the image has only a manifest of Docker's schema 1",
             where=where,
-            mend="pull and push it again with an engine of this decade",
+            fix="pull and push it again with an engine of this decade",
         )
     raise InfrastructureError("this is no manifest of an image", where=where)
 
@@ -156,7 +156,7 @@ def configuration(raw: bytes, layers: int, where: str) -> Configuration:
             f"this is no container image: its configuration names {len(found.rootfs.diff_ids)} layers of a root file"
             f" system, its manifest {layers}",
             where=where,
-            mend="name an image that an engine can run",
+            fix="name an image that an engine can run",
         )
     return found
 
@@ -171,7 +171,7 @@ def platform(text: str | None) -> Platform:
         return Platform("linux", _ARCHITECTURES.get(machine.machine(), machine.machine()))
     found = _PLATFORM.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is not a platform", where="--platform", mend="write it as linux/amd64")
+        raise UsageError(f"{text!r} is not a platform", where="--platform", fix="write it as linux/amd64")
     return Platform(found["os"], found["architecture"], found["variant"] or "")
 
 
@@ -195,7 +195,7 @@ def missing_platform(others: Sequence[Platform], wanted: Platform, where: str) -
     return RefusedError(
         f"the image is not made for {wanted}, only for {', '.join(names) or 'nothing that it names'}",
         where=where,
-        mend=f"name one of these: --platform {names[0]}" if names else "name another image",
+        fix=f"name one of these: --platform {names[0]}" if names else "name another image",
     )
 
 

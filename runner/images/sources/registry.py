@@ -85,7 +85,7 @@ class Registry:
             raise InfrastructureError(
                 f"{self.host} sent a manifest that is not the one of {name} (its digest is {digest})",
                 where=self._http.where(name),
-                mend="try again; if it stays so, the registry or something on the way to it is broken",
+                fix="try again; if it stays so, the registry or something on the way to it is broken",
             )
         blobs.keep(digest, raw)
         return Found(digest, raw)
@@ -189,7 +189,7 @@ class Registry:
         if problem:
             response.close()
             raise InfrastructureError(
-                f"{self.host} {problem}", where=self._http.where(descriptor.digest), mend="push the image again"
+                f"{self.host} {problem}", where=self._http.where(descriptor.digest), fix="push the image again"
             )
         return response
 
@@ -198,7 +198,7 @@ class Registry:
         return RefusedError(
             f"{self.host} has no such image",
             where=self._http.where(name),
-            mend=instead(name, tags, f"some of its tags: {', '.join(tags[-8:])}")
+            fix=instead(name, tags, f"some of its tags: {', '.join(tags[-8:])}")
             if tags
             else "check the name; a private repository may want a login before it admits to be there",
         )
@@ -215,5 +215,5 @@ class Registry:
         return InfrastructureError(
             f"the connection to {self.host} was cut again and again: {reason(error)}",
             where=self._http.where(),
-            mend="try again: what has arrived is kept",
+            fix="try again: what has arrived is kept",
         )

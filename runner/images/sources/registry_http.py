@@ -40,7 +40,7 @@ _TRANSIENT = frozenset((
     HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
 ))  # fmt: skip
-_NGC_MEND = (
+_NGC_FIX = (
     "make an API key at https://org.ngc.nvidia.com/setup/api-keys, then either `docker login nvcr.io` (user name:"
     " $oauthtoken as it stands, password: the key), or for Enroot write into ~/.config/enroot/.credentials, readable"
     " by you alone, the two lines `machine nvcr.io login $oauthtoken password KEY` and"
@@ -175,7 +175,7 @@ class Connection:
             raise RefusedError(
                 f"{self.host} wants its logins sent to {realm}, which is not encrypted",
                 where=self.where(),
-                mend="tell whoever runs this registry",
+                fix="tell whoever runs this registry",
             )
         login = login or credentials.find(service.netloc)
         scope = said.get("scope") or f"repository:{self.repository}:pull"
@@ -213,7 +213,7 @@ class Connection:
             raise InfrastructureError(
                 f"{self.host} takes no more requests for {seconds:.0f} s",
                 where=self.where(),
-                mend=f"try again then; a login often has a higher limit: docker login {self.host}",
+                fix=f"try again then; a login often has a higher limit: docker login {self.host}",
             )
         self.say(f"{self.host} answered {response.status_code}: trying again in {seconds:.1f} s")
         return seconds
@@ -225,7 +225,7 @@ class Connection:
         return InfrastructureError(
             f"{self.host} answered {code} {response.reason}",
             where=self.where(path.rpartition("/")[2]),
-            mend="try again later" if code in _TRANSIENT else "",
+            fix="try again later" if code in _TRANSIENT else "",
         )
 
     def _needs_login(self, used: Login | None = None, code: int = HTTPStatus.UNAUTHORIZED) -> RefusedError:
@@ -235,7 +235,7 @@ class Connection:
         return InfrastructureError(
             f"{self._machine} cannot be reached: {reason(error)}",
             where=self.where(),
-            mend="check name, network and HTTPS_PROXY; without TLS only a registry on this machine itself is asked",
+            fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine itself is asked",
         )
 
 
@@ -252,8 +252,8 @@ def login_needed(host: str, repository: str, used: Login | None, code: int) -> R
         if used is None
         else f"{host} does not let the login in {used.source} have {repository} ({code})"
     )
-    mend = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
-    return RefusedError(what, where=f"{host}/{repository}", mend=_NGC_MEND if host == "nvcr.io" else mend)
+    fix = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
+    return RefusedError(what, where=f"{host}/{repository}", fix=_NGC_FIX if host == "nvcr.io" else fix)
 
 
 def is_loopback(netloc: str) -> bool:

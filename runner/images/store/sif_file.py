@@ -75,5 +75,5 @@ def content(path: Path, name: str) -> str:
 def _whole(path: Path) -> Root:
     why, found = problem(path), root(path)
     if why or found is None:
-        raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), mend="convert the image again")
+        raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
     return found

@@ -92,7 +92,7 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
             f"the squashfs is not its image: {sum(lacking.values())} of its names are missing and"
             f" {sum(strange.values())} are strange, such as {first!r}; it is not published",
             where=str(path),
-            mend="convert again; if it stays so, check the disk",
+            fix="convert again; if it stays so, check the disk",
         )
 
 

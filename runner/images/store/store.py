@@ -317,7 +317,7 @@ def _read(path: Path) -> StoredImage | None:
         raise InfrastructureError(
             f"the sidecar of a stored image cannot be read: {error}",
             where=str(sidecar),
-            mend="delete it with its image file and convert the image again",
+            fix="delete it with its image file and convert the image again",
         ) from error
     return msgspec.structs.replace(image, path=path)
 
@@ -326,7 +326,7 @@ def _unreadable(path: Path, error: OSError) -> InfrastructureError:
     return InfrastructureError(
         f"a file of the image store cannot be read: {error.strerror}",
         where=str(path),
-        mend="ask its owner for permission, or convert the image into a store of your own (--store DIR)",
+        fix="ask its owner for permission, or convert the image into a store of your own (--store DIR)",
     )
 
 
@@ -366,5 +366,5 @@ def _writing(path: Path) -> Iterator[None]:
         raise InfrastructureError(
             f"cannot write to the image store: {error.strerror}",
             where=str(path),
-            mend="free space, or name a store that you may write to (--store DIR or RUNNER_STORE)",
+            fix="free space, or name a store that you may write to (--store DIR or RUNNER_STORE)",
         ) from error

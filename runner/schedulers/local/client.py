@@ -54,7 +54,7 @@ class Local:
                 )
         except (OSError, process.CommandNotFoundError) as error:
             raise NotAcceptedError(
-                f"the job cannot be started: {error}", where=str(run_directory / script), mend="see the words above"
+                f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the words above"
             ) from error
         # Nobody has waited for it yet, so even if it has ended its entry is still there.
         return f"{child.pid}.{_stat(child.pid)[19]}.{_boot()}"

@@ -79,7 +79,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         UsageError: what only a scheduler has, or a value that bash could not take as it is; says which.
     """
     if plan.queue is not None:
-        raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", mend="leave it out")
+        raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")
     parts = [
         "#!/bin/bash",
         "set -uo pipefail",

@@ -55,13 +55,13 @@ class Pbs:
             raise UnknownStateError(
                 "qsub did not answer, and no job of this run is known to PBS",
                 where=str(run_directory),
-                mend="ask `status` again later; submit anew only when the queue is known not to hold it",
+                fix="ask `status` again later; submit anew only when the queue is known not to hold it",
             ) from error
         if done.code != 0:
             raise NotAcceptedError(
                 f"PBS did not take the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
-                mend="see the script and the site's limits (`qstat -Qf`)",
+                fix="see the script and the site's limits (`qstat -Qf`)",
             )
         return done.out.strip()
 

@@ -49,7 +49,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         raise UsageError(
             f"mpiexec fills one node after the other, and cannot put {shown} ranks on the nodes",
             where="--nodes",
-            mend="leave --nodes out, or ask for a number that divides the GPUs",
+            fix="leave --nodes out, or ask for a number that divides the GPUs",
         )
     parts = [
         "#!/bin/bash",
@@ -79,14 +79,14 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     for option, value in resources.items():
         if option in _REFUSED:
             what = f"-{option} cannot be had: {_REFUSED[option]}"
-            raise UsageError(what, where=f"--scheduler-option {option}", mend="leave it out")
+            raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
         if option in _PLANNED:
             by = _PLANNED[option]
             of_the_site = option in plan.pbs.resources or option in plan.pbs.directives
             raise UsageError(
                 f"{option} is decided by the plan",
                 where=f"site {plan.site}: pbs: {option}" if of_the_site else f"--scheduler-option {option}",
-                mend=f"leave it out; it follows from {by}" if by else "leave it out",
+                fix=f"leave it out; it follows from {by}" if by else "leave it out",
             )
         yield directive(option, value)
     yield directive("S", "/bin/bash")
@@ -133,7 +133,7 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
         raise UsageError(
             f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",
             where=f"--runtime {plan.runtime}",
-            mend="use another runtime",
+            fix="use another runtime",
         )
     yield from _mpiexec(plan, plan.tasks, max(plan.tasks_per_node))
     yield from (*texts("/bin/bash", "-c", _FILES, "bash"), (Var(RUN_DIRECTORY), Text("/logs")))

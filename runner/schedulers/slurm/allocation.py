@@ -33,7 +33,7 @@ def allocation(clients: Path | None) -> Allocation | None:
         raise RefusedError(
             f"allocation {job_id} is not held: {state[1] if state else 'Slurm does not know it'}",
             where="SLURM_JOB_ID",
-            mend="ask for one with salloc, or `unset SLURM_JOB_ID` and `submit`",
+            fix="ask for one with salloc, or `unset SLURM_JOB_ID` and `submit`",
         )
     nodes = [
         HeldNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
@@ -52,7 +52,7 @@ def _ask(clients: Path | None, program: str, *options: str) -> process.Completed
         return client_call.call("Slurm", clients, program, *options)
     except NotAcceptedError as error:
         raise RefusedError(
-            f"SLURM_JOB_ID is set, but {program} was not found", where="PATH", mend="run this where Slurm's clients are"
+            f"SLURM_JOB_ID is set, but {program} was not found", where="PATH", fix="run this where Slurm's clients are"
         ) from error
 
 

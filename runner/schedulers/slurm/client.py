@@ -92,7 +92,7 @@ class Slurm:
             raise NotAcceptedError(
                 f"Slurm did not take the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
-                mend=messages.mend(done.err),
+                fix=messages.fix(done.err),
             )
         return done.out.strip().split(";")[0]
 
@@ -103,7 +103,7 @@ class Slurm:
         raise UnknownStateError(
             f"{why}, and no job of this run is in the queue",
             where=str(run_directory),
-            mend=f"ask `python -m runner status {run_directory.name}` again later; "
+            fix=f"ask `python -m runner status {run_directory.name}` again later; "
             "submit anew only when the queue is known not to hold it",
         )
 

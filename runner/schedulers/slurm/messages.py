@@ -73,7 +73,7 @@ _WAITS: Final = {
 }
 
 
-def mend(refusal: str) -> str:
+def fix(refusal: str) -> str:
     """What to do about sbatch's words."""
     return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
 

@@ -66,8 +66,8 @@ def refuse(option: str, plan: Plan) -> None:
     where = f"site {plan.site}: slurm.directives.{option}" if of_the_site else f"--scheduler-option {option}"
     if name in _PLANNED:
         by = _PLANNED[name]
-        raise UsageError(f"--{option} is decided by the plan", where=where, mend=f"leave it out; it follows from {by}")
-    raise UsageError(f"--{option} cannot be had: {_REFUSED[name]}", where=where, mend="leave it out")
+        raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")
+    raise UsageError(f"--{option} cannot be had: {_REFUSED[name]}", where=where, fix="leave it out")
 
 
 def _abbreviated(option: str) -> str:

@@ -40,7 +40,7 @@ class Hosts(client.Local):
         """Ask all hosts, then start the controller.
 
         Raises:
-            NotAcceptedError: a host is not ready: which, why, and the mend; exit 3 where somebody must mend it, 8 where
+            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where somebody must fix it, 8 where
                 trying again may help.
         """
         plan = _plan(run_directory)
@@ -69,7 +69,7 @@ class Hosts(client.Local):
             raise UnknownStateError(
                 f"the controller of job {job_id} is not on this machine",
                 where=os.uname().nodename,
-                mend="cancel it where it was submitted (`host` in the run's provenance.json)",
+                fix="cancel it where it was submitted (`host` in the run's provenance.json)",
             )
         super().cancel(job_id)
 
@@ -112,11 +112,11 @@ def _head(hosts: Names) -> str:
     try:
         done = process.run((*command.words(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False)
     except process.CommandNotFoundError as error:
-        mend = "apt-get install openssh-client"
-        raise NotAcceptedError("ssh was not found", where="PATH", mend=mend, code=Exit.REFUSED) from error
+        fix = "apt-get install openssh-client"
+        raise NotAcceptedError("ssh was not found", where="PATH", fix=fix, code=Exit.REFUSED) from error
     if done.code != 0:
-        mend = "mend ssh's configuration"
-        raise NotAcceptedError(f"ssh: {done.last_lines(1)}", where="ssh -G", mend=mend, code=Exit.REFUSED)
+        fix = "fix ssh's configuration"
+        raise NotAcceptedError(f"ssh: {done.last_lines(1)}", where="ssh -G", fix=fix, code=Exit.REFUSED)
     named = (line.partition(" ")[2] for line in done.out.splitlines() if line.startswith("hostname "))
     return next(named, hosts.names[0])
 
@@ -153,11 +153,11 @@ def _asked(hosts: Names, question: str) -> Sequence[process.Completed | None]:
 
 def _refusal(found: Sequence[preflight.Fault]) -> NotAcceptedError:
     lines = [f"{fault.host}: {fault.what}" for fault in found]
-    mends = dict.fromkeys(fault.mend for fault in found)
+    fixes = dict.fromkeys(fault.fix for fault in found)
     code = Exit.REFUSED if any(fault.code == Exit.REFUSED for fault in found) else Exit.INFRASTRUCTURE
     return NotAcceptedError(
         "\n  ".join(["not every host is ready:", *lines]) if len(lines) > 1 else lines[0],
         where="ssh " + ", ".join(dict.fromkeys(fault.host for fault in found)),
-        mend="; ".join(mends),
+        fix="; ".join(fixes),
         code=code,
     )

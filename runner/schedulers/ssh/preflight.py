@@ -26,12 +26,12 @@ class Fault:
     """Why a host cannot take its part of the job.
 
     Attributes:
-        code: of the process: 3 where somebody must mend it first, 8 where trying again may help.
+        code: of the process: 3 where somebody must fix it first, 8 where trying again may help.
     """
 
     host: str
     what: str
-    mend: str
+    fix: str
     code: Exit = Exit.REFUSED
 
 
@@ -97,12 +97,12 @@ def faults(plan: Plan, run: str, head: str, token: str, said: Sequence[Mapping[s
 
 def _files(plan: Plan, run: str, host: str, token: str, said: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
     if said["token"][0] != token:
-        mend = "name a directory of a file system that every host shares, with --runs"
-        yield Fault(host, f"it does not see the run directory {run}", mend)
+        fix = "name a directory of a file system that every host shares, with --runs"
+        yield Fault(host, f"it does not see the run directory {run}", fix)
     size = said.get("image", [""])[0]
     if plan.image.path and size in ("", "0"):
-        mend = "put the images where every host sees them (RUNNER_STORE), or name one that it sees with --image"
-        yield Fault(host, f"it does not see the image {plan.image.path}", mend)
+        fix = "put the images where every host sees them (RUNNER_STORE), or name one that it sees with --image"
+        yield Fault(host, f"it does not see the image {plan.image.path}", fix)
     elif plan.image.path and plan.image.size_bytes and int(size) != plan.image.size_bytes:
         what = f"its {plan.image.path} has {size} bytes, and the image {plan.image.size_bytes}"
         yield Fault(host, what, "put the same image there")
@@ -113,15 +113,15 @@ def _files(plan: Plan, run: str, host: str, token: str, said: Mapping[str, Seque
 
 def _programs(host: str, said: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
     for program in said.get("no-program", ()):
-        mend = "install it there, or take another way (--runtime); a non-interactive ssh must find it in PATH"
-        yield Fault(host, f"it has no {program}", mend)
+        fix = "install it there, or take another way (--runtime); a non-interactive ssh must find it in PATH"
+        yield Fault(host, f"it has no {program}", fix)
     version = [int(number) for number in said.get("python", [""])[0].split()]
     if version and tuple(version) < _OLDEST_PYTHON:
         yield Fault(host, f"its python3 is {version[0]}.{version[1]}", "put 3.8 or newer first in PATH")
     lacking = said.get("no-modules", [""])[0]
     if lacking:
-        mend = "use an environment that every host sees, or a container (--runtime)"
-        yield Fault(host, f"its python3 cannot import {', '.join(lacking.split())}", mend)
+        fix = "use an environment that every host sees, or a container (--runtime)"
+        yield Fault(host, f"its python3 cannot import {', '.join(lacking.split())}", fix)
 
 
 def _way_to_the_head(plan: Plan, node: int, host: str, head: str, found: str) -> Iterator[Fault]:
@@ -139,7 +139,7 @@ def _way_to_the_head(plan: Plan, node: int, host: str, head: str, found: str) ->
         yield Fault(host, what, "put a host first in the list by the name that all others know it by")
 
 
-# What ssh says (OpenSSH 7 to 10) -> what it means, the mend, and the exit code. Nothing is ever loosened for the user.
+# What ssh says (OpenSSH 7 to 10) -> what it means, the fix, and the exit code. Nothing is ever loosened for the user.
 _SSH_SAYS: tuple[tuple[str, str, str, Exit], ...] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Offending \S+ key",
@@ -182,11 +182,11 @@ def no_answer(host: str, code: int | None, err: str, within_s: float) -> Fault:
         err: what it said.
     """
     if code is None:
-        mend = "is it, or its file system, ill? `ssh HOST` must work from here; or leave it out"
-        return Fault(host, f"it has not answered within {within_s:g} s", mend, Exit.INFRASTRUCTURE)
+        fix = "is it, or its file system, ill? `ssh HOST` must work from here; or leave it out"
+        return Fault(host, f"it has not answered within {within_s:g} s", fix, Exit.INFRASTRUCTURE)
     last = (err.strip().splitlines() or [f"ssh ended with exit code {code}"])[-1]
-    for pattern, what, mend, exit_code in _SSH_SAYS:
+    for pattern, what, fix, exit_code in _SSH_SAYS:
         if re.search(pattern, err):
-            return Fault(host, f"{what} ({last})", mend.format(host=host), exit_code)
-    mend = f"`ssh {host} bash` must work from here with no question asked"
-    return Fault(host, last, mend, Exit.INFRASTRUCTURE if code == 255 else Exit.REFUSED)
+            return Fault(host, f"{what} ({last})", fix.format(host=host), exit_code)
+    fix = f"`ssh {host} bash` must work from here with no question asked"
+    return Fault(host, last, fix, Exit.INFRASTRUCTURE if code == 255 else Exit.REFUSED)

@@ -174,10 +174,10 @@ def render(plan: Plan, step: StepSpec) -> str:
     """
     assert plan.hosts is not None
     if plan.queue is not None:
-        raise UsageError("a list of hosts has no queues", where=f"--queue {plan.queue}", mend="leave it out")
+        raise UsageError("a list of hosts has no queues", where=f"--queue {plan.queue}", fix="leave it out")
     if plan.directives:
         name = plan.directives[0][0]
-        raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", mend="leave it out")
+        raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", fix="leave it out")
     parts = [
         "#!/bin/bash",
         "# Without an argument: the job's controller. With one: the part of the node of that number.",

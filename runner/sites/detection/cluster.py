@@ -90,8 +90,8 @@ def detect(
         raise _no_scheduler(of_slurm["nodes"], of_pbs["nodes"])
     if cluster is not None and partition is not None and partition not in {each.name for each in cluster.partitions}:
         known = [each.name for each in cluster.partitions]
-        mend = instead(partition, known, f"partitions: {', '.join(known)}")
-        raise RefusedError(f"no partition {partition!r} here", where="--partition", mend=mend)
+        fix = instead(partition, known, f"partitions: {', '.join(known)}")
+        raise RefusedError(f"no partition {partition!r} here", where="--partition", fix=fix)
     node = _node(cluster, clients, partition, on_node) if on_node is not None else None
     silent = cluster.silent if cluster is not None else complex_.silent if complex_ is not None else {}
     return Detected(
@@ -144,7 +144,7 @@ def _node(
         raise RefusedError(
             "a node of PBS is asked by a job of your own: this one asks through srun only",
             where="--on-node",
-            mend="leave it out, and fill in what stays unknown",
+            fix="leave it out, and fill in what stays unknown",
         )
     named = (f"--partition={partition}",) if partition else ()
     words = ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
@@ -154,7 +154,7 @@ def _node(
         raise RefusedError(
             f"no GPU node answered: {answer.problem or 'srun said nothing'}",
             where=" ".join(words),
-            mend="options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out",
+            fix="options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out",
         )
     return found
 
@@ -164,11 +164,11 @@ def _no_scheduler(of_slurm: answers.Answer, of_pbs: answers.Answer) -> RefusedEr
         return RefusedError(
             "neither Slurm's nor PBS's clients are here",
             where="PATH",
-            mend="run this on the cluster's login node; for this machine alone there is `--site local`",
+            fix="run this on the cluster's login node; for this machine alone there is `--site local`",
         )
     silent = of_pbs if of_slurm.absent else of_slurm
     return RefusedError(
-        f"the scheduler does not answer: {silent.problem}", where=silent.command, mend="try again when it does"
+        f"the scheduler does not answer: {silent.problem}", where=silent.command, fix="try again when it does"
     )
 
 

@@ -1,4 +1,4 @@
-"""A site file against the live cluster: what no longer holds, who can mend it, and how."""
+"""A site file against the live cluster: what no longer holds, who can fix it, and how."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
     answering = "slurm" if found.slurm is not None else "pbs"
     if site.scheduler != answering:
         what = f"{site.name} has {site.scheduler}, and {found.scheduler} answers here"
-        mend = "check it on its own login node, or correct `scheduler`"
-        return (Finding("scheduler-differs", "refuse", what, mend),)
+        fix = "check it on its own login node, or correct `scheduler`"
+        return (Finding("scheduler-differs", "refuse", what, fix),)
     findings = [
         *_queues(site, found),
         *_node(site, found),
@@ -119,8 +119,8 @@ def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding
         yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
     if cpus != node.cpus:
         what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"
-        mend = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
-        yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, mend)
+        fix = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
+        yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
     if memory_mb < node.memory_mb:
         what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
         asks = site.scheduler == "pbs" or site.slurm.memory != "none"
@@ -137,8 +137,8 @@ def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
             yield Finding("runtime-missing", severity, what, "load spank_pyxis.so for srun", who="administrator")
         elif found.node is not None:
             what = f"{name} is not on {found.node.name}"
-            mend = f"install it on the nodes, or say how it is loaded (ways.{name}.load)"
-            yield Finding("runtime-missing", severity, what, mend, who="administrator")
+            fix = f"install it on the nodes, or say how it is loaded (ways.{name}.load)"
+            yield Finding("runtime-missing", severity, what, fix, who="administrator")
         else:
             what = f"{name} is not on this host; whether GPU nodes have it was not asked"
             yield Finding("runtime-not-here", "warn", what, "site check --on-node")

@@ -158,7 +158,7 @@ def test_a_horovod_that_the_base_ships_is_taken_where_it_passes_the_proof(engine
     try:
         assert built.labels["gpu-runner.horovod.wheel"] == "shipped"
         facts = about(engine_client, built.reference)
-        assert (facts["horovod"]["wheel_key"], facts["horovod"]["mends"]) == ("shipped", [])
+        assert (facts["horovod"]["wheel_key"], facts["horovod"]["fixes"]) == ("shipped", [])
         assert facts["horovod"]["proven"] == ["gloo", "mpi"]
     finally:
         engine_client.images.remove(built.reference)

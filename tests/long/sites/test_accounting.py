@@ -63,7 +63,7 @@ def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: R
 
 
 @pytest.mark.parametrize(
-    ("words", "refusal", "mend"),
+    ("words", "refusal", "fix"),
     [
         (("--account", "m9999"), "Invalid account or account/partition combination specified", "with --account"),
         (("--account", "m1234", "--queue", "short"), "Invalid qos specification", "with --queue"),
@@ -75,14 +75,14 @@ def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: R
         ),
     ],
 )
-def test_what_the_rules_forbid_is_told_with_its_mend(
-    here: Cluster, runner: Runner, words: tuple[str, ...], refusal: str, mend: str
+def test_what_the_rules_forbid_is_told_with_its_fix(
+    here: Cluster, runner: Runner, words: tuple[str, ...], refusal: str, fix: str
 ) -> None:
     """Our own checks know some of it and are overridden here: these are Slurm's."""
     forced = ("--force", "queue-unknown", "--force", "queue-unfit")
     said = runner(*request(here, 4, *words, *forced), code=4)
     assert refusal in said.err
-    assert mend in said.err
+    assert fix in said.err
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
 @pytest.mark.parametrize(
     ("code", "site", "observed", "asked", "says"),
     [
-        ("image-unusable", "technion", Observed(image_problem="gone", image_mend="convert it"), {}, "convert it"),
+        ("image-unusable", "technion", Observed(image_problem="gone", image_fix="convert it"), {}, "convert it"),
         ("mount-source-missing", "technion", Observed(missing_sources=("/data",)), {}, "/data"),
         ("run-directory-unmountable", "technion", Observed(run_directory_problem="a comma"), {}, "a comma"),
         ("runtime-not-at-site", "technion", Observed(), {"runtime": "shifter"}, "pyxis"),
@@ -58,12 +58,12 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("no-bf16-on-gpu", "neuron", Observed(), {"gpu_type": "v100", "arguments": ("--precision", "amp-bf16")}, "7.0"),
     ],
 )
-def test_a_refusal_names_the_mend_and_can_be_forced(
+def test_a_refusal_names_the_fix_and_can_be_forced(
     code: str, site: str, observed: Observed, asked: dict[str, Any], says: str
 ) -> None:
     refusal = found(site, observed, **asked)[code]
     assert refusal.severity == "refuse"
-    assert says in f"{refusal.what} {refusal.mend}"
+    assert says in f"{refusal.what} {refusal.fix}"
     forced = found(site, observed, force=(code,), **asked)[code]
     assert (forced.severity, forced.forced) == ("warn", True)
 
@@ -71,7 +71,7 @@ def test_a_refusal_names_the_mend_and_can_be_forced(
 def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         found(force=("queue-unft",))
-    assert "did you mean 'queue-unfit'?" in caught.value.mend
+    assert "did you mean 'queue-unfit'?" in caught.value.fix
 
 
 def test_every_refusal_can_be_forced() -> None:
@@ -114,7 +114,7 @@ def test_a_slice_of_a_gpu_is_warned_of() -> None:
 def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
     site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(step={option: "1"}))
     told = check(plan(RECIPE, site, Request(gpus=16), IMAGE), site, NOTHING_WRONG)
-    assert [(finding.code, option in finding.mend) for finding in told] == [("gpus-hidden", True)]
+    assert [(finding.code, option in finding.fix) for finding in told] == [("gpus-hidden", True)]
 
 
 @pytest.mark.parametrize(

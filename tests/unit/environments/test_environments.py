@@ -171,7 +171,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
         directory.find("a", str(tmp_path), "local")
     with pytest.raises(RefusedError, match="not there") as caught:
         directory.find("b", str(tmp_path), "alpha")
-    assert caught.value.mend == "python -m runner env create b --site alpha"
+    assert caught.value.fix == "python -m runner env create b --site alpha"
     with pytest.raises(RefusedError, match="nobody has told"):
         directory.find("a", "", "local")
     with pytest.raises(UsageError):
@@ -210,9 +210,9 @@ def test_an_environment_of_another_framework_is_told(
     tmp_path: Path, framework: Any, needs: tuple[str, ...], lacks: str
 ) -> None:
     made = environment(tmp_path / "e", framework=framework)
-    said, mend = lacking(msgspec.structs.replace(RECIPE, needs=needs), made)
+    said, fix = lacking(msgspec.structs.replace(RECIPE, needs=needs), made)
     assert lacks in said
-    assert bool(said) == bool(lacks) == ("--framework pytorch" in mend)
+    assert bool(said) == bool(lacks) == ("--framework pytorch" in fix)
 
 
 def test_the_site_decides_what_nobody_has_asked_for() -> None:
@@ -243,7 +243,7 @@ def test_its_key_follows_what_goes_into_it() -> None:
     assert make.inputs_of(one) == make.inputs_of(Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",)))
 
 
-def test_the_verbs_refuse_with_a_mend(
+def test_the_verbs_refuse_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

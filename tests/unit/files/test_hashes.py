@@ -44,7 +44,7 @@ def test_the_context_holds_what_the_dockerfile_copies(framework: str) -> None:
         f"containers/{framework}/Dockerfile",
         "containers/horovod/build.py",
         "containers/horovod/prove.py",
-        "containers/horovod/mends/cxx-standard.patch",
+        "containers/horovod/fixes/cxx-standard.patch",
     } <= names
     assert any(name.startswith("recipes/") for name in names)
 

@@ -178,7 +178,7 @@ def test_what_cannot_be_locked_is_told_so(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InfrastructureError, match="cannot lock") as caught, claimed(tmp_path / place, print):
         pass
-    assert "RUNNER_STORE" in caught.value.mend
+    assert "RUNNER_STORE" in caught.value.fix
 
 
 def test_a_process_that_is_hidden_from_us_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ SECRET = "secret" + "pw"
 def test_what_is_no_url_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((UsageError, InfrastructureError)) as caught:
         engine.connect(url)
-    assert caught.value.mend
+    assert caught.value.fix
     monkeypatch.setenv("DOCKER_HOST", url)
     with pytest.raises((UsageError, InfrastructureError)) as caught:
         engine.connect()

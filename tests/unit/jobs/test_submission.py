@@ -46,7 +46,7 @@ def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tm
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert isinstance(caught.value, InfrastructureError)
     assert "File too large" in caught.value.what
-    assert "nothing was submitted" in caught.value.mend
+    assert "nothing was submitted" in caught.value.fix
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
 
 
@@ -69,7 +69,7 @@ def test_an_interrupt_while_sbatch_is_asked(submission: Submit, tmp_path: Path) 
         submission(tmp_path)
     assert caught.value.code == Exit.INTERRUPTED
     (run,) = (tmp_path / "runs").iterdir()
-    assert run.name in caught.value.mend
+    assert run.name in caught.value.fix
     squeue = tmp_path / "squeue"
     squeue.write_text(f"#!/bin/sh\necho '7|{run}'\n")
     squeue.chmod(0o755)

@@ -40,7 +40,7 @@ def test_hosts_on_a_command_line(text: str, hosts: Any) -> None:
 def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         listed(text)
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 def test_a_host_file_of_each_kind() -> None:
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused(gpus: int, nodes: Any, room: Any, kind: ty
     with pytest.raises(kind) as caught:
         place(gpus, nodes, {f"n{number}": ranks for number, ranks in enumerate(room)})
     assert says in caught.value.what
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 def test_the_list_on_the_command_line_wins_and_a_scheduler_gives_out_its_own_nodes() -> None:
@@ -145,7 +145,7 @@ def test_hosts_that_are_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says", "mend"),
+    ("changes", "says", "fix"),
     [
         ({"token": ""}, "does not see the run directory /run", "--runs"),
         ({"token": "another"}, "does not see the run directory", "--runs"),
@@ -161,11 +161,11 @@ def test_hosts_that_are_ready() -> None:
         ({"machine": "a 1"}, "same machine as a", "once"),
     ],
 )
-def test_a_host_that_is_not_ready_is_named_with_its_mend(changes: Any, says: str, mend: str) -> None:
+def test_a_host_that_is_not_ready_is_named_with_its_fix(changes: Any, says: str, fix: str) -> None:
     (fault,) = faults(planned(), "/run", "a", "t", answers(**changes))
     assert fault.host == "b"
     assert says in fault.what
-    assert mend in fault.mend
+    assert fix in fault.fix
     assert fault.code == Exit.REFUSED
 
 
@@ -191,7 +191,7 @@ CHANGED_KEY = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key ve
 
 
 @pytest.mark.parametrize(
-    ("said", "what", "mend", "code"),
+    ("said", "what", "fix", "code"),
     [
         (UNKNOWN_KEY, "does not know its host key", "by hand", 3),
         (CHANGED_KEY, "another", "-R a", 3),
@@ -202,12 +202,12 @@ CHANGED_KEY = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key ve
         ("", "exit code 255", "no question", 8),
     ],
 )
-def test_what_ssh_says_is_told_with_its_mend(said: str, what: str, mend: str, code: int) -> None:
+def test_what_ssh_says_is_told_with_its_fix(said: str, what: str, fix: str, code: int) -> None:
     fault = no_answer("a", 255, said, 60)
     assert what in fault.what
-    assert mend in fault.mend
+    assert fix in fault.fix
     assert fault.code == code
-    assert "StrictHostKeyChecking" not in fault.mend
+    assert "StrictHostKeyChecking" not in fault.fix
 
 
 def test_a_host_that_says_nothing_in_time() -> None:

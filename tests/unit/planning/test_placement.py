@@ -46,10 +46,10 @@ def test_impossible_numbers_are_usage_errors(gpus: int, nodes: int | None) -> No
 def test_more_than_nodes_hold_is_refused_with_what_would_do() -> None:
     with pytest.raises(RefusedError) as caught:
         place(12, 1, DGX)
-    assert "2 nodes or more" in caught.value.mend
+    assert "2 nodes or more" in caught.value.fix
 
 
 def test_more_than_the_site_has_is_refused_with_what_it_has() -> None:
     with pytest.raises(RefusedError) as caught:
         place(10**9, None, NodeShape(cores=128, memory_mb=1, gpus=8, count=4))
-    assert "32 GPUs or fewer" in caught.value.mend
+    assert "32 GPUs or fewer" in caught.value.fix

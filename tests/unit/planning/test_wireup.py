@@ -62,7 +62,7 @@ def test_what_a_site_cannot_do_is_refused(site: Site, mpi: str, asked: Any, says
     with pytest.raises(RefusedError) as caught:
         choose(site, image(mpi), "pyxis", asked, 16)
     assert says in caught.value.what
-    assert "rendezvous" in caught.value.mend
+    assert "rendezvous" in caught.value.fix
 
 
 def test_what_is_asked_for_and_not_known_to_fail_is_done() -> None:

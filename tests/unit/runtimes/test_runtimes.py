@@ -54,7 +54,7 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
         runtime(via).step(planned(via, **asked))
     assert says in caught.value.what
     assert caught.value.where
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
         ("alpha", "/nowhere/x.sif", "there is no /nowhere/x.sif"),
     ],
 )
-def test_an_image_in_another_form_is_refused_with_a_mend(
+def test_an_image_in_another_form_is_refused_with_a_fix(
     site: str, image: str, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     request = ["submit", "--site", site, "--account", "m1", "--gpus", "2", "--image", image, "--dry-run"]

@@ -67,13 +67,13 @@ def test_the_first_runtime_that_is_there_and_can_use_the_device(
     assert set(ALONE) <= set(NAMES)
 
 
-def test_what_a_python_lacks_is_told_with_its_mend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_python_lacks_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert lacking(()) == lacking(("json", "os")) == ("", "")
-    lacks, mend = lacking(("json", "no_such_module", "horovod"))
+    lacks, fix = lacking(("json", "no_such_module", "horovod"))
     assert lacks.endswith("has no no_such_module and no horovod")
-    assert "env create NAME --framework pytorch" in mend
+    assert "env create NAME --framework pytorch" in fix
     assert lacking(("json", "no_such_module"))[1].endswith("pip install no_such_module")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert lacking(())[0] == "no python3 is in PATH"

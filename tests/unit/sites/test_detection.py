@@ -279,10 +279,10 @@ def test_a_site_that_the_cluster_agrees_with_has_nothing_said_of_it() -> None:
 def test_what_no_longer_holds_is_told(changes: dict[str, object], code: str, severity: str, says: str) -> None:
     told = {finding.code: finding for finding in differences(site_with(changes), found(mixed(), node=NODE))}
     assert told[code].severity == severity
-    assert says in f"{told[code].what} {told[code].mend}"
+    assert says in f"{told[code].what} {told[code].fix}"
 
 
-def test_what_only_an_administrator_can_mend_says_so() -> None:
+def test_what_only_an_administrator_can_fix_says_so() -> None:
     bare = found(mixed(srun=""), node=NODE.replace("max_user_namespaces=2061374", "max_user_namespaces=0"))
     told = {finding.code: finding for finding in differences(site_with({}), bare)}
     assert {told[code].who for code in ("runtime-missing", "user-namespaces-off")} == {"administrator"}

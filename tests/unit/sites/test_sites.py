@@ -105,7 +105,7 @@ def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Pat
     site = read_site(write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scrach}'}\n"))
     with pytest.raises(UsageError) as caught:
         filled(site, ELVIS)
-    assert "did you mean 'scratch'?" in caught.value.mend
+    assert "did you mean 'scratch'?" in caught.value.fix
 
 
 @pytest.mark.parametrize(("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")])
@@ -141,4 +141,4 @@ def test_a_configuration_is_as_strict_as_a_site(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_config(Path(write(tmp_path / "config.yaml", "acount: x\n")))
     assert "config.yaml:1" in caught.value.where
-    assert "did you mean 'account'?" in caught.value.mend
+    assert "did you mean 'account'?" in caught.value.fix

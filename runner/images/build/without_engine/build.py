@@ -79,7 +79,7 @@ def build(
     builder = cast(Builder, importlib.import_module(f"{__package__}.{TOOLS[tool]}"))
     for program in builder.PROGRAMS:
         if process.find(program) is None:
-            raise RefusedError(f"{program} was not found", where="PATH", mend=builder.INSTALL)
+            raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
     with held(paths.made(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
         order = _order(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
@@ -107,7 +107,7 @@ def _base(framework: str, base: str | None) -> str:
         raise RefusedError(
             f"the stand-in base {wanted} is made in a container engine, and none is used here",
             where="--base",
-            mend="name a base of a registry, or one that docker save wrote: --base docker-archive:FILE",
+            fix="name a base of a registry, or one that docker save wrote: --base docker-archive:FILE",
         )
     return wanted
 

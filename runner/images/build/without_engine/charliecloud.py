@@ -48,7 +48,7 @@ def base(reference: str, progress: Progress) -> Base:
         raise RefusedError(
             "ch-image does not read the archives of engines",
             where=reference,
-            mend="unpack the image and `ch-image import` it under a name; then --base NAME",
+            fix="unpack the image and `ch-image import` it under a name; then --base NAME",
         )
     root = _root(reference)
     if root.is_dir():
@@ -61,7 +61,7 @@ def base(reference: str, progress: Progress) -> Base:
         _ch_image(["pull", pinned, reference], progress, "ch-image pull")
     except ProgramFailedError as error:
         raise ProgramFailedError(
-            error.what, where=reference, mend=f"where a login is wanted: ch-image pull --auth {reference}"
+            error.what, where=reference, fix=f"where a login is wanted: ch-image pull --auth {reference}"
         ) from error
     (root / _NOTE).write_text(f"{digest}\n", "utf-8")
     return Base(reference, digest, root)

@@ -78,13 +78,13 @@ def _shell(value: str) -> str:
 def _line(text: str) -> str:
     """Refused where it would end the line, or be one of Apptainer's own templates."""
     if "\n" in text or "{{" in text:
-        raise RefusedError(f"a definition file cannot say {text!r}", mend="leave out newlines and {{")
+        raise RefusedError(f"a definition file cannot say {text!r}", fix="leave out newlines and {{")
     return text
 
 
 def _plain(path: str) -> str:
     if any(letter.isspace() or letter in "\"'" for letter in path):
         raise RefusedError(
-            f"a definition file cannot name {path!r}", where=path, mend="use a path without blanks and quotes"
+            f"a definition file cannot name {path!r}", where=path, fix="use a path without blanks and quotes"
         )
     return path

@@ -50,7 +50,7 @@ def stored(order: Order, progress: Progress) -> Path:
     assert order.base.path is not None
     known = store.lookup(str(order.base.path))
     if known is None:
-        raise InfrastructureError("the base has gone from the store", where=str(order.base.path), mend="build again")
+        raise InfrastructureError("the base has gone from the store", where=str(order.base.path), fix="build again")
     with work_directory() as work:
         laid_out(order.files, work / "context")
         (work / "rc").write_text(_RC)

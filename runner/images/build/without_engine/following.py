@@ -60,9 +60,9 @@ def followed(
     said = "\n".join(last)
     if "no space left" in said.lower() or "disk quota exceeded" in said.lower():
         full = f"{what} has filled the disk:\n{said}"
-        raise InfrastructureError(full, where=step or what, mend=f"free space in {room}")
+        raise InfrastructureError(full, where=step or what, fix=f"free space in {room}")
     raise ProgramFailedError(
         f"{what} failed with exit code {code}:\n{said}",
         where=step or str(words[0]),
-        mend="the lines above are its last ones; mend what they name and build again",
+        fix="the lines above are its last ones; fix what they name and build again",
     )

@@ -169,7 +169,7 @@ def _steps(name: str, rest: str, known: Mapping[str, str], where: str) -> Iterat
         raise UsageError(
             f"{name} is none of the plain instructions that every builder can do",
             where=where,
-            mend="write it with ARG, FROM, LABEL, ENV, COPY and RUN",
+            fix="write it with ARG, FROM, LABEL, ENV, COPY and RUN",
         )
 
 

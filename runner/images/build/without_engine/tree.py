@@ -73,7 +73,7 @@ def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[byt
         raise InfrastructureError(
             f"the image's tree cannot be read: {error.strerror}",
             where=str(error.filename or root),
-            mend="a file that its owner may not read is made readable in the image: RUN chmod u+r FILE",
+            fix="a file that its owner may not read is made readable in the image: RUN chmod u+r FILE",
         ) from error
     yield END
 

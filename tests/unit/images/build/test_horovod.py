@@ -39,7 +39,7 @@ TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_v
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(CONTAINERS))
-    names = ("frameworks", "mends", "install", "rank", "prove", "describe", "build")
+    names = ("frameworks", "fixes", "install", "rank", "prove", "describe", "build")
     try:
         yield {name: importlib.import_module(name) for name in names}
     finally:
@@ -48,10 +48,10 @@ def programs() -> Iterator[dict[str, ModuleType]]:
             del sys.modules[name]
 
 
-def test_mends_fit_the_source_they_were_written_for_and_nothing_else(
+def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(
     programs: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    mends = programs["mends"]
+    fixes = programs["fixes"]
     source = {
         "CMakeLists.txt": "project(horovod CXX)\n\nset(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n",
         "horovod/torch/CMakeLists.txt": (
@@ -65,15 +65,15 @@ def test_mends_fit_the_source_they_were_written_for_and_nothing_else(
     for name, text in source.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    patch = mends.file_of("cxx-standard").read_text()
-    assert mends.apply(patch, tmp_path) == 6
+    patch = fixes.file_of("cxx-standard").read_text()
+    assert fixes.apply(patch, tmp_path) == 6
     assert all("set(CMAKE_CXX_STANDARD $ENV{HOROVOD_CXX_STANDARD})" in (tmp_path / name).read_text() for name in source)
     with pytest.raises(SystemExit, match="does not fit"):
-        mends.apply(patch, tmp_path)
+        fixes.apply(patch, tmp_path)
 
 
-def test_every_mend_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
-    patches = sorted((CONTAINERS / "mends").glob("*.patch"))
+def test_every_fix_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
+    patches = sorted((CONTAINERS / "fixes").glob("*.patch"))
     changed = 0
     for patch in patches:
         head = patch.read_text().split("--- a/")[0]
@@ -81,20 +81,20 @@ def test_every_mend_says_what_it_removes_and_for_which_versions(programs: dict[s
         assert "\nRange:   " in head
         changed += sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in patch.read_text().splitlines())
     assert 0 < changed <= 20
-    needed = programs["mends"].needed
+    needed = programs["fixes"].needed
     known = {*needed(BASE), *needed(TENSORFLOW), *needed(TRIXIE)}
     assert known == {patch.stem for patch in patches}
 
 
 def test_xla_ops_are_left_out_only_where_their_headers_are_gone(programs: dict[str, ModuleType]) -> None:
-    needed = programs["mends"].needed
+    needed = programs["fixes"].needed
     assert needed(TENSORFLOW) == ["cxx-standard", "xla-ops-left-out"]
     assert needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
     assert needed(BASE) == ["cxx-standard"]
 
 
-def test_headers_are_mended_for_newer_compilers_and_where_none_is_there_yet(programs: dict[str, ModuleType]) -> None:
-    needed = programs["mends"].needed
+def test_headers_are_fixed_for_newer_compilers_and_where_none_is_there_yet(programs: dict[str, ModuleType]) -> None:
+    needed = programs["fixes"].needed
     assert needed(TRIXIE) == needed({**BASE, "compiler": ""}) == ["cxx-standard", "gcc-13-headers"]
 
 

@@ -80,7 +80,7 @@ def test_a_credential_helper_that_is_not_there_is_told(home: Path) -> None:
     path = write(home / ".docker/config.json", {"credsStore": "nowhere"})
     with pytest.raises(RefusedError, match="docker-credential-nowhere") as caught:
         credentials.find("r.io")
-    assert (caught.value.where, caught.value.mend) == (str(path), "log in again: docker login r.io")
+    assert (caught.value.where, caught.value.fix) == (str(path), "log in again: docker login r.io")
 
 
 def test_enroots_file_by_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_ngc_without_a_login_says_exactly_what_to_do() -> None:
         "machine authn.nvidia.com",
         "https://org.ngc.nvidia.com/setup",
     ):
-        assert words in refused.mend
+        assert words in refused.fix
 
 
 @pytest.mark.parametrize(

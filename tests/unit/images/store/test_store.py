@@ -117,7 +117,7 @@ def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
     (tmp_path / "refs").touch()
     with pytest.raises(InfrastructureError, match="cannot write to the image store") as caught:
         store.refer("x:2", image)
-    assert "--store DIR" in caught.value.mend
+    assert "--store DIR" in caught.value.fix
 
 
 def test_a_store_may_be_moved(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_broken_sidecar_says_what_to_do(tmp_path: Path) -> None:
     Path(f"{image.path}.json").write_text("{")
     with pytest.raises(InfrastructureError, match="sidecar") as caught:
         store.lookup(DIGEST, tmp_path)
-    assert "convert the image again" in caught.value.mend
+    assert "convert the image again" in caught.value.fix
 
 
 def test_looking_up_imports_no_engine_client() -> None:

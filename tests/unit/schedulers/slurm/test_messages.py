@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.schedulers.slurm.messages import explained, mend
+from runner.schedulers.slurm.messages import explained, fix
 
 FAILED = "sbatch: error: Batch job submission failed: "
 
@@ -26,8 +26,8 @@ FAILED = "sbatch: error: Batch job submission failed: "
         (FAILED + "Something new", "see the script"),
     ],
 )
-def test_a_refusal_has_its_mend(refusal: str, says: str) -> None:
-    assert says in mend(refusal)
+def test_a_refusal_has_its_fix(refusal: str, says: str) -> None:
+    assert says in fix(refusal)
 
 
 @pytest.mark.parametrize(

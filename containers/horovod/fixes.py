@@ -1,11 +1,11 @@
-"""The mends of Horovod's source: which of ``mends/*.patch`` a base needs, and how one is applied."""
+"""The fixes of Horovod's source: which of ``fixes/*.patch`` a base needs, and how one is applied."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DIRECTORY = Path(__file__).resolve().parent / "mends"
+DIRECTORY = Path(__file__).resolve().parent / "fixes"
 
 
 def needed(facts: dict[str, object]) -> list[str]:
@@ -39,7 +39,7 @@ def apply(text: str, root: Path) -> int:
             old = "".join(line[1:] + "\n" for line in lines if line[0] != "+")
             new = "".join(line[1:] + "\n" for line in lines if line[0] != "-")
             if content.count(old) != 1:
-                raise SystemExit(f"a mend does not fit {name}: expected once, found {content.count(old)} times:\n{old}")
+                raise SystemExit(f"a fix does not fit {name}: expected once, found {content.count(old)} times:\n{old}")
             content = content.replace(old, new)
             changed += sum(line[0] in "+-" for line in lines)
         path.write_text(content, encoding="utf-8")
