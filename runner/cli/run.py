@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from runner.cli.asked import asked_for, job_options
+from runner.cli.job_options import job_options
 from runner.errors import Exit
 
 
@@ -20,17 +20,18 @@ def command(dry_run: bool, as_json: bool, **values: Any) -> int:
     Any shape that fits, one after the other. Options and words after -- are those of submit. Ctrl-C ends the step, and
     not the allocation.
     """
-    from runner.cli.prepare import prepare, start
     from runner.cli.show import show_prepared, show_start, wait_and_judge
     from runner.jobs.logs import follow_files
     from runner.jobs.submission import scheduler_of
+    from runner.preparation.job import prepare, start
+    from runner.preparation.request import make_options
 
-    asked = asked_for(**values)
-    prepared = prepare(asked, in_allocation=True)
+    options = make_options(**values)
+    prepared = prepare(options, in_allocation=True)
     code = show_prepared(prepared.findings, prepared.script if dry_run else None)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start(prepared, asked.runs)
+    run, job_id = start(prepared, options.runs)
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)

@@ -73,7 +73,7 @@ def detect_site(
 
     What could not be found out stands in it as `# UNKNOWN key: how to find out`; `site check` refuses it until filled.
     """
-    from runner.cli.checked import detected, named, write_draft
+    from runner.preparation.site_check import detected, named, write_draft
     from runner.sites.detection import draft
 
     found = detected(None, partition=partition, on_node=on_node, options=options)
@@ -97,7 +97,7 @@ def detect_site(
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
     """Check SITE (a name or a file): what it says, what it leaves open, and whether the live cluster still agrees."""
-    from runner.cli.checked import checked
+    from runner.preparation.site_check import checked
 
     result = checked(site, offline=offline, on_node=on_node, options=options)
     if as_json:

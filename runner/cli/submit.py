@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from runner.cli.asked import asked_for, job_options
+from runner.cli.job_options import job_options
 from runner.errors import Exit
 
 
@@ -21,15 +21,16 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
     Words after -- are the program, started in this directory: submit --gpus 2 -- python train.py. After --recipe, or
     where the first of them is an option, they are arguments of the recipe's program.
     """
-    from runner.cli.prepare import prepare, start
     from runner.cli.show import show_prepared, show_start, wait_and_judge
+    from runner.preparation.job import prepare, start
+    from runner.preparation.request import make_options
 
-    asked = asked_for(**values)
-    prepared = prepare(asked)
+    options = make_options(**values)
+    prepared = prepare(options)
     code = show_prepared(prepared.findings, prepared.script if dry_run else None)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start(prepared, asked.runs)
+    run, job_id = start(prepared, options.runs)
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.cli.pinned import as_image
 from runner.environments.wanted import Wanted, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import Horovod, ImageFacts, Mpi
@@ -23,6 +22,7 @@ from runner.model.site import Site, Way
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, filled
 from runner.planning.plan import plan
+from runner.preparation.image import as_image
 from runner.recipes.loader import read_recipe
 from runner.runtimes import runtime, staging
 from runner.schedulers import render

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from runner.checks.image_fit import CODES, findings, runs_on
-from runner.cli.pinned import mpi_of
 from runner.model.hardware import Hardware
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
 from runner.model.names import Wireup
@@ -14,6 +13,7 @@ from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Request
 from runner.model.site import MpiFacts, Site
 from runner.planning.plan import plan
+from runner.preparation.image import mpi_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from runner.checks.storage import Seen, Workspace, findings
-from runner.cli import places, run
+from runner.cli import run
 from runner.errors import RefusedError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
@@ -20,6 +20,7 @@ from runner.model.request import Mount, Request
 from runner.model.site import Home, Scratch
 from runner.planning.personal import Personal, completed
 from runner.planning.plan import plan
+from runner.preparation import observation
 from runner.sites.loader import read_site
 from runner.sites.workspaces import read, workspaces
 
@@ -151,11 +152,11 @@ def test_a_file_system_that_does_not_answer_is_told_and_not_waited_for(
     monkeypatch.setattr(Path, "stat", slow)
     began = time.monotonic()
     with pytest.raises(RefusedError, match="has not answered for") as caught:
-        places.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
+        observation.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
     hangs.set()
     assert caught.value.where == str(tmp_path / "dead")
     assert time.monotonic() - began < 5
-    places.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
+    observation.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
 
 
 def test_the_sites_scratch_is_everybodys_where_the_user_names_none() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from runner.checks.environment_fit import lacking
 from runner.cli import run
-from runner.cli.pinned import as_image
 from runner.environments import directory, make
 from runner.environments.script import NO_HOROVOD, NOT_LOADED, NOT_PROVEN, Places, creation
 from runner.environments.wanted import Wanted, of_site, setup_of_jobs
@@ -24,6 +23,7 @@ from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.planning.setup import lines
+from runner.preparation.image import as_image
 from runner.render.shell import statement
 from runner.runtimes import runtime
 from runner.runtimes.common import load_lines

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from runner.checks.rules import Observed, check
-from runner.cli.pinned import mpi_of
 from runner.errors import RefusedError
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.plan import PlannedImage
@@ -18,6 +17,7 @@ from runner.model.site import MpiFacts, Site
 from runner.model.step import text, texts
 from runner.planning.plan import plan
 from runner.planning.wireup import Choice, choose, mesh_s
+from runner.preparation.image import mpi_of
 from runner.runtimes import runtime
 from runner.schedulers import render
 from runner.sites.loader import read_site

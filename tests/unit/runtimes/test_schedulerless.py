@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.cli.asked import asked_for
+from runner.preparation.request import make_options
 from runner.recipes.program import recipe_of
 from runner.runtimes import NAMES
 from runner.runtimes.schedulerless import ALONE, choose
@@ -106,7 +106,7 @@ def test_a_program_gives_the_job_its_name(words: tuple[str, ...], name: str) -> 
 def test_words_are_a_program_unless_a_recipe_is_named_or_they_are_options(
     recipe: str | None, arguments: tuple[str, ...], chosen: str | None, directory: bool
 ) -> None:
-    asked = asked_for(site="s", recipe=recipe, runs=Path("runs"), gpus=1, arguments=arguments)
+    asked = make_options(site="s", recipe=recipe, runs=Path("runs"), gpus=1, arguments=arguments)
     assert asked.recipe == chosen
     assert (asked.request.directory is not None) is directory
     assert asked.request.arguments == arguments

@@ -9,11 +9,11 @@ import pytest
 
 from runner import process
 from runner.cli import run
-from runner.cli.pinned import pinned
 from runner.errors import Exit, InfrastructureError, RefusedError
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import sif
 from runner.images.store import sif_file, store
+from runner.preparation.image import pinned
 from tests.unit.cli.test_command_line import sound
 
 

@@ -1,23 +1,18 @@
-"""The options of every verb that runs a job, and the request that they make."""
+"""The options of every verb that runs a job."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from runner.cli.options import duration_s, environment, mount, setting
-from runner.errors import UsageError
-from runner.model.request import Request
+from runner.preparation.request import DEFAULT_RECIPE
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-DEFAULT_RECIPE = "horovod-pytorch"
-HOSTS_SITE = "hosts"
 
 _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="GPUs in all: one rank each."),
@@ -100,66 +95,8 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command line asks for.
-
-    Attributes:
-        site: None for the user's own default.
-        recipe: None where ``request.arguments`` are the program.
-        force: codes of checks that shall not refuse.
-    """
-
-    site: str | None
-    recipe: str | None
-    request: Request
-    runs: Path
-    force: tuple[str, ...] = ()
-
-
 def job_options(command: F) -> F:
-    """Decorate a click command with the options; ``asked_for`` takes their values."""
+    """Decorate a click command with the options; ``runner.preparation.request.make_options`` takes their values."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
-
-
-def asked_for(
-    *,
-    site: str | None,
-    recipe: str | None,
-    runs: Path,
-    force: tuple[str, ...] = (),
-    hosts: str | None = None,
-    hostfile: str | None = None,
-    **values: Any,
-) -> Asked:
-    """Words after ``--`` are the program where no recipe is named and the first of them is no option. A list of hosts
-    is a site of its own where no site is named.
-
-    Raises:
-        UsageError: a list of hosts that cannot be taken.
-    """
-    from runner.recipes.program import names_a_program
-
-    program = recipe is None and names_a_program(values["arguments"])
-    listed = _hosts(hosts, hostfile)
-    request = Request(**values, directory=str(Path.cwd()) if program else None, hosts=listed)
-    if listed and site is None:
-        site = HOSTS_SITE
-    if recipe is None and not program:
-        recipe = DEFAULT_RECIPE
-    return Asked(site, recipe, request, runs, force)
-
-
-def _hosts(words: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
-    from runner.planning.hosts import listed, of_file
-
-    if words is not None and file is not None:
-        raise UsageError("hosts are named twice", where="--hosts, --hostfile", fix="use one of them")
-    if file is None:
-        return () if words is None else listed(words)
-    try:
-        return of_file(Path(file).read_text(errors="replace"), file)
-    except OSError as error:
-        raise UsageError(f"the host file: {error.strerror}", where=file, fix="correct the path") from None

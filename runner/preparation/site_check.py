@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from runner.cli.prepare import clients
 from runner.errors import Exit, RunnerError, UsageError
 from runner.jobs.directory import write_whole
 from runner.model.finding import Finding
@@ -17,6 +16,7 @@ from runner.model.request import Request
 from runner.model.site import Site
 from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import plan
+from runner.preparation.job import clients
 from runner.recipes.loader import read_recipe
 from runner.runtimes import runtime
 from runner.schedulers import render

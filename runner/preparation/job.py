@@ -11,9 +11,6 @@ import msgspec
 from runner import process
 from runner.checks import environment_fit
 from runner.checks.rules import Observed, check
-from runner.cli.asked import Asked
-from runner.cli.pinned import as_image, pinned
-from runner.cli.places import home, involved, names, refuse_silent, seen
 from runner.environments.directory import find
 from runner.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
@@ -26,6 +23,9 @@ from runner.model.site import Site, Way
 from runner.planning import existing_allocation, hosts
 from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import image_reference, plan
+from runner.preparation.image import as_image, pinned
+from runner.preparation.observation import home, involved, names, refuse_silent, seen
+from runner.preparation.request import JobOptions
 from runner.recipes.loader import library, read_recipe
 from runner.recipes.program import recipe_of
 from runner.runtimes import Runtime, runtime, staging
@@ -49,7 +49,7 @@ class Prepared:
     recipe_directory: Path | None
 
 
-def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
+def prepare(options: JobOptions, *, in_allocation: bool = False) -> Prepared:
     """Plan, check and render; opens no image, reaches no network, and a scheduler only for an allocation that is held.
 
     Args:
@@ -58,11 +58,13 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
     Raises:
         UsageError, RefusedError: it cannot be planned.
     """
-    refuse_silent(involved(asked.runs, (mount.source for mount in asked.request.mounts), asked.request.image or ""))
+    refuse_silent(
+        involved(options.runs, (mount.source for mount in options.request.mounts), options.request.image or "")
+    )
     config = read_config()
-    name = asked.site if asked.site is not None else config.site or DEFAULT_SITE
+    name = options.site if options.site is not None else config.site or DEFAULT_SITE
     shipped = read_site(name)
-    recipe, directory, request = _what(asked)
+    recipe, directory, request = _what(options)
     mine = completed(personal(config, shipped.name, request), shipped)
     site = hosts.shaped(filled(shipped, mine), request.hosts)
     request = msgspec.structs.replace(request, account=account(shipped, mine))
@@ -85,13 +87,13 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         lacks, provides = environment_fit.lacking(recipe, environment)
     else:
         lacks, provides = _environment(recipe) if native else ("", "")
-    runs = names(asked.runs)
+    runs = names(options.runs)
     observed = Observed(
         image_problem=problem,
         image_fix=fix,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
         run_directory=runs,
-        run_directory_problem=_run_directory_problem(chosen, asked.runs),
+        run_directory_problem=_run_directory_problem(chosen, options.runs),
         absent=absent(shipped, mine),
         login_node=_login_node() if site.scheduler == "local" else "",
         environment_problem=lacks,
@@ -100,7 +102,7 @@ def prepare(asked: Asked, *, in_allocation: bool = False) -> Prepared:
         storage=seen(site, image, runs, mine.scratch),
         home=str(home()),
     )
-    findings = check(planned, site, observed, asked.force)
+    findings = check(planned, site, observed, options.force)
     planned = msgspec.structs.replace(planned, forced=tuple(found.code for found in findings if found.forced))
     return Prepared(site, planned, findings, render(planned, staging.step(planned, chosen)), directory)
 
@@ -125,13 +127,13 @@ def start(prepared: Prepared, runs: Path) -> tuple[RunDirectory, str]:
     return run, scheduler_of(run)[1]
 
 
-def _what(asked: Asked) -> tuple[Recipe, Path | None, Request]:
+def _what(options: JobOptions) -> tuple[Recipe, Path | None, Request]:
     """The recipe with its directory, and the request; a program of the user's own makes its own recipe."""
-    if asked.recipe is None:
-        words = asked.request.arguments
-        return recipe_of(words), None, msgspec.structs.replace(asked.request, arguments=())
-    found = read_recipe(asked.recipe)
-    return found.recipe, found.directory, asked.request
+    if options.recipe is None:
+        words = options.request.arguments
+        return recipe_of(words), None, msgspec.structs.replace(options.request, arguments=())
+    found = read_recipe(options.recipe)
+    return found.recipe, found.directory, options.request
 
 
 def _runtime_here(site: Site, wanted: str | None) -> str:
