@@ -1,4 +1,4 @@
-"""The benchmark on PyTorch: an image classifier under Horovod's DistributedOptimizer (lib/benchmark.py)."""
+"""The benchmark on PyTorch: an image classifier under Horovod's DistributedOptimizer (gpu_runner_inside.benchmark)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any, Callable, Iterable
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib"))
+sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
 
-import benchmark  # noqa: E402
 import horovod  # noqa: E402
 import horovod.torch as hvd  # noqa: E402
-import proof  # noqa: E402
 import torch  # noqa: E402
+from gpu_runner_inside.benchmark import benchmark, proof  # noqa: E402
+from gpu_runner_inside.benchmark.options import options_of  # noqa: E402
 from models import CLASSES, MODELS  # noqa: E402
-from options import options_of  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from waiting import sleep_while_waiting  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""The benchmark on TensorFlow with Horovod (lib/benchmark.py), by one of the three ways that people train.
+"""The benchmark on TensorFlow with Horovod (gpu_runner_inside.benchmark), by one of the three ways that people train.
 
 tape   a tf.function: gradients, an allreduce of each, apply; Keras 2 and Keras 3 (whose variables are taken explicitly)
 fit    Keras' own step with Horovod's DistributedOptimizer; under Keras 3 that trains unsynchronised in silence, and
@@ -14,15 +14,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib"))
+sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import benchmark  # noqa: E402
 import horovod.tensorflow as hvd  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import training  # noqa: E402
+from gpu_runner_inside.benchmark import benchmark  # noqa: E402
+from gpu_runner_inside.benchmark.options import options_of  # noqa: E402
 from models import MODELS  # noqa: E402
-from options import options_of  # noqa: E402
 
 WAYS = {"tape": training.Tape, "fit": training.Fit, "graph": training.Graph}
 

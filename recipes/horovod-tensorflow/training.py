@@ -10,12 +10,11 @@ import resource
 import sys
 from typing import Any, Callable, Sequence
 
-import benchmark
 import horovod
 import horovod.tensorflow as hvd
 import numpy as np
-import proof
 import tensorflow as tf
+from gpu_runner_inside.benchmark import benchmark, proof
 from models import CLASSES, MODELS, Builder
 
 LEARNING_RATE, MOMENTUM = 0.005, 0.9

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib"))
+sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
 
-import records  # noqa: E402
-import rendezvous  # noqa: E402
+from gpu_runner_inside import records  # noqa: E402
+from gpu_runner_inside.launcher import rendezvous  # noqa: E402
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The records that a job leaves, as ``recipes/lib/schema.json`` defines them; what the verdict needs of each.
+"""The records that a job leaves, as ``gpu_runner_inside/schema.json`` defines them; what the verdict needs of each.
 
 The launcher and the programs write them with the standard library alone; unknown fields are for people and later
 versions, and are left alone here.

@@ -28,7 +28,7 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "own": ("--wireup", "own"),
 }
 
-# What the starters of tasks tell each task, and the launcher reads (recipes/lib/world.py): name prefixes.
+# What the starters of tasks tell each task, and the launcher reads (gpu_runner_inside.launcher.world): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
 
 

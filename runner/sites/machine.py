@@ -31,8 +31,8 @@ class Machine:
 
 
 def observe(root: Path = Path("/")) -> Machine:
-    """This machine, from /proc and /dev below ``root``. GPUs are told as the launcher does (recipes/lib/binding.py):
-    by the driver, and by a device file that can be opened.
+    """This machine, from /proc and /dev below ``root``. GPUs are found as the launcher does
+    (gpu_runner_inside.launcher.binding): by the driver, and by a device file that can be opened.
     """
     minors = [
         match[1]

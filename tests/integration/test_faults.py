@@ -100,8 +100,8 @@ def ports_taken(daemons: Daemons, ports: list[int]) -> Iterator[None]:
 
 
 def rendezvous_ports(daemons: Daemons) -> list[int]:
-    """The ports that the next job will try (recipes/lib/network.py)."""
-    import network
+    """The ports that the next job will try (gpu_runner_inside.launcher.network)."""
+    from gpu_runner_inside.launcher import network
 
     return network.candidates(12000 + daemons.next_job() % 16000)
 

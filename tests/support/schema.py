@@ -1,4 +1,4 @@
-"""Holds a record against recipes/lib/schema.json, by the part of JSON Schema that it uses."""
+"""Holds a record against gpu_runner_inside/schema.json, by the part of JSON Schema that it uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-_DEFINITIONS = json.loads((Path(__file__).parents[2] / "recipes/lib/schema.json").read_text())["$defs"]
+_DEFINITIONS = json.loads(
+    (Path(__file__).parents[2] / "recipes/lib/modules/gpu_runner_inside/schema.json").read_text()
+)["$defs"]
 _TYPES = {
     "integer": (int,),
     "number": (int, float),

@@ -26,10 +26,10 @@ from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parents[2] / "recipes" / "lib"))
+sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parents[2] / "recipes" / "lib" / "modules"))
 
-import records  # noqa: E402
-import rendezvous  # noqa: E402
+from gpu_runner_inside import records  # noqa: E402
+from gpu_runner_inside.launcher import rendezvous  # noqa: E402
 
 Faults = dict[str, str]
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bad_road
 import mesh_servers
-import rendezvous
+from gpu_runner_inside.launcher import rendezvous
 from mesh_clients import Herd
 
 PATIENCE_S = 900.0

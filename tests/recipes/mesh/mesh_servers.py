@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 with suppress(IndexError):  # in a job the launcher names the library; beside a checkout it is the checkout's
-    sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(Path(__file__).resolve().parents[3] / "recipes" / "lib"))
+    sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(Path(__file__).resolve().parents[3] / "recipes/lib/modules"))
 
-import rendezvous
+from gpu_runner_inside.launcher import rendezvous
 
 TOKEN = "0123456789abcdef"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import binding
-import fabric
 import pytest
+from gpu_runner_inside.launcher import binding, fabric
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

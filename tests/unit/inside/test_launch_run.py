@@ -289,14 +289,16 @@ def test_what_nobody_foresaw_is_recorded_too(tmp_path: Path) -> None:
 
 
 AFTER_THE_PROGRAM = """
-import os, program, signal
+import os, signal
+from gpu_runner_inside.launcher import program
 relay = program.Relay()
 ended = relay.run(["sh", "-c", "exit 7"], os.environ)
 os.kill(os.getpid(), signal.SIGTERM)
 print(ended.code, relay.forwarded)
 """
 TWICE_BEFORE_IT = """
-import os, program, signal, time
+import os, signal, time
+from gpu_runner_inside.launcher import program
 relay = program.Relay()
 try:
     os.kill(os.getpid(), signal.SIGTERM)
@@ -310,7 +312,12 @@ except program.StoppedError as stopped:
 @pytest.mark.parametrize(("text", "told"), [(AFTER_THE_PROGRAM, "7 []\n"), (TWICE_BEFORE_IT, "15\n")])
 def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, told: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", text], cwd=LAUNCH.parent, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", text],
+        cwd=LAUNCH.parent / "modules",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
 
@@ -321,6 +328,27 @@ def test_a_launcher_that_nobody_listens_to_leaves_its_record(tmp_path: Path, job
     task.process.stderr.close()
     assert task.process.wait(timeout=60) == 111
     assert task.record("exit")["error"] == "world-mismatch"
+
+
+@pytest.mark.parametrize("mode", ["-I", "-S", "-P"])
+def test_the_launcher_finds_its_package_in_every_mode_of_python(mode: str) -> None:
+    if mode == "-P" and sys.version_info < (3, 11):
+        pytest.skip("Python 3.11 brought -P")
+    done = subprocess.run(
+        [sys.executable, mode, str(LAUNCH), "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: launch.py")
+
+
+def test_a_programs_path_gets_one_package_of_a_name_that_nobody_else_has(tmp_path: Path, job: int) -> None:
+    """Modules of ours can hide none of the program's or the standard library's."""
+    task = start(tmp_path, job, 0, 1, program("import os; print(os.environ['RUNNER_LIB'])"))
+    assert task.process.stdout is not None
+    import_directory = Path(task.process.stdout.read().strip())
+    assert task.end()[0] == 0
+    assert {path.name for path in import_directory.iterdir()} - {"__pycache__"} == {"gpu_runner_inside"}
+    assert import_directory != LAUNCH.parent
 
 
 @pytest.mark.parametrize("words", [[], ["--"], ["--world", "x", "--", "true"], ["--local-sizes", "a", "--", "true"]])

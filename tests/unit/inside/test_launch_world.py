@@ -6,12 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-import binding
-import environment
-import network
 import pytest
-import wireup
-import world
+from gpu_runner_inside.launcher import binding, environment, network, wireup, world
 
 
 def slurm(rank: int, local: int, node: int, spread: str, size: int = 3) -> dict[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-import measure
 import pytest
-from measure import RankWindow
+from gpu_runner_inside.benchmark import measure
+from gpu_runner_inside.benchmark.measure import RankWindow
 
 
 @pytest.mark.parametrize(

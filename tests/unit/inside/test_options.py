@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-import options
 import pytest
+from gpu_runner_inside.benchmark import options
 
 
 def options_of(*words: str) -> argparse.Namespace:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import records
+from gpu_runner_inside import records
 
 from tests.support.schema import check
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import rendezvous
+from gpu_runner_inside.launcher import rendezvous
 
 from tests.recipes.mesh import mesh_servers
 from tests.recipes.mesh.mesh_clients import Herd

@@ -16,10 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-import figures
-import measure
-import proof
-import records
+from gpu_runner_inside import records
+from gpu_runner_inside.benchmark import figures, measure, proof
 
 
 @dataclass(frozen=True)

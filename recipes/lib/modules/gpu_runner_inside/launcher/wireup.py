@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Mapping
 
-from world import World
+from gpu_runner_inside.launcher.world import World
 
 # Horovod falls back to a world of its own when one of these is left over from elsewhere.
 _HOROVOD_PLACE = (

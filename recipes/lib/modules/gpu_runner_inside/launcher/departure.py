@@ -7,8 +7,8 @@ import signal
 import time
 from typing import NoReturn
 
-import records
-import world
+from gpu_runner_inside import records
+from gpu_runner_inside.launcher import world
 
 LONGEST_S = 60.0  # as srun --wait: then the others are late by more than anybody waits for
 _POLL_S = 0.05

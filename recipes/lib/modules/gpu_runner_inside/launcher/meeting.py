@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Mapping
 
-import network
-import rendezvous
-from wireup import Meeting
-from world import World
+from gpu_runner_inside.launcher import network, rendezvous
+from gpu_runner_inside.launcher.wireup import Meeting
+from gpu_runner_inside.launcher.world import World
 
 
 class MeetingError(Exception):
@@ -27,6 +27,43 @@ class MeetingError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def rendezvous_place(env: Mapping[str, str], here: World, token: str) -> tuple[str, int]:
+    """The host and port of rank 0's rendezvous: RUNNER_RDV_HOST and RUNNER_RDV_PORT, or the job's own port.
+
+    Raises:
+        MeetingError: ``rendezvous-address``.
+    """
+    host = env.get("RUNNER_RDV_HOST")
+    if not host:
+        if here.nodes > 1:
+            raise MeetingError(
+                "rendezvous-address", "RUNNER_RDV_HOST is not set: the name of the node that rank 0 runs on"
+            )
+        host = "127.0.0.1"
+    text = env.get("RUNNER_RDV_PORT")
+    if text:
+        if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < 65536:
+            raise MeetingError("rendezvous-address", f"RUNNER_RDV_PORT is no port number: {text!r}")
+        return host, int(text)
+    job = re.match(r"\d+", env.get("SLURM_JOB_ID") or env.get("PBS_JOBID") or "")
+    number = int(job.group(0)) if job else int(token, 16)
+    return host, network.FIRST_PORT + number % network.PORTS
+
+
+def patience_s(env: Mapping[str, str], otherwise_s: float) -> float:
+    """Seconds to wait for the other ranks: RUNNER_RDV_TIMEOUT_S, or ``otherwise_s``.
+
+    Raises:
+        MeetingError: ``rendezvous-timeout``, where the variable is no number.
+    """
+    text = env.get("RUNNER_RDV_TIMEOUT_S")
+    if not text:
+        return otherwise_s
+    if not re.fullmatch(r"\d{1,9}(\.\d*)?", text):
+        raise MeetingError("rendezvous-timeout", f"RUNNER_RDV_TIMEOUT_S is no number of seconds: {text!r}")
+    return float(text)
 
 
 def serve(host: str, port: int, token: str, size: int) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from binding import Cpus, Gpu, parse
+from gpu_runner_inside.launcher.binding import Cpus, Gpu, parse
 
 
 @dataclass(frozen=True)

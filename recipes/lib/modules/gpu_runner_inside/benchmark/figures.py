@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping, Sequence
 
-import measure
-from options import WARMUP, WINDOW
-from proof import Proof, RankFacts
+from gpu_runner_inside.benchmark import measure
+from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
+from gpu_runner_inside.benchmark.proof import Proof, RankFacts
 
 ABOUT = "/opt/runner/image.json"  # what the image says of itself (containers/horovod/describe.py)
 

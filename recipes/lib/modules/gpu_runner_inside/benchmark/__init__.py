@@ -1,0 +1,1 @@
+"""Measuring training throughput, and proving that the ranks trained together."""

@@ -1,0 +1,233 @@
+"""One launch from end to end: world, plan, meeting, processors, program, records."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Mapping
+
+from gpu_runner_inside import IMPORT_DIRECTORY, records
+from gpu_runner_inside.launcher import (
+    binding,
+    departure,
+    environment,
+    fabric,
+    meeting,
+    network,
+    nsys,
+    program,
+    wireup,
+    world,
+)
+from gpu_runner_inside.launcher.failure import STATUS, LaunchError
+from gpu_runner_inside.launcher.options import Options
+
+_MET_HERE = ("rendezvous", "torchrun")  # wireups in which the launchers meet before their programs start
+
+
+class Launch:
+    """One launch: the options, what became known of the world, and the times for the records."""
+
+    def __init__(self, options: Options, env: Mapping[str, str]) -> None:
+        self.options = options
+        self.env = dict(env)
+        self.started_s = time.time()
+        self.clock = time.monotonic()
+        self.host = env.get("SLURMD_NODENAME") or socket.gethostname()
+        self.here: world.World | None = None
+        # For the record of a launch that fails before its world is known.
+        self.rank = _rank_hint(env)
+        self.size = 0
+        self.waited_s = 0.0
+        self.program_started_s: float | None = None
+        self.relay = program.Relay()
+
+    def run(self) -> int:
+        """Launch, and return the exit status; the exit record is written whatever happens."""
+        ended: program.Ended | None = None
+        error: LaunchError | None = None
+        try:
+            try:
+                ended = self._run()
+            finally:
+                program.ignore_signals()
+        except LaunchError as failure:
+            error = failure
+        except (world.WorldError, meeting.MeetingError, program.NotStartedError) as failure:
+            error = LaunchError(failure.code, str(failure))
+        except program.StoppedError as stopped:
+            error = LaunchError("stopped-before-start", str(stopped), 128 + stopped.number)
+        except Exception as failure:
+            error = LaunchError("launcher-fault", repr(failure))
+        if error is not None:
+            self._say(f"{error.code}: {error}")
+        status = ended.status if ended is not None else error.status if error is not None else 1
+        status = self._record_exit(ended, error, status)
+        if self.options.leave_together and status == 0 and self.here is not None and self.options.run_dir is not None:
+            departure.together(self.options.run_dir, self.here)
+        return status
+
+    def _run(self) -> program.Ended:
+        options = self.options
+        here = world.of_environment(self.env, options.local_sizes)
+        self.here = here
+        self.rank, self.size = here.rank, here.size
+        world.check(here, options.size, options.local_sizes)
+        token = world.token(self.env)
+        made = self._environment_of(here)
+        shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
+        self._record_start(here, token, shown)  # before the meeting: who came is known even if not all do
+        if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
+            self._say(
+                f"warning: {socket.gethostname()!r}, this node's own name, does not resolve in here. Horovod's Gloo "
+                "looks it up and ends with signal 11 where it can't: see to /etc/hosts in the container"
+            )
+        place = self._meet(here, token)
+        if options.wireup == "rendezvous":
+            made = wireup.by_rendezvous(made, here, self.host, place)
+        elif options.wireup == "torchrun":
+            made = wireup.like_torchrun(made, here, place)
+        elif options.wireup == "own":
+            made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
+        bound = self._bind(here, shown)
+        self._record_start(here, token, shown, place, bound, made)
+        self.program_started_s = time.time()
+        ended = self.relay.run(self._argv(here.rank), made)
+        if place is not None and here.rank == 0:
+            meeting.linger(place, here.size)
+        return ended
+
+    def _environment_of(self, here: world.World) -> dict[str, str]:
+        made = dict(self.env)
+        made.update(wireup.of_world(here))
+        made["RUNNER_LIB"] = IMPORT_DIRECTORY
+        made["RUNNER_HOST"] = self.host
+        if self.options.run_dir is not None:
+            made["RUNNER_RUN_DIR"] = self.options.run_dir
+        made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if self.options.bind != "none":
+            adapters = fabric.nccl_adapters(fabric.ports())
+            if adapters:
+                made.setdefault("NCCL_IB_HCA", adapters)
+        return made
+
+    def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
+        if here.size == 1 or self.options.wireup not in _MET_HERE:
+            return None
+        began = time.monotonic()
+        host, port = meeting.rendezvous_place(self.env, here, token)
+        try:
+            if here.rank == 0:
+                meeting.serve(host, port, token, here.size)
+            facts = {"rank": here.rank, "host": self.host, "pid": os.getpid()}
+            return meeting.join(here, host, port, token, facts, meeting.patience_s(self.env, self.options.timeout_s))
+        finally:
+            self.waited_s = time.monotonic() - began
+
+    def _bind(self, here: world.World, shown: tuple[binding.Gpu, ...]) -> binding.Binding:
+        if self.options.bind == "none":
+            return binding.Binding(frozenset(), "not asked for")
+        allowed = frozenset(os.sched_getaffinity(0))
+        return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))
+
+    def _argv(self, rank: int) -> tuple[str, ...]:
+        options = self.options
+        try:
+            return nsys.wrapped(options.argv, options.nsys, rank, options.run_dir)
+        except OSError as error:
+            raise LaunchError("record-not-written", f"the directory of nsys's reports: {error}") from error
+
+    def _record_start(
+        self,
+        here: world.World,
+        token: str,
+        shown: tuple[binding.Gpu, ...],
+        place: wireup.Meeting | None = None,
+        bound: binding.Binding | None = None,
+        made: Mapping[str, str] | None = None,
+    ) -> None:
+        if self.options.run_dir is None:
+            return
+        gpu = binding.of_task(here.local_rank, shown)
+        env = self.env if made is None else made
+        fields: dict[str, Any] = dict(
+            asdict(here),
+            host=self.host,
+            pid=os.getpid(),
+            time_s=self.started_s,
+            # Where the program itself meets the others, this is as far as the launcher can tell.
+            met=place is not None or here.size == 1 or (bound is not None and self.options.wireup not in _MET_HERE),
+            waited_s=self.waited_s,
+            job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
+            step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
+            token=token,
+            wireup=self.options.wireup,
+            rendezvous=None if place is None else f"{place.address}:{place.port}",
+            interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
+            gpus_seen=len(shown),
+            device_kind="cpu" if gpu is None else "cuda",
+            device_index=None if gpu is None else shown.index(gpu),
+            device_uuid=None if gpu is None else gpu.uuid,
+            device_bus=None if gpu is None else gpu.bus,
+            device_ports=[] if gpu is None else [port.text for port in fabric.near_gpu(gpu, fabric.ports())],
+            cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
+            cpus=binding.show(frozenset(os.sched_getaffinity(0))),
+            bound="" if bound is None else bound.why,
+            argv=list(self.options.argv),
+            cwd=os.getcwd(),
+            python=".".join(map(str, sys.version_info[:3])),
+            environment=environment.recorded(env),
+            environment_names=environment.names(env),
+        )
+        try:
+            records.write(records.rank_record(self.options.run_dir, here.rank, "start"), "start", fields)
+        except OSError as error:
+            raise LaunchError("record-not-written", f"start record: {error}") from error
+
+    def _record_exit(self, ended: program.Ended | None, error: LaunchError | None, status: int) -> int:
+        if self.options.run_dir is None:
+            return status
+        now = time.time()
+        fields = {
+            "rank": self.rank,
+            "size": self.size,
+            "host": self.host,
+            "pid": os.getpid(),
+            "started_s": self.started_s,
+            "program_started_s": self.program_started_s,
+            "ended_s": now,
+            "elapsed_s": time.monotonic() - self.clock,
+            "waited_s": self.waited_s,
+            "status": status,
+            "exit_code": None if ended is None else ended.code,
+            "signal": None if ended is None else ended.signal,
+            "max_rss_bytes": 0 if ended is None else ended.max_rss_bytes,
+            "user_s": 0.0 if ended is None else ended.user_s,
+            "system_s": 0.0 if ended is None else ended.system_s,
+            "signals_forwarded": self.relay.forwarded,
+            "error": None if error is None else error.code,
+            "message": "" if error is None else str(error),
+        }
+        try:
+            records.write(records.rank_record(self.options.run_dir, self.rank, "exit"), "exit", fields)
+        except OSError as failure:
+            self._say(f"record-not-written: exit record: {failure}")
+            return status or STATUS["record-not-written"]
+        return status
+
+    def _say(self, message: str) -> None:
+        line = f"launch: rank {self.rank} on {self.host}: {message}\n"
+        with suppress(OSError):  # nobody may be listening any more: unbuffered, or Python's own exit would fail too
+            os.write(2, line.encode(errors="backslashreplace"))
+
+
+def _rank_hint(env: Mapping[str, str]) -> int:
+    for name in ("SLURM_PROCID", "PMI_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "RANK"):
+        if re.fullmatch(r"\d{1,9}", env.get(name, "")):
+            return int(env[name])
+    return 0

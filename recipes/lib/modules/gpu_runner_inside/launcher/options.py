@@ -1,0 +1,84 @@
+"""The launcher's command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from gpu_runner_inside.launcher import departure, world
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says. ``size`` and ``local_sizes``: the plan, where it is given."""
+
+    run_dir: str | None
+    size: int | None
+    local_sizes: tuple[int, ...]
+    wireup: str
+    gpus: int | None
+    bind: str
+    timeout_s: float
+    leave_together: bool
+    nsys: str
+    argv: tuple[str, ...]
+
+
+def options_of(words: list[str]) -> Options:
+    """The command line. Exits with 2 and a usage line when it can't be taken."""
+    parser = argparse.ArgumentParser(
+        prog="launch.py",
+        usage="launch.py [OPTIONS] -- PROGRAM [ARGUMENTS...]",
+        description="Start PROGRAM as one rank of a job step.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", metavar="DIR", help="run directory, for the records; none are kept without it")
+    parser.add_argument("--world", type=int, metavar="N", help="planned number of tasks; another one is refused")
+    parser.add_argument("--local-sizes", default="", metavar="A,B", help="planned tasks of each node: 8,8")
+    parser.add_argument(
+        "--wireup",
+        choices=("rendezvous", "torchrun", "env", "own"),
+        default="rendezvous",
+        help="how ranks find each other: by our rendezvous, the same with torchrun's variables and not Horovod's, by "
+        "what the starter set (MPI, PMIx), or not at all, where PROGRAM starts processes of its own",
+    )
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
+    parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
+    parser.add_argument(
+        "--rendezvous-timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="seconds to wait for the other ranks, where RUNNER_RDV_TIMEOUT_S does not say (default 300)",
+    )
+    parser.add_argument(
+        "--leave-together",
+        action="store_true",
+        help=f"end well only when every rank of the node has ended, or after {departure.LONGEST_S:g} s",
+    )
+    parser.add_argument(
+        "--nsys", default="", metavar="RANKS", help="run PROGRAM of these ranks (0,8 or all) under `nsys profile`"
+    )
+    split = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:split])
+    argv = words[split + 1 :]
+    if not argv:
+        parser.error("no program: what is to be run stands after --")
+    try:
+        local_sizes = world.sizes_of(given.local_sizes) if given.local_sizes else ()
+    except world.WorldError as error:
+        parser.error(f"--local-sizes: {error}")
+    run_dir = None if given.run is None else os.path.abspath(given.run)
+    return Options(
+        run_dir,
+        given.world,
+        local_sizes,
+        given.wireup,
+        given.gpus,
+        given.bind,
+        given.rendezvous_timeout,
+        given.leave_together,
+        given.nsys,
+        tuple(argv),
+    )
