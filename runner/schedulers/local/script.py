@@ -49,6 +49,7 @@ while [ "${{#runner_ranks[@]}}" -gt 0 ]; do
     [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
     runner_why=${{runner_why:-FAILED}}
   done
+  [ "${{#runner_ranks[@]}}" -gt 0 ] || break
   if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${{runner_why:-TIMEOUT}}; fi
   if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
     runner_why=${{runner_why:-FAILED}}
@@ -62,13 +63,14 @@ while [ "${{#runner_ranks[@]}}" -gt 0 ]; do
     runner_warned=yes
     runner_tell USR1 ''   # near the time limit: checkpoint and leave
   fi
-  [ "${{#runner_ranks[@]}}" -eq 0 ] || sleep 0.2
+  sleep 0.2
 done
 case $runner_why in
 TIMEOUT) exit {TIMED_OUT} ;;
 CANCELLED) exit 143 ;;
-FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
+NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
 esac
+exit 0
 """
 
 
@@ -105,10 +107,11 @@ def _ranks(plan: Plan, step: StepSpec) -> str:
 set -m   # each rank leads a process group of its own, so that nothing of it is left
 runner_ranks=()
 for (( runner_i = 0; runner_i < {plan.tasks}; runner_i++ )); do
+  runner_rank=$runner_i
   (
-    export RANK="$runner_i" LOCAL_RANK="$runner_i" WORLD_SIZE={plan.tasks} LOCAL_WORLD_SIZE={plan.tasks}
+    export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE={plan.tasks} LOCAL_WORLD_SIZE={plan.tasks}
     exec {folded(step.command)}
-  ) >"logs/rank-$runner_i.out" 2>"logs/rank-$runner_i.err" </dev/null &
+  ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!
 done
 """

@@ -65,7 +65,8 @@ done
 runner_order() {
   for runner_i in "${!runner_links[@]}"; do printf '%s' "$1" >&"${runner_ways[runner_i]}"; done
 }
-runner_exit=0 runner_first='' runner_told='' runner_warned='' runner_beat=0
+runner_beat=0
+runner_exit=0 runner_first='' runner_told='' runner_warned=''
 while [ "${#runner_links[@]}" -gt 0 ]; do
   for runner_i in "${!runner_links[@]}"; do
     runner_link=${runner_links[runner_i]}
@@ -83,6 +84,7 @@ while [ "${#runner_links[@]}" -gt 0 ]; do
     [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
     runner_why=${runner_why:-FAILED}
   done
+  [ "${#runner_links[@]}" -gt 0 ] || break
   if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${runner_why:-TIMEOUT}; fi
   if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge 60 ]; then
     runner_why=${runner_why:-FAILED}
@@ -100,7 +102,7 @@ while [ "${#runner_links[@]}" -gt 0 ]; do
     runner_beat=$(( SECONDS + 5 ))
     runner_order H
   fi
-  [ "${#runner_links[@]}" -eq 0 ] || sleep 0.2
+  sleep 0.2
 done
 case $runner_why in
 TIMEOUT) exit 124 ;;
@@ -120,8 +122,8 @@ while IFS= read -r runner_i; do
 done < <(compgen -e)
 
 export USER="${USER:-$(id -un)}"
-runner_job=$RUNNER_JOB_ID runner_end=
-trap 'runner_end=${runner_end:-ENDED}' TERM INT HUP
+runner_job=$RUNNER_JOB_ID runner_why=
+trap 'runner_why=${runner_why:-ENDED}' TERM INT HUP
 trap : PIPE   # ssh may be gone
 
 export RUNNER_ENV_PYTHONNOUSERSITE='1'
@@ -174,7 +176,8 @@ done
 runner_tell() {
   for runner_i in "${!runner_ranks[@]}"; do kill "-$1" -- "$2${runner_ranks[runner_i]}" 2>/dev/null; done
 }
-runner_exit=0 runner_first='' runner_told='' runner_heard=$SECONDS runner_grace=30
+runner_heard=$SECONDS runner_grace=30
+runner_exit=0 runner_first='' runner_told=''
 while [ "${#runner_ranks[@]}" -gt 0 ]; do
   for runner_i in "${!runner_ranks[@]}"; do
     runner_rank=${runner_ranks[runner_i]}
@@ -185,19 +188,19 @@ while [ "${#runner_ranks[@]}" -gt 0 ]; do
     runner_first=${runner_first:-$SECONDS}
     [ "$runner_code" -eq 0 ] && continue
     [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
-    runner_end=${runner_end:-FAILED}
+    runner_why=${runner_why:-FAILED}
   done
   [ "${#runner_ranks[@]}" -gt 0 ] || break
   if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge 60 ]; then
-    runner_end=${runner_end:-FAILED}
+    runner_why=${runner_why:-FAILED}
   fi
   if [ -n "$runner_told" ]; then
     if [ "$(( SECONDS - runner_told ))" -ge "$runner_grace" ]; then runner_tell KILL -; fi
-  elif [ -n "$runner_end" ]; then
+  elif [ -n "$runner_why" ]; then
     runner_told=$SECONDS
     runner_tell TERM ''
   fi
-  if [ "$runner_end" = GONE ]; then
+  if [ "$runner_why" = GONE ]; then
     sleep 0.2
     continue
   fi
@@ -205,16 +208,16 @@ while [ "${#runner_ranks[@]}" -gt 0 ]; do
   read -r -n 1 -t 0.2 runner_word
   runner_code=$?   # more than 128: nothing yet
   case $runner_word in
-  T) runner_end=${runner_end:-ENDED} ;;
+  T) runner_why=${runner_why:-ENDED} ;;
   U) runner_tell USR1 '' ;;
   esac
   if [ -n "$runner_word" ]; then
     runner_heard=$SECONDS
   elif [ "$runner_code" -le 128 ] || [ "$(( SECONDS - runner_heard ))" -ge 60 ]; then
-    runner_end=GONE runner_grace=10
+    runner_why=GONE runner_grace=10
   fi
 done
-case $runner_end in
+case $runner_why in
 FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
 ENDED | GONE) exit 143 ;;
 esac

@@ -47,13 +47,14 @@ export PYTHONUNBUFFERED='1'
 set -m   # each rank leads a process group of its own, so that nothing of it is left
 runner_ranks=()
 for (( runner_i = 0; runner_i < 2; runner_i++ )); do
+  runner_rank=$runner_i
   (
-    export RANK="$runner_i" LOCAL_RANK="$runner_i" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
+    export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
     exec /bin/bash -c 'cd -- "$1" && shift && exec "$@"' bash "${runner_run}"/recipe python3 -u \
   "${runner_run}"/lib/launch.py --run "${runner_run}" --world 2 --local-sizes 2 -- python3 -u \
   main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 30 \
   --demonstration --device cpu
-  ) >"logs/rank-$runner_i.out" 2>"logs/rank-$runner_i.err" </dev/null &
+  ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!
 done
 
@@ -75,6 +76,7 @@ while [ "${#runner_ranks[@]}" -gt 0 ]; do
     [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
     runner_why=${runner_why:-FAILED}
   done
+  [ "${#runner_ranks[@]}" -gt 0 ] || break
   if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${runner_why:-TIMEOUT}; fi
   if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge 60 ]; then
     runner_why=${runner_why:-FAILED}
@@ -88,10 +90,11 @@ while [ "${#runner_ranks[@]}" -gt 0 ]; do
     runner_warned=yes
     runner_tell USR1 ''   # near the time limit: checkpoint and leave
   fi
-  [ "${#runner_ranks[@]}" -eq 0 ] || sleep 0.2
+  sleep 0.2
 done
 case $runner_why in
 TIMEOUT) exit 124 ;;
 CANCELLED) exit 143 ;;
-FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
+NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
 esac
+exit 0
