@@ -59,12 +59,17 @@ mapfile -t runner_hosts < <({hosts})
 [ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
   echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
 export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
-{port(f"${{{JOB_ID}%%[!0-9]*}}")}"""
+export {port(f"${{{JOB_ID}%%[!0-9]*}}")}"""
+
+
+# Where rank 0 serves, unless the port is taken: below Linux's ephemeral range (32768), above the well-known services.
+# The launcher inside a container makes the same port of a job number (its module `network`); a test holds both.
+FIRST_PORT, PORTS = 12000, 16000
 
 
 def port(number: str) -> str:
-    """Where rank 0 serves; ``number`` is shell arithmetic, alike on all nodes and another for a neighbouring job."""
-    return f"export RUNNER_RDV_PORT=$(( 12000 + {number} % 16000 ))   # below ip_local_port_range"
+    """An assignment, for export; ``number``: shell arithmetic, equal on all nodes, different for a neighbouring job."""
+    return f"RUNNER_RDV_PORT=$(( {FIRST_PORT} + {number} % {PORTS} ))   # below ip_local_port_range"
 
 
 # Wait for the step, which runs in the background, and leave its exit status as a record and as the script's own.

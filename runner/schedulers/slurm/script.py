@@ -74,7 +74,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         supervised_script.marker(_once_a_node(plan, step.at_end)),
         f"runner_hosts=({words(texts(*plan.held.nodes))})",
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
-        port("SLURM_JOB_ID"),
+        f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),
         "",
         *around(first, ()),

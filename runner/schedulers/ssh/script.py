@@ -15,11 +15,12 @@ from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
 from runner.render.shell import folded, quote, statement, words
 from runner.schedulers import supervised_script
-from runner.schedulers.local.script import CONTAINER_NOT_READY, NO_RUN_DIRECTORY, TIMED_OUT, WAIT_S
+from runner.schedulers.local.script import CONTAINER_NOT_READY, NO_RUN_DIRECTORY
+from runner.schedulers.script_parts import port
 from runner.schedulers.ssh import command
+from runner.schedulers.supervised_script import GRACE_S
 
-GRACE_S = 30  # between SIGTERM and SIGKILL
-ALONE_GRACE_S = 10  # the same, where nobody waits for it any more
+ORPHAN_GRACE_S = 10  # GRACE_S where nobody waits for it any more
 _CUT_S = 38  # after the order to end, ssh itself is ended; less than runner.schedulers.local waits
 _BEAT_S = 5
 SILENCE_S = 60  # of the controller: its machine or the road to it has gone
@@ -40,11 +41,6 @@ runner_environment() {{   # of this shell: there is no container to bring one
     esac
   done < <(compgen -e)
 }}
-"""
-
-_TRAPS = """\
-trap 'runner_why=${runner_why:-CANCELLED}' TERM INT
-trap '' HUP   # the terminal may go
 """
 
 _CONTROL = f"""\
@@ -70,80 +66,34 @@ runner_order() {{
   for runner_i in "${{!runner_links[@]}}"; do printf '%s' "$1" >&"${{runner_ways[runner_i]}}"; done
 }}
 runner_beat=0
-runner_exit=0 runner_first='' runner_told='' runner_warned=''
-while [ "${{#runner_links[@]}}" -gt 0 ]; do
-  for runner_i in "${{!runner_links[@]}}"; do
-    runner_link=${{runner_links[runner_i]}}
-    kill -0 "$runner_link" 2>/dev/null && continue
-    wait "$runner_link"; runner_code=$?
-    runner_way=${{runner_ways[runner_i]}}
-    exec {{runner_way}}>&-
+"""
+_LINKS = supervised_script.Children(
+    "link",
+    ended="""\
+    runner_way=${runner_ways[runner_i]}
+    exec {runner_way}>&-
     unset "runner_links[runner_i]" "runner_ways[runner_i]"
-    runner_first=${{runner_first:-$SECONDS}}
-    [ "$runner_code" -eq 0 ] && continue
+""",
+    failed="""\
     if [ "$runner_code" -eq 255 ] && [ -z "$runner_why" ]; then   # ssh's own
       runner_why=NODE_FAIL
-      echo "hosts: error: Node failure on ${{runner_hosts[runner_i]}}: its ssh connection has ended" >&2
+      echo "hosts: error: Node failure on ${runner_hosts[runner_i]}: its ssh connection has ended" >&2
     fi
-    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
-    runner_why=${{runner_why:-FAILED}}
-  done
-  [ "${{#runner_links[@]}}" -gt 0 ] || break
-  if [ "$SECONDS" -ge "$runner_limit" ]; then runner_why=${{runner_why:-TIMEOUT}}; fi
-  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
-    runner_why=${{runner_why:-FAILED}}
-  fi
-  if [ -n "$runner_told" ]; then
-    if [ "$(( SECONDS - runner_told ))" -ge {_CUT_S} ]; then kill -KILL "${{runner_links[@]}}" 2>/dev/null; fi
-  elif [ -n "$runner_why" ]; then
-    runner_told=$SECONDS
-    runner_order T
-  elif [ -z "$runner_warned" ] && [ "$SECONDS" -ge "$runner_near" ]; then
-    runner_warned=yes
-    runner_order U   # near the time limit: checkpoint and leave
-  fi
+""",
+    grace=str(_CUT_S),
+    end="runner_order T",
+    warn="runner_order U",
+    kill='kill -KILL "${runner_links[@]}" 2>/dev/null',
+)
+_BEAT = f"""\
   if [ "$SECONDS" -ge "$runner_beat" ]; then
     runner_beat=$(( SECONDS + {_BEAT_S} ))
     runner_order H
   fi
   sleep 0.2
-done
-case $runner_why in
-TIMEOUT) exit {TIMED_OUT} ;;
-CANCELLED) exit 143 ;;
-NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
-esac
-exit 0
 """
 
-_NODE = f"""\
-runner_tell() {{
-  for runner_i in "${{!runner_ranks[@]}}"; do kill "-$1" -- "$2${{runner_ranks[runner_i]}}" 2>/dev/null; done
-}}
-runner_heard=$SECONDS runner_grace={GRACE_S}
-runner_exit=0 runner_first='' runner_told=''
-while [ "${{#runner_ranks[@]}}" -gt 0 ]; do
-  for runner_i in "${{!runner_ranks[@]}}"; do
-    runner_rank=${{runner_ranks[runner_i]}}
-    kill -0 "$runner_rank" 2>/dev/null && continue
-    wait "$runner_rank"; runner_code=$?
-    kill -KILL -- "-$runner_rank" 2>/dev/null   # what it has left behind
-    unset "runner_ranks[runner_i]"
-    runner_first=${{runner_first:-$SECONDS}}
-    [ "$runner_code" -eq 0 ] && continue
-    [ "$runner_exit" -ne 0 ] || runner_exit=$runner_code
-    runner_why=${{runner_why:-FAILED}}
-  done
-  [ "${{#runner_ranks[@]}}" -gt 0 ] || break
-  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
-    runner_why=${{runner_why:-FAILED}}
-  fi
-  if [ -n "$runner_told" ]; then
-    if [ "$(( SECONDS - runner_told ))" -ge "$runner_grace" ]; then runner_tell KILL -; fi
-  elif [ -n "$runner_why" ]; then
-    runner_told=$SECONDS
-    runner_tell TERM ''
-  fi
+_OBEY = f"""\
   if [ "$runner_why" = GONE ]; then
     sleep 0.2
     continue
@@ -158,15 +108,21 @@ while [ "${{#runner_ranks[@]}}" -gt 0 ]; do
   if [ -n "$runner_word" ]; then
     runner_heard=$SECONDS
   elif [ "$runner_code" -le 128 ] || [ "$(( SECONDS - runner_heard ))" -ge {SILENCE_S} ]; then
-    runner_why=GONE runner_grace={ALONE_GRACE_S}
+    runner_why=GONE runner_grace={ORPHAN_GRACE_S}
   fi
-done
+"""
+_NODE = (
+    supervised_script.TELL_RANKS
+    + f"runner_heard=$SECONDS runner_grace={GRACE_S}\n"
+    + supervised_script.supervision(supervised_script.ranks('"$runner_grace"'), _OBEY, time_limit=False)
+    + """\
 case $runner_why in
 FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
 ENDED | GONE) exit 143 ;;
 esac
 exit 0
 """
+)
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -202,17 +158,16 @@ def render(plan: Plan, step: StepSpec) -> str:
 
 def _controller(plan: Plan, step: StepSpec) -> tuple[str, ...]:
     assert plan.hosts is not None
-    near_s = plan.walltime_s - min(120, plan.walltime_s // 5)
     return (
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(),
-        _TRAPS,
+        supervised_script.TRAPS,
         f"runner_ssh=({folded(texts(*command.words(plan.hosts)))})",
         _meeting(plan.nodes),
         *((_ENVIRONMENT,) if step.inherits else ()),
         _begin(step),
-        f"runner_limit={plan.walltime_s} runner_near={near_s}   # seconds\n",
-        _CONTROL,
+        supervised_script.time_limit(plan.walltime_s),
+        _CONTROL + supervised_script.supervision(_LINKS, _BEAT) + supervised_script.ENDING,
     )
 
 
@@ -225,7 +180,7 @@ def _meeting(nodes: int) -> str:
             'RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")\n'
             'RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}'
         )
-    return f"{host}\nRUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range\n"
+    return f"{host}\n{port('$$')}\n"
 
 
 def _begin(step: StepSpec) -> str:
@@ -259,17 +214,14 @@ def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
 
 
 def _ranks(plan: Plan, step: StepSpec) -> str:
-    return f"""\
+    before = """\
 runner_base=0
 for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
-set -m   # each rank leads a process group of its own, so that nothing of it is left
-runner_ranks=()
-for (( runner_i = 0; runner_i < runner_counts[$1]; runner_i++ )); do
-  runner_rank=$(( runner_base + runner_i ))
-  (
-    export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE={plan.tasks} LOCAL_WORLD_SIZE="${{runner_counts[$1]}}"
-    exec {folded(step.command)}
-  ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
-  runner_ranks[runner_i]=$!
-done
 """
+    return before + supervised_script.start_ranks(
+        step.command,
+        plan.tasks,
+        count="runner_counts[$1]",
+        rank="$(( runner_base + runner_i ))",
+        local_world='"${runner_counts[$1]}"',
+    )

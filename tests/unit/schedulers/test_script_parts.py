@@ -1,0 +1,17 @@
+"""What batch scripts and the launcher inside containers must do alike, since neither can import the other."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from gpu_runner_inside.launcher import network
+
+from runner.schedulers.script_parts import port
+
+
+@pytest.mark.parametrize("job", [0, 1, 15999, 16000, 4294967295])
+def test_a_script_and_the_launcher_make_the_same_port_of_a_jobs_number(job: int) -> None:
+    code = f'{port(str(job))}\necho "$RUNNER_RDV_PORT"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == network.FIRST_PORT + job % network.PORTS
