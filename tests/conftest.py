@@ -102,6 +102,20 @@ def runner(cluster: Box, squashfs: StoredImage, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
+def ch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the ch-run of the box's root, as this machine's own."""
+    from runner.box import DEFAULT_SLURM, root
+
+    box_root = root.ensure(DEFAULT_SLURM, lambda _line: None).path
+    directory = tmp_path_factory.mktemp("bin")
+    loader, libraries = box_root / "lib64/ld-linux-x86-64.so.2", box_root / f"usr/lib/{os.uname().machine}-linux-gnu"
+    program = directory / "ch-run"
+    program.write_text(f'#!/bin/sh\nexec {loader} --library-path {libraries} {box_root}/usr/bin/ch-run "$@"\n')
+    program.chmod(0o755)
+    return directory
+
+
+@pytest.fixture(scope="session")
 def daemons() -> Iterator[Daemons]:
     """The daemons of a second box, to be ended at will: its cluster is ill now and then."""
     from runner import box

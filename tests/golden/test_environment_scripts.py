@@ -13,7 +13,7 @@ from runner.environments.wanted import REQUIREMENTS, Wanted, of_site, setup_of_j
 from runner.model.environment import Activate, Setup
 from runner.planning.personal import filled
 from runner.sites.loader import names, read_site
-from tests.golden.test_scripts import ELVIS
+from tests.support.golden_jobs import ELVIS
 
 SCRIPTS = Path(__file__).parent / "environment_scripts"
 AT = PurePath("/scratch/e/elvis/gpu-runner/environments")

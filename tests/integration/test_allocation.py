@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_jobs import has_started, records
 from tests.support.commands import Runner
+from tests.support.rank_records import has_started, records
 
 pytestmark = pytest.mark.integration
 

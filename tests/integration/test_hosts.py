@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import records
-from tests.integration.test_local import ch_run, leader, modes, outcome, session
-from tests.integration.test_programs import UNCHANGED
 from tests.support.commands import Runner
+from tests.support.local_jobs import leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
+from tests.support.programs import UNCHANGED
+from tests.support.rank_records import records
 from tests.support.sshd import Nodes, until
-
-__all__ = ["ch_run"]  # the fixture
 
 pytestmark = pytest.mark.integration
 

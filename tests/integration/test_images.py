@@ -28,6 +28,7 @@ from runner.images.conversion.convert import Conversion, convert
 from runner.images.store import store
 from runner.images.store.store import StoredImage
 from runner.progress import Silent
+from tests.support.small_images import small_root
 
 if TYPE_CHECKING:
     import docker
@@ -338,10 +339,3 @@ def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_aliv
         engine.connect(url).close()
     finally:
         engine.remove_private(state)
-
-
-def small_root() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("empty"))
-    return out.getvalue()

@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import has_started
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
+from tests.support.rank_records import has_started
 
 pytestmark = pytest.mark.integration
 

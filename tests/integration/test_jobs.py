@@ -13,9 +13,8 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -25,15 +24,11 @@ from runner import box
 from runner.box import Box
 from runner.render.sbatch import directive
 from tests.support.commands import Runner
+from tests.support.hostile import HOSTILE
+from tests.support.rank_records import has_started, records
 from tests.support.schema import check
-from tests.unit.render.test_shell import HOSTILE
 
 pytestmark = pytest.mark.integration
-
-
-def has_started(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks have started."""
-    return lambda run: len(records(run, "start")) == ranks
 
 
 def with_directives(site: Path, directory: Path, **directives: str) -> Path:
@@ -43,12 +38,6 @@ def with_directives(site: Path, directory: Path, **directives: str) -> Path:
     copy = directory / "site.yaml"
     copy.write_bytes(msgspec.yaml.encode(facts))
     return copy
-
-
-def records(run: Path, kind: str) -> dict[int, dict[str, Any]]:
-    return {
-        int(path.name.split(".")[0]): json.loads(path.read_text()) for path in (run / "ranks").glob(f"*.{kind}.json")
-    }
 
 
 def test_the_main_job(runner: Runner) -> None:

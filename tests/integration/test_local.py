@@ -8,69 +8,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from runner.box import DEFAULT_SLURM, root
 from runner.images.store.store import StoredImage
-from runner.jobs.directory import RunDirectory
-from runner.model.job import Submitted
-from tests.integration.test_jobs import has_started, records
 from tests.support.commands import Runner
+from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
+from tests.support.rank_records import has_started, records
 
 pytestmark = pytest.mark.integration
-
-PROBE = ("submit", "--recipe", "probe", "--gpus", "2")
-SLEEPS = (*PROBE, "--", "--sleep", "300")
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Runner:
     """The command line with this machine as its site; ``runs`` and PATH hold what quoting is for."""
     return Runner(Path("local"), tmp_path / "my $runs", tmp_path / "state", tmp_path)
-
-
-@pytest.fixture(scope="module")
-def ch_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with the ch-run of the box's root, as this machine's own."""
-    held = root.ensure(DEFAULT_SLURM, lambda _line: None).path
-    directory = tmp_path_factory.mktemp("bin")
-    loader, libraries = held / "lib64/ld-linux-x86-64.so.2", held / f"usr/lib/{os.uname().machine}-linux-gnu"
-    program = directory / "ch-run"
-    program.write_text(f'#!/bin/sh\nexec {loader} --library-path {libraries} {held}/usr/bin/ch-run "$@"\n')
-    program.chmod(0o755)
-    yield directory
-
-
-def leader(run: Path) -> int:
-    """The process number of a run's job."""
-    found = RunDirectory(run).read("job.json", Submitted)
-    assert found is not None
-    return int(found.job_id.split(".")[0])
-
-
-def session(pid: int) -> list[str]:
-    """What is alive of the session that this process led."""
-    alive = []
-    for entry in Path("/proc").glob("[1-9]*"):
-        with suppress(OSError):
-            fields = (entry / "stat").read_text(errors="replace").rpartition(") ")[2].split()
-            if fields[3] == str(pid) and fields[0] not in "ZX":  # proc(5): session and state
-                alive.append((entry / "cmdline").read_text(errors="replace").replace("\0", " "))
-    return alive
-
-
-def modes(run: Path) -> set[int]:
-    """The permissions that others than the owner have on what the job itself wrote."""
-    return {path.stat().st_mode & 0o077 for folder in ("logs", "ranks") for path in (run / folder).iterdir()}
-
-
-def outcome(run: Path) -> str:
-    return str(json.loads((run / "verdict.json").read_text())["outcome"])
 
 
 def test_a_job_runs_in_the_environment_that_submits(local: Runner) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from runner import box
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import has_started, records
-from tests.integration.test_sites import accepted, lie_as_planned
 from tests.support.commands import Runner
+from tests.support.placements import accepted, lie_as_planned
+from tests.support.rank_records import has_started, records
 
 pytestmark = pytest.mark.integration
 

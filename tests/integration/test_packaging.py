@@ -11,7 +11,15 @@ import pytest
 from runner import paths
 from runner.images.build.build import BuiltImage
 from tests.support.commands import Runner
-from tests.support.installed import CHECKOUT, Distributions, Installed, build, install, kept_files, names
+from tests.support.installed import (
+    Distributions,
+    Installed,
+    build,
+    check_everyday_verbs,
+    install,
+    kept_files,
+    names,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -42,26 +50,6 @@ def test_the_sdist_holds_what_the_wheel_is_made_of_and_nothing_else(distribution
 
 def test_what_every_user_needs_works_from_the_root_directory(installed: Installed, tmp_path: Path) -> None:
     check_everyday_verbs(installed, tmp_path)
-
-
-def check_everyday_verbs(installed: Installed, directory: Path) -> None:
-    """Help, sites, a script that is the checkout's to the byte, and an error of a verb that needs containers/."""
-    assert "submit" in installed("--help", code=0)
-    assert "technion" in installed("site", "list", code=0)
-    image = directory / "an image.sqsh"
-    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
-    words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]
-    words += ["--image", str(image), "--runs", str(directory)]
-    for recipe in ("horovod-pytorch", "probe"):
-        assert installed(*words, "--recipe", recipe, code=0) == of_the_checkout(*words, "--recipe", recipe)
-    assert installed("build", "pytorch", "--engine", "unix:///nowhere.sock", code=8) == ""
-
-
-def of_the_checkout(*words: str) -> str:
-    """What the same command prints from here."""
-    here = Installed(Path(sys.executable).parent, Path.home())
-    program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
-    return here.python(program)
 
 
 def test_the_installed_build_makes_the_very_image_of_the_checkout(

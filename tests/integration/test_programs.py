@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_jobs import records
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
+from tests.support.programs import UNCHANGED
+from tests.support.rank_records import records
 
 pytestmark = pytest.mark.integration
-UNCHANGED = Path(__file__).parents[1] / "recipes" / "unchanged"
 
 
 def test_a_horovod_benchmark_as_a_recipe(runner: Runner) -> None:

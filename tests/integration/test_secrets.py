@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner import paths
-from tests.integration.test_images import small_root
 from tests.support import planted_secrets
 from tests.support.commands import Runner
-from tests.support.planted_secrets import MARK
+from tests.support.planted_secrets import MARK, careless, verb
+from tests.support.small_images import small_root
 
 if TYPE_CHECKING:
     import docker
@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from runner.box import Box
 
 pytestmark = pytest.mark.integration
-
-
-def verb(name: str) -> list[str]:
-    return [sys.executable, "-m", "runner", name]
-
-
-def careless(words: list[str], env: dict[str, str]) -> str:
-    """Run a command under umask 000 with these variables on top; its standard output."""
-    done = subprocess.run(
-        words, env={**os.environ, **env}, umask=0, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert MARK not in done.stdout + done.stderr
-    return done.stdout
 
 
 def test_the_watch_sees_a_secret_on_a_command_line() -> None:

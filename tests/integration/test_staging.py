@@ -13,9 +13,9 @@ import pytest
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import has_started
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
+from tests.support.rank_records import has_started
 
 pytestmark = pytest.mark.integration
 SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.test_jobs import records
 from tests.support.commands import Runner
+from tests.support.rank_records import records
 from tests.support.schema import check
 
 if TYPE_CHECKING:

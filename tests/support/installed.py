@@ -125,3 +125,23 @@ def _pip(bin_dir: Path, *words: str) -> None:
         [bin_dir / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", *words],
         check=True, timeout=TIMEOUT_S, env=clean,
     )  # fmt: skip
+
+
+def check_everyday_verbs(installed: Installed, directory: Path) -> None:
+    """Help, sites, a script that is the checkout's to the byte, and an error of a verb that needs containers/."""
+    assert "submit" in installed("--help", code=0)
+    assert "technion" in installed("site", "list", code=0)
+    image = directory / "an image.sqsh"
+    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
+    words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]
+    words += ["--image", str(image), "--runs", str(directory)]
+    for recipe in ("horovod-pytorch", "probe"):
+        assert installed(*words, "--recipe", recipe, code=0) == of_the_checkout(*words, "--recipe", recipe)
+    assert installed("build", "pytorch", "--engine", "unix:///nowhere.sock", code=8) == ""
+
+
+def of_the_checkout(*words: str) -> str:
+    """What the same command prints from here."""
+    here = Installed(Path(sys.executable).parent, Path.home())
+    program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
+    return here.python(program)

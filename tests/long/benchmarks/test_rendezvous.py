@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_mesh import complete, meshes, over_a_bad_road
 from tests.support.commands import Runner
+from tests.support.meshes import complete, meshes, over_a_bad_road
 
 pytestmark = pytest.mark.integration
 SIZES = (16, 64, 128, 256, 512)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner import paths
-from tests.integration.test_packaging import check_everyday_verbs
-from tests.support.installed import Distributions, build, install, pythons
+from tests.support.installed import Distributions, build, check_everyday_verbs, install, pythons
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.images.build.build import BuiltImage
-from tests.integration.test_secrets import careless, verb
 from tests.support import planted_secrets
-from tests.support.planted_secrets import MARK
+from tests.support.planted_secrets import MARK, careless, verb
 
 if TYPE_CHECKING:
     import docker

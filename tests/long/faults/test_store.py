@@ -17,8 +17,8 @@ import pytest
 from runner.images import engine
 from runner.images.conversion.convert import convert
 from runner.progress import Silent
-from tests.long.faults.remote import seen_from_two_machines
 from tests.support import converting
+from tests.support.two_machines import seen_from_two_machines
 
 if TYPE_CHECKING:
     import docker

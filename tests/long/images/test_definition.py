@@ -19,9 +19,9 @@ from runner import paths
 from runner.box import root as box_root
 from runner.images.build import standin, standins
 from runner.progress import Silent
-from tests.long.images.podman import NOBODY
-from tests.long.images.test_matrix import GLOO, ROWS, benchmark
 from tests.support import light_base
+from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.podman import NOBODY
 
 if TYPE_CHECKING:
     import docker

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.long.images.test_matrix import GLOO, ROWS, benchmark, inside, made
 from tests.support.commands import Runner
+from tests.support.framework_matrix import GLOO, ROWS, benchmark, inside, made
 
 if TYPE_CHECKING:
     import docker

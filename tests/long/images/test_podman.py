@@ -13,9 +13,8 @@ from runner.images import engine
 from runner.images.build.build import build
 from runner.images.conversion.convert import Way, convert
 from runner.progress import Silent
-from tests.long.images import podman
-from tests.long.images.test_build_faults import BASE, Bench, settled, until
-from tests.support import light_base
+from tests.support import light_base, podman
+from tests.support.build_bench import BASE, Bench, settled, until
 
 pytestmark = pytest.mark.integration
 

@@ -23,11 +23,10 @@ from runner.errors import Exit
 from runner.images.build import standin, standins
 from runner.images.store import store
 from runner.progress import Silent
-from tests.long.images import charliecloud
-from tests.long.images.test_build_faults import until
-from tests.long.images.test_matrix import GLOO, ROWS, benchmark
-from tests.support import light_base
+from tests.support import charliecloud, light_base
 from tests.support import registry as registries
+from tests.support.build_bench import until
+from tests.support.framework_matrix import GLOO, ROWS, benchmark
 
 if TYPE_CHECKING:
     import docker

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.long.sites.clusters import Cluster, cluster
+from tests.support.sites.clusters import Cluster, cluster
 
 
 @pytest.fixture(scope="session")

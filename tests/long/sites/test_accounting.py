@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from runner.images.store.store import StoredImage
-from tests.long.sites import accounting
-from tests.long.sites.clusters import Cluster, cluster
 from tests.support.commands import Runner
+from tests.support.sites import accounting
+from tests.support.sites.clusters import Cluster, cluster
 
 OTHER_USER = "4711"
 

@@ -7,25 +7,15 @@ it, records what reaches each task, and ends the task there: nothing is run. Wha
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runner.model.step import JOB_ID, RUN_DIRECTORY
-from tests.golden.test_scripts import CASES, golden, planned
-from tests.long.sites import arrived
-from tests.long.sites.clusters import MACHINES, Cluster
-
-# The site of a golden script -> whose cluster it is tried on.
-TRIED_ON = {site: site for site in MACHINES} | {"box": "technion"}
-# What no cluster has but the one that the options name: jobs that are to end first, nodes, a reservation.
-APART = frozenset({"slurm-asked"})
-AtSite = Callable[[str], Cluster]
-
-
-def scripts(site: str) -> list[str]:
-    return [name for name, case in CASES.items() if TRIED_ON.get(case[0]) == site and name not in APART]
+from tests.support.golden_jobs import CASES, golden, planned
+from tests.support.sites import arrived
+from tests.support.sites.clusters import MACHINES
+from tests.support.sites.golden_scripts import APART, AtSite, scripts
 
 
 def test_no_script_for_slurm_is_left_out() -> None:

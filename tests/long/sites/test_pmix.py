@@ -12,8 +12,8 @@ import pytest
 
 from runner import box
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import records
 from tests.support.commands import Runner
+from tests.support.rank_records import records
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ import pytest
 
 from runner.images.store.store import StoredImage
 from runner.runtimes import runtime
-from tests.integration.test_jobs import records
-from tests.long.sites.clusters import MACHINES, Cluster
-from tests.long.sites.ways import REAL, WAYS, Way
 from tests.support.commands import Runner
+from tests.support.rank_records import records
+from tests.support.sites.clusters import MACHINES, Cluster
+from tests.support.sites.ways import REAL, WAYS, Way
 
 AtSite = Callable[[str], Cluster]
 HOSTILE = 'it\'s "a" $HOME `id` \\ # % é,;'

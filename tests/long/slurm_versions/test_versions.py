@@ -14,11 +14,11 @@ import pytest
 
 from runner import box
 from runner.images.store.store import StoredImage
-from tests.integration.test_jobs import records
-from tests.integration.test_sites import accepted, lie_as_planned
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
+from tests.support.placements import accepted, lie_as_planned
 from tests.support.planted_faults import Planted, is_told, started, submitted
+from tests.support.rank_records import records
 
 FAULTS = {
     "good": Planted("", "measured", 0),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from runner.cli import VERBS, run
 from runner.errors import Exit
+from tests.support.submissions import IMAGE, sound, submit
 
 
 @pytest.fixture(autouse=True)
@@ -43,20 +41,7 @@ node:
 """
 
 
-def submit(*words: str) -> list[str]:
-    return ["submit", "--site", "technion", "--gpus", "16", *words]
-
-
-IMAGE = str(Path(tempfile.mkdtemp(prefix="runner-bad-")) / "image.sqsh")  # written for each test
-atexit.register(shutil.rmtree, Path(IMAGE).parent, ignore_errors=True)
-
-
 NO_ENGINE = ("--engine", "unix:///no")
-
-
-def sound(*words: str) -> list[str]:
-    """A submission that nothing is wrong with but what ``words`` say, and that there is no Slurm."""
-    return submit("--image", IMAGE, *words)
 
 
 BAD: dict[str, tuple[list[str], Exit, str]] = {

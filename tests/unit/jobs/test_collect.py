@@ -13,7 +13,7 @@ from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.model.job import JobState
 from runner.schedulers.slurm.client import Slurm
-from tests.unit.jobs.test_verdict import PLAN
+from tests.support.plans import PLAN
 
 ENDED = JobState("ended", "FAILED", exit_code=1)
 

@@ -13,7 +13,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of, submit
 from runner.schedulers import client_call
 from runner.schedulers.slurm.client import Slurm
-from tests.unit.jobs.test_verdict import PLAN
+from tests.support.plans import PLAN
 
 Submit = Callable[[Path], RunDirectory]
 

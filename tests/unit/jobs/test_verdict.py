@@ -11,15 +11,9 @@ import pytest
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge, throughput
 from runner.model.job import Cancelled, ExitMarker, JobState
-from runner.model.plan import Plan, PlannedImage
 from runner.model.records import Exit, Report, Result, Start
+from tests.support.plans import PLAN
 
-PLAN = Plan(
-    job_name="j", recipe="r", framework="horovod", result="throughput", site="s", scheduler="slurm", runtime="pyxis",
-    tasks_per_node=(2, 2), gpus_per_node=2, gpu_type="", cpus_per_task=1, memory_mb=0, whole_nodes=True, walltime_s=60,
-    queue=None, account=None, mpi="none", directives=(), image=PlannedImage("i", "", "/i.sqsh"), mounts=(), env=(),
-    program=("p",), wireup="rendezvous", device="cuda", demonstration="",
-)  # fmt: skip
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
 
 

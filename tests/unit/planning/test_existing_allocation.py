@@ -16,7 +16,7 @@ from runner.planning.plan import plan
 from runner.runtimes import runtime
 from runner.schedulers.slurm.allocation import allocation
 from runner.schedulers.slurm.script import salloc
-from tests.unit.planning.test_plan import RECIPE, SITE
+from tests.support.plans import RECIPE, SITE
 
 BIG, SMALL = HeldNode("big", cpus=128, gpus=4), HeldNode("small", cpus=64, gpus=2)
 

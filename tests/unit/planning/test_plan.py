@@ -6,22 +6,13 @@ import pytest
 
 from runner.errors import UsageError
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import NodeShape, Site, SlurmFacts
+from runner.model.site import Site, SlurmFacts
 from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
 from runner.planning.plan import image_reference, plan
+from tests.support.plans import RECIPE, SITE
 
-SITE = Site(
-    name="s", description="", scheduler="slurm", runtimes=("pyxis",), max_walltime_s=3600,
-    node=NodeShape(cores=128, threads_per_core=2, memory_mb=1_000_000, gpus=8),
-    env={"FROM_SITE": "1", "BOTH": "site"}, image_tags={"img": "tag"}, options={"r": {"batch": 2}},
-)  # fmt: skip
-RECIPE = Recipe(
-    name="r", description="", image="img", program=("python3", "main.py"), env={"BOTH": "recipe"},
-    options={"model": "resnet50", "batch": 256, "compile": False, "lr": 0.1},
-)  # fmt: skip
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
 
 

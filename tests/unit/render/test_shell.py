@@ -13,19 +13,7 @@ from hypothesis import strategies as st
 from runner.errors import UsageError
 from runner.model.step import Export, Text, Var, text, texts
 from runner.render.shell import folded, quote, statement, word
-
-# Any string that an argument list can hold: no NUL; undecodable bytes come as lone surrogates, as from os.fsdecode.
-HOSTILE = st.lists(
-    st.one_of(
-        st.sampled_from(
-            [" ", "'",
-             '"', "$", "`", ";", "&", "\n", "\t", "\\", "*", "?", "[", "]", "-", "--", "#", "%", "!", "~", "{",
-             "}", "(", ")", "<", ">", "|", "$(id)", "${HOME}", "é", "漢", "\udcff", "\udc80", "\r", "=", ",", ":", "a"]
-        ),
-        st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
-    ),
-    max_size=12,
-).map("".join)  # fmt: skip
+from tests.support.hostile import HOSTILE
 
 
 def arrives(script: str, *, cwd: Path | None = None) -> list[bytes]:

@@ -21,15 +21,11 @@ from runner.planning.plan import plan
 from runner.render.sbatch import directive
 from runner.runtimes import NAMES, runtime
 from runner.schedulers import render
+from tests.support.hostile import HOSTILE, NAME, PATH
 from tests.support.recording import executed
-from tests.unit.render.test_shell import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
-NAME = st.from_regex(r"[A-Z][A-Za-z0-9_]{0,8}", fullmatch=True).map(lambda name: f"T_{name}")
 ENV = st.dictionaries(NAME, HOSTILE, max_size=3)
-# Most hostile strings cannot be mounted at all, so that others must come often enough, too.
-ODD = st.text("aZ09_.+-/", max_size=9) | st.text("a é漢#%'&;()!~{}<>|=*?[]-\t", max_size=9)
-PATH = (ODD | HOSTILE).map(lambda text: "/m" + text)
 
 CONTAINERS = tuple(name for name in NAMES if name != "native")  # that one: test_local_script.py
 ALL_SCRIPTS = 600  # in a run of all runtimes: about 35 ms each

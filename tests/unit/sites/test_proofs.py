@@ -11,10 +11,10 @@ import pytest
 from runner.model.names import Wireup
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
-from tests.golden import test_local_scripts, test_scripts
-from tests.long.sites.clusters import MACHINES
-from tests.long.sites.test_goldens import scripts
-from tests.long.sites.ways import REAL, WAYS
+from tests.support import golden_jobs, golden_local_jobs
+from tests.support.sites.clusters import MACHINES
+from tests.support.sites.golden_scripts import scripts
+from tests.support.sites.ways import REAL, WAYS
 
 PROOFS = Path(__file__).parents[3] / "docs/proofs.md"
 STATES = ("run", "accepted", "golden only")
@@ -46,12 +46,12 @@ def golden_requests(row: Row) -> list[str]:
     site, runtime, _wireup = row
     of_this_machine = [
         name
-        for name, (where, via, _request, held) in test_local_scripts.CASES.items()
+        for name, (where, via, _request, held) in golden_local_jobs.CASES.items()
         if held is None and (where.name, via) == (site, runtime)
     ]
     return of_this_machine + [
         name
-        for name, (where, via, request) in test_scripts.CASES.items()
+        for name, (where, via, request) in golden_jobs.CASES.items()
         if (where, via, request.wireup or "rendezvous") == row
     ]
 
@@ -65,9 +65,9 @@ def test_a_way_has_a_golden_script_with_hostile_values(row: Row) -> None:
     """Blanks, quotes, ``$`` and the like in its mounts, environment and arguments. (One script serves all of local.)"""
     made = golden_requests(row)
     assert made
-    requests = [test_scripts.CASES[name][2] for name in made if name in test_scripts.CASES]
+    requests = [golden_jobs.CASES[name][2] for name in made if name in golden_jobs.CASES]
     assert row[0] in ("local", "hosts") or any(
-        asked.arguments == test_scripts.HOSTILE.arguments and asked.env and asked.mounts for asked in requests
+        asked.arguments == golden_jobs.HOSTILE.arguments and asked.env and asked.mounts for asked in requests
     )
 
 

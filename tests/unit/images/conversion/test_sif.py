@@ -14,7 +14,8 @@ from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import sif
 from runner.images.store import sif_file, store
 from runner.preparation.image import pinned
-from tests.unit.cli.test_command_line import sound
+from tests.support.sif import sif_of
+from tests.support.submissions import sound
 
 
 def says(directory: Path, name: str, version: str) -> None:
@@ -31,17 +32,6 @@ def test_a_game_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sif.program() == "singularity"
     says(tmp_path, "apptainer", "apptainer version 1.4.5")
     assert sif.program() == "apptainer"
-
-
-def sif_of(squashfs: Path, path: Path) -> None:
-    """A SIF file around a squashfs, laid out as Apptainer 1.4.5 does: one of 48 descriptors is in use."""
-    table, data, size = 4096, 4096 + 48 * 585, squashfs.stat().st_size
-    launch = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0")
-    head = launch + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + bytes(16)
-    head += struct.pack("<8q", 1, 1, 47, 48, table, 48 * 585, data, size)
-    kind = struct.pack("<i?3I3q", 0x4004, True, 1, 1, 0, data, size, size) + struct.pack("<4q", 1, 1, 0, 0)
-    used = kind + b"root".ljust(128, b"\0") + struct.pack("<ii", 1, 2) + b"02\0" + bytes(373)
-    path.write_bytes(head.ljust(table, b"\0") + used.ljust(48 * 585, b"\0") + squashfs.read_bytes())
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.runtimes import runtime
 from runner.schedulers import render
-from tests.unit.render.test_shell import HOSTILE
-from tests.unit.schedulers.test_hostile_scripts import NAME, PATH
+from tests.support.hostile import HOSTILE, NAME, PATH
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = Site(

@@ -22,9 +22,9 @@ from runner.render.pbs import directive
 from runner.runtimes import runtime
 from runner.schedulers import render
 from runner.schedulers.pbs.client import Pbs
-from tests.golden.test_scripts import CASES, golden
-from tests.golden.test_scripts import planned as golden_plan
-from tests.unit.render.test_shell import HOSTILE
+from tests.support.golden_jobs import CASES, golden
+from tests.support.golden_jobs import planned as golden_plan
+from tests.support.hostile import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 SITE = Site(

@@ -25,8 +25,7 @@ from runner.planning.plan import plan
 from runner.runtimes import runtime, staging
 from runner.schedulers import render
 from runner.sites.loader import read_site
-from tests.unit.render.test_shell import HOSTILE
-from tests.unit.schedulers.test_hostile_scripts import NAME, PATH
+from tests.support.hostile import HOSTILE, NAME, PATH
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = shaped(read_site("hosts"), listed("me@nodea:2,nodeb:1"))

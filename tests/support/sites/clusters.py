@@ -24,10 +24,10 @@ from runner.model.environment import Environment
 from runner.model.image import ImageFacts
 from runner.planning.personal import filled
 from runner.sites.loader import read_site
-from tests.golden.test_scripts import ELVIS, ENVIRONMENT
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
-from tests.unit.images.conversion.test_sif import sif_of
+from tests.support.golden_jobs import ELVIS, ENVIRONMENT
+from tests.support.sif import sif_of
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
 STAND_IN = Path(__file__).parent / "stand_in.sh"

@@ -1,0 +1,105 @@
+"""An engine to build on, and what a build leaves on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner import paths
+from runner.errors import Exit
+from runner.images import engine
+from tests.support import light_base
+
+if TYPE_CHECKING:
+    import docker
+
+
+BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
+
+
+# The command line as it is, with other Dockerfiles than the shipped ones.
+PLANTED = """
+import pathlib, sys
+from runner import cli, paths
+share = pathlib.Path(sys.argv[1])
+paths.share = lambda name: share / name
+cli.main(sys.argv[2:])
+"""
+
+
+Counted = tuple[list[str], list[str], list[str]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine of one's own with the light base, and everything that a build may leave something in."""
+
+    client: docker.DockerClient
+    url: str
+    state: Path
+    work: Path
+
+    def counted(self) -> Counted:
+        """All containers, all images by id and names, all files of cache and temporary directory."""
+        containers = [str(one.id) for one in self.client.containers.list(all=True)]
+        images = [f"{one.id} {one.tags}" for one in self.client.images.list(all=True)]
+        files = [str(path) for place in ("cache", "tmp") for path in (self.work / place).rglob("*") if path.is_file()]
+        return sorted(containers), sorted(images), sorted(path for path in files if not path.endswith(".lock"))
+
+    def start(self, step: str = "", *words: str, base: str = BASE) -> subprocess.Popen[str]:
+        """``build pytorch`` with a further last step."""
+        share = Path(tempfile.mkdtemp(dir=self.work))
+        for name in ("containers", "recipes"):
+            shutil.copytree(paths.share(name), share / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if step:
+            with (share / "containers/pytorch/Dockerfile").open("a") as file:
+                file.write(f"RUN {step}\n")
+        command = [sys.executable, "-c", PLANTED, str(share), "build", "pytorch", "--base", base, *words]
+        places = {"RUNNER_CACHE": str(self.work / "cache"), "TMPDIR": str(self.work / "tmp")}
+        env = {**os.environ, "DOCKER_HOST": self.url, **places}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+    def build(self, step: str = "", *words: str, code: Exit, base: str = BASE) -> str:
+        """The same to its end; returns what it said."""
+        child = self.start(step, *words, base=base)
+        said, _ = child.communicate(timeout=300)
+        assert "Traceback" not in said, said
+        assert child.returncode == code, said
+        return said
+
+
+def began(state: Path, work: Path) -> Bench:
+    """The engine started, the bases in it, one build done: what that keeps is no leftover."""
+    url = engine.start_private(state)
+    client = engine.connect(url)
+    for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
+        client.api.import_image_from_data(light_base.archive(**more), repository=name, changes=list(light_base.CHANGES))
+    found = Bench(client, url, state, work)
+    found.build(code=Exit.GOOD)
+    return found
+
+
+def until(child: subprocess.Popen[str], words: str) -> str:
+    """Read what a build says until a line holds ``words``."""
+    assert child.stdout is not None
+    said = ""
+    for line in child.stdout:
+        said += line
+        if words in line:
+            return said
+    raise AssertionError(f"it never said {words!r}:\n{said}")
+
+
+def settled(bench: Bench, wanted: Counted) -> None:
+    """As it was before; an engine needs a moment for what its client has left."""
+    deadline = time.monotonic() + 30
+    while bench.counted() != wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert bench.counted() == wanted

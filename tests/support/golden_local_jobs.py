@@ -1,0 +1,75 @@
+"""The jobs whose whole scripts are kept in tests/golden/local_scripts: of this machine, of hosts, of an allocation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from runner.model.allocation import Allocation, HeldNode
+from runner.model.environment import Activate, Setup
+from runner.model.request import Mount, Request
+from runner.model.site import Site, SshFacts, Way
+from runner.planning.existing_allocation import in_allocation
+from runner.planning.hosts import listed, shaped
+from runner.planning.plan import plan
+from runner.runtimes import runtime, staging
+from runner.schedulers import render
+from runner.sites.loader import read_site
+from runner.sites.machine import Machine, fitted
+from tests.support.golden_jobs import FILE as IMAGE
+from tests.support.golden_jobs import HOSTILE, TRAIN
+
+SCRIPTS = Path(__file__).parents[1] / "golden" / "local_scripts"
+# Two machines; what the one that runs this test has stays out.
+CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
+
+
+HELD = Allocation("7", (HeldNode("dgx01", 128, 4), HeldNode("dgx02", 128, 4)))
+
+
+HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Sets/$HOME", "/data/My Sets/$HOME"),))
+
+
+def local(machine: Machine) -> Site:
+    return fitted(read_site("local"), machine)
+
+
+def hosts(text: str) -> Site:
+    return shaped(read_site("hosts"), listed(text))
+
+
+def with_environment(machine: Machine) -> Site:
+    setup = Setup(modules=("gcc/12",), activate=Activate(virtualenv="/scratch/e/environments/hvd/virtualenv-0bad"))
+    return msgspec.structs.replace(local(machine), ways={"native": Way(setup=setup)})
+
+
+CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
+    "local-container-2": (local(CPUS), "charliecloud", Request(gpus=2), None),
+    "local-gpus-8": (local(DGX), "native", Request(gpus=8, walltime_s=600), None),
+    "local-environment-2": (with_environment(CPUS), "native", Request(gpus=2), None),
+    "local-hostile": (local(CPUS), "native", msgspec.structs.replace(HERE, gpus=2), None),
+    "hosts-container-16": (hosts("nodea:8,nodeb:8"), "charliecloud", Request(gpus=16), None),
+    "hosts-staged-8": (hosts("nodea:4,nodeb:4"), "charliecloud", Request(gpus=8, stage=True), None),
+    "hosts-hostile-3": (
+        shaped(msgspec.structs.replace(read_site("hosts"), ssh=SshFacts({"me@a": 2, "nodeb": 1}, "/my $ssh/config"))),
+        "native",
+        msgspec.structs.replace(HERE, gpus=3),
+        None,
+    ),
+    "held-8": (read_site("box"), "charliecloud", Request(gpus=8, nodes=2), HELD),
+    "held-3-uneven-pyxis": (
+        read_site("technion"),
+        "pyxis",
+        Request(gpus=3, nodes=2),
+        msgspec.structs.replace(HELD, in_step=True),
+    ),
+}
+
+
+def script(name: str) -> str:
+    site, via, request, allocation = CASES[name]
+    planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE)
+    if allocation is not None:
+        planned = in_allocation(planned, allocation)
+    return render(planned, staging.step(planned, runtime(via)))
