@@ -54,6 +54,11 @@ def cache(name: str) -> Path:
     return cache_dir() / name
 
 
+def caches_ignored() -> bool:
+    """Whether COLD=1 asks for everything to be made anew: caches are filled but never read."""
+    return os.environ.get("COLD", "") not in ("", "0")
+
+
 def made(directory: Path) -> Path:
     """``directory``, made where it is absent; the cache directory above it is marked as ours.
 

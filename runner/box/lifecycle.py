@@ -7,7 +7,6 @@ that is taken down leaves nothing; one that failed to start leaves its logs unti
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import re
@@ -17,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -25,13 +23,14 @@ from runner import paths, process
 from runner.box import config, root
 from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
 from runner.errors import InfrastructureError, RefusedError
-from runner.files import hashes
+from runner.files import atomic, process_identity
+from runner.files.lock import locked
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
 
 READY_WITHIN_S = 60.0
 
-Progress = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class Box(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ def boxes_dir() -> Path:
     return paths.cache("boxes")
 
 
-def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
+def up(spec: BoxSpec, say: Say = lambda _line: None) -> Box:
     """The box that ``spec`` describes, started unless it runs already.
 
     Raises:
@@ -85,7 +84,7 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
             where="this machine",
             fix="submit to the cluster itself: python -m runner submit --help",
         )
-    with _alone(spec.name):
+    with _locked(spec.name, say):
         running = find(spec.name)
         if running and running.spec == spec:
             return running
@@ -96,10 +95,10 @@ def up(spec: BoxSpec, progress: Progress = lambda _line: None) -> Box:
                 fix=f"python -m runner box down --name {spec.name}",
             )
         _end(spec.name)
-        return _start(spec, progress)
+        return _start(spec, say)
 
 
-def down(name: str) -> bool:
+def down(name: str, say: Say = lambda _line: None) -> bool:
     """End a box with all that runs in it and remove its state; returns whether it ran.
 
     Of a box that failed to start the logs stay, until the next start.
@@ -110,7 +109,7 @@ def down(name: str) -> bool:
     check_name(name)
     if not (boxes_dir() / name).is_dir():
         return False
-    with _alone(name):
+    with _locked(name, say):
         return _end(name)
 
 
@@ -141,21 +140,21 @@ def telling_line(state: Path) -> str:
     return f"{log}: {bad[0] if fatal else bad[-1]}" if bad else str(log)
 
 
-def _start(spec: BoxSpec, progress: Progress) -> Box:
+def _start(spec: BoxSpec, say: Say) -> Box:
     missing = [bind.source for bind in spec.binds if not Path(bind.source).exists()]
     if missing:
         raise RefusedError(f"nothing at {missing[0]} to bind into the box", where="--bind", fix="correct the path")
-    cold = hashes.cold()
+    cold = paths.caches_ignored()
     target = root.location(spec.slurm, spec.packages) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
         raise RefusedError(
             "COLD=1 would remake a root that a running box uses", fix="python -m runner box down --name NAME"
         )
-    box_root = root.ensure(spec.slurm, progress, more=spec.packages, cold=cold)
+    box_root = root.ensure(spec.slurm, say, more=spec.packages, cold=cold)
     state = boxes_dir() / spec.name
     shutil.rmtree(state, ignore_errors=True)
     _lay_out(state, spec, box_root.path)
-    progress(f"starting box {spec.name}: Slurm {box_root.version}, {spec.nodes} nodes")
+    say(f"starting box {spec.name}: Slurm {box_root.version}, {spec.nodes} nodes")
     with (state / "logs" / "box.log").open("wb") as log:
         account = _account()
         starter = process.start(
@@ -171,9 +170,7 @@ def _start(spec: BoxSpec, progress: Progress) -> Box:
         _end(spec.name)
         raise
     record = _Record(spec, str(box_root.path), box_root.version)
-    temporary = state / "spec.json.new"
-    temporary.write_bytes(msgspec.json.encode(record))
-    temporary.rename(state / "spec.json")
+    atomic.write(state / "spec.json", msgspec.json.encode(record))
     box = find(spec.name)
     if box is None:
         raise InfrastructureError(f"box {spec.name} ended as soon as it was up", where=telling_line(state))
@@ -252,28 +249,15 @@ def _fix(state: Path) -> str:
 
 
 @contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Wait until nobody else starts or ends that box. The lock's file goes when the box has left no state."""
-    path = boxes_dir() / f"{name}.lock"
-    while True:
-        paths.made(boxes_dir())
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever held it may have removed the file meanwhile: then others lock another one, and so must we.
-            if not _is(path, file):
-                continue
-            try:
-                yield
-            finally:
-                if not (boxes_dir() / name).exists():
-                    path.unlink()
-            return
-
-
-def _is(path: Path, file: IO[str]) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    return False
+def _locked(name: str, say: Say) -> Iterator[None]:
+    """Only this process starts or ends that box. The lock's file is removed when the box has left no state."""
+    path = paths.made(boxes_dir()) / f"{name}.lock"
+    with locked(path, say):
+        try:
+            yield
+        finally:
+            if not (boxes_dir() / name).exists():
+                path.unlink()
 
 
 def _end(name: str) -> bool:
@@ -306,11 +290,9 @@ def _alive(state: Path) -> int | None:
     """The box's first process if it still is the one that was recorded."""
     try:
         pid, start, _mode = (state / "pid").read_text().split()
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        return int(pid) if process_identity.is_running(int(pid), int(start)) else None
     except (OSError, ValueError):
         return None
-    # proc(5): field 3 is the state, field 22 the start time
-    return int(pid) if fields[19] == start and fields[0] not in "ZX" else None
 
 
 def _root_of(name: str) -> str:

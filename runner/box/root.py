@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shutil
@@ -10,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from filelock import FileLock
 
 from runner import paths, process
 from runner.box import mirror
 from runner.box.spec import SUITES
 from runner.errors import InfrastructureError, RefusedError
+from runner.files.hashes import sha256
+from runner.files.lock import locked
 
 # What a node has to have: Slurm, its authentication, and PMIx for srun --mpi=pmix; the container runtime and what
 # mounts its images; what Enroot calls; an interpreter for programs outside a container; the tools that the box's
@@ -51,7 +51,7 @@ class BoxRoot(msgspec.Struct, frozen=True):
 def key(slurm: str, machine: str, as_root: bool, more: tuple[str, ...] = ()) -> str:
     """Name of the root in the cache: the suite and a hash of what goes into it."""
     inputs = msgspec.json.encode((_RECIPE, SUITES[slurm], packages(SUITES[slurm], more), LEFT_OUT, machine, as_root))
-    return f"{SUITES[slurm]}-{hashlib.sha256(inputs).hexdigest()[:16]}"
+    return f"{SUITES[slurm]}-{sha256(inputs)[:16]}"
 
 
 def packages(suite: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def ensure(slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...]
     if facts.exists() and not cold:
         return _read(final)
     paths.made(final.parent)
-    with FileLock(f"{final}.lock"):
+    with locked(Path(f"{final}.lock"), progress):
         if facts.exists() and not cold:
             return _read(final)
         fresh = final.with_name(f"{final.name}.new-{os.getpid()}")

@@ -28,8 +28,9 @@ from runner.errors import (
     RunnerError,
     UsageError,
 )
+from runner.files import atomic
 from runner.files.hashes import files_below, key_of, tree_hash
-from runner.files.lock import held
+from runner.files.lock import locked
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.image import facts_of
 from runner.progress import Progress
@@ -104,7 +105,7 @@ def make(wanted: Wanted, root: Path, progress: Progress) -> Made:
     found = _current(inputs, root)
     if found is None:
         root.mkdir(parents=True, exist_ok=True)
-        with held(root / "lock", progress.step):
+        with locked(root / "lock", progress.step):
             found = _current(inputs, root)
             if found is None:
                 return Made(_made(wanted, inputs, root, progress), root, False, time.monotonic() - began)
@@ -139,7 +140,7 @@ def _current(inputs: str, root: Path) -> Environment | None:
 def _made(wanted: Wanted, inputs: str, root: Path, progress: Progress) -> Environment:
     places, before = places_of(wanted, root, inputs), directory.read(root)
     environment, work = Path(places.environment), Path(places.work)
-    with held(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
+    with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
         remove(environment)
     paths.made(Path(places.wheels))
@@ -166,9 +167,7 @@ def _made(wanted: Wanted, inputs: str, root: Path, progress: Progress) -> Enviro
             nccl=wanted.nccl,
             made_s=time.time(),
         )
-        part = root / f".{directory.RECORD}.{os.getpid()}"
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-        part.rename(root / directory.RECORD)
+        atomic.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
         whole = True
         return found
     finally:

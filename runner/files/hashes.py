@@ -1,4 +1,4 @@
-"""Keys of things that are kept: a hash of everything that goes into them."""
+"""Hashes of bytes and files, and keys of cached things: a hash of everything that goes into them."""
 
 from __future__ import annotations
 
@@ -25,25 +25,22 @@ def tree_hash(files: Iterable[tuple[str, Path]]) -> str:
     lines = []
     for name, path in files:
         mode = "x" if os.access(path, os.X_OK) else "-"
-        lines.append(f"{name}\0{mode}\0{hashlib.sha256(path.read_bytes()).hexdigest()}")
+        lines.append(f"{name}\0{mode}\0{sha256(path.read_bytes())}")
     return key_of(*sorted(lines))
 
 
 def files_below(root: Path) -> list[tuple[str, Path]]:
-    """(name relative to ``root`` with ``/``, path) of every file, sorted; what tools of Python keep is not source."""
-    found = ((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
-    return sorted((name.as_posix(), path) for name, path in found if _CACHES.isdisjoint(name.parts))
+    """(name relative to ``root`` with ``/``, path) of every file, sorted; caches of Python's tools are left out."""
+    files = ((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
+    return sorted((name.as_posix(), path) for name, path in files if _CACHES.isdisjoint(name.parts))
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, hex."""
+def sha256(content: bytes | Path) -> str:
+    """SHA-256 of these bytes, or of a file's, hex."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with content.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def cold() -> bool:
-    """COLD=1: caches are filled but never read."""
-    return os.environ.get("COLD", "") not in ("", "0")

@@ -1,11 +1,11 @@
-"""A lock on a directory that many machines share, where flock(2) may do nothing.
+"""A lock in a directory that many machines share, where flock(2) may do nothing.
 
-The lock is a file that open(2) with O_EXCL makes, which NFS 3 and later make exclusive across machines. It says who
-holds it. A holder that died on this machine is known by its process id and start time; one on another machine by a
-heartbeat that has stopped, watched with the waiter's own clock: no two clocks are ever compared.
+The lock is a file that open(2) creates with O_EXCL, which NFS 3 and later make exclusive across machines. It names its
+holder. A dead holder on this machine is recognised by its process id and start time; one on another machine by a
+heartbeat that has stopped, measured with the waiter's own clock: the clocks of two machines are never compared.
 
-Should two ever hold it (a machine that slept longer than the patience of others), nothing breaks: what they make is
-published by atomic renames.
+If two processes ever hold it (a machine was suspended for longer than others waited), nothing breaks: both publish
+their results by atomic renames.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ HEARTBEAT_S = 5.0
 PATIENCE_S = 120.0
 LIMIT_S = 2 * 3600.0
 _SILENT_S = 2.0
-_AGAIN_S = 60.0  # between two words to somebody who waits
+_AGAIN_S = 60.0  # between two messages to a process that waits
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
-class Claim:
+class Lease:
     """A lock file as read.
 
     Attributes:
-        owner: the holder's mark, unique to this claim; empty where the file is still, or for ever, empty.
-        since_s: when it was made, Unix time on the holder's clock.
-        beat: changes while the holder lives (inode, modification time in ns).
+        owner: the holder's mark, unique to this lease; empty where the holder has not written it (yet).
+        since_s: when it was taken, Unix time on the holder's clock.
+        beat: inode and modification time in ns; changes while the holder lives.
     """
 
     owner: str
@@ -48,11 +48,14 @@ class Claim:
 
 
 @contextmanager
-def claimed(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Hold the lock ``path`` (its directory exists) for the length of the block; waiting tells for whom.
+def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
+    """Hold the lock ``path`` during the block; its directory exists.
+
+    Args:
+        say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
 
     Raises:
-        UnknownStateError: somebody else held it for ``limit_s`` seconds.
+        UnknownStateError: another process held it for ``limit_s`` seconds.
         InfrastructureError: no file can be made there.
     """
     owner = process_identity.unique()
@@ -70,45 +73,45 @@ def claimed(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S)
 
 
 def abandoned(path: Path) -> bool:
-    """Whether the lock is there and its holder is known to be dead."""
-    holder = _seen(path)
+    """Whether the lock exists and its holder is known to be dead."""
+    holder = _read(path)
     return holder is not None and process_identity.state(holder.owner) == "dead"
 
 
-def read(path: Path) -> Claim | None:
-    """Who holds the lock; None for nobody. Opened anew each time, so that NFS asks its server."""
+def read(path: Path) -> Lease | None:
+    """The lock as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             raw = file.read(4096)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    beat = (found.st_ino, found.st_mtime_ns)
+    beat = (status.st_ino, status.st_mtime_ns)
     try:
-        said = json.loads(raw)
-        return Claim(str(said["owner"]), float(said["since_s"]), beat)
+        fields = json.loads(raw)
+        return Lease(str(fields["owner"]), float(fields["since_s"]), beat)
     except (ValueError, KeyError, TypeError):
-        return Claim("", found.st_mtime, beat)
+        return Lease("", status.st_mtime, beat)
 
 
 def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> int:
     began = time.monotonic()
-    next_word = began + _SILENT_S
+    next_message = began + _SILENT_S
     beat: tuple[int, int] | None = None
     changed = began
     while True:
-        handle = _made(path, owner)
+        handle = _create(path, owner)
         if handle is not None:
             return handle
         now = time.monotonic()
-        holder = _seen(path)
+        holder = _read(path)
         if holder is None:
-            continue  # given back meanwhile
+            continue  # released meanwhile
         if holder.beat != beat:
             beat, changed = holder.beat, now
         state = process_identity.state(holder.owner)
         if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
-            _bury(path, holder)
+            _remove_dead(path, holder)
             continue
         if now - began > limit_s:
             raise UnknownStateError(
@@ -116,15 +119,15 @@ def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
                 where=str(path),
                 fix="end that process if it hangs; if it is gone for sure, remove the lock; then try again",
             )
-        if now >= next_word:
+        if now >= next_message:
             age_s = max(0.0, time.time() - holder.since_s)
             say(f"waiting for {process_identity.described(holder.owner)}, which does this since {age_s:.0f} s ({path})")
-            next_word = now + _AGAIN_S
+            next_message = now + _AGAIN_S
         time.sleep(_PAUSE_S)
 
 
-def _made(path: Path, owner: str) -> int | None:
-    """Descriptor of the lock file, made now; None where somebody's is there."""
+def _create(path: Path, owner: str) -> int | None:
+    """Descriptor of the lock file, created now; None where there is one already."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -136,7 +139,7 @@ def _made(path: Path, owner: str) -> int | None:
     try:
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
         os.fsync(handle)
-    except BaseException as error:  # Ctrl-C too, or the lock would stand until somebody finds its holder dead
+    except BaseException as error:  # Ctrl-C too, or the lock would stay until this process is known to be dead
         os.close(handle)
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -146,7 +149,7 @@ def _made(path: Path, owner: str) -> int | None:
 
 
 def _appears(path: Path) -> bool:
-    """Whether somebody's lock shows: SFTP has no word for that, so sshfs says EPERM, and may learn of the file late."""
+    """Whether a lock shows up: SFTP has no code for an existing file, so sshfs answers EPERM, and may see it late."""
     until = time.monotonic() + _SILENT_S
     while not path.exists():
         if time.monotonic() > until:
@@ -155,34 +158,34 @@ def _appears(path: Path) -> bool:
     return True
 
 
-def _seen(path: Path) -> Claim | None:
+def _read(path: Path) -> Lease | None:
     try:
         return read(path)
     except OSError as error:
         raise _unlockable(path, error) from error
 
 
-def _bury(path: Path, dead: Claim) -> None:
-    """Remove a dead holder's lock. Of all who found it dead one does so, or a fresh lock might be taken for it."""
-    grave = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
-    handle = _made(grave, process_identity.unique())
+def _remove_dead(path: Path, dead: Lease) -> None:
+    """Remove a dead holder's lock. Only one of the waiters does, or another could remove the lock that comes next."""
+    marker = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
+    handle = _create(marker, process_identity.unique())
     if handle is None:
-        digger = _seen(grave)
-        if digger is not None and process_identity.state(digger.owner) == "dead":
-            grave.unlink(missing_ok=True)
+        remover = _read(marker)
+        if remover is not None and process_identity.state(remover.owner) == "dead":
+            marker.unlink(missing_ok=True)
         time.sleep(_PAUSE_S)
         return
     os.close(handle)
     try:
-        found = _seen(path)
-        if found is not None and (found.owner, found.beat[0]) == (dead.owner, dead.beat[0]):
+        holder = _read(path)
+        if holder is not None and (holder.owner, holder.beat[0]) == (dead.owner, dead.beat[0]):
             path.unlink(missing_ok=True)
     finally:
-        grave.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)
 
 
 def _release(path: Path, owner: str) -> None:
-    """Give it back, unless others have taken us for dead and it is theirs now."""
+    """Remove the lock, unless others took this process for dead and one of them holds it now."""
     with suppress(OSError):
         holder = read(path)
         if holder is not None and holder.owner == owner:
@@ -190,7 +193,7 @@ def _release(path: Path, owner: str) -> None:
 
 
 def _beat(handle: int, ended: threading.Event) -> None:
-    """Touch the lock through its descriptor: never a lock that has become another's."""
+    """Touch the lock through its descriptor, which can never touch another holder's lock."""
     while not ended.wait(HEARTBEAT_S):
         with suppress(OSError):
             os.utime(handle)

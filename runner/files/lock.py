@@ -1,4 +1,7 @@
-"""Waiting for another process that does the same work: never silently, never for ever."""
+"""A lock among the processes of one machine, by flock(2): the kernel gives it up when its holder dies.
+
+Where many machines share a directory, flock(2) may do nothing: see ``lease``.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +20,61 @@ _PAUSE_S = 0.1
 
 
 @contextmanager
-def held(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S) -> Iterator[None]:
-    """Hold an flock(2) on ``path``: a file that is made where it is absent, or a directory that exists.
+def locked(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S) -> Iterator[None]:
+    """Hold the lock ``path`` during the block: a file, created where it is absent, or a directory that exists.
 
-    A holder that dies gives it up. After two seconds of waiting ``say`` is told what is waited for.
+    A holder may remove the file before the block ends: whoever waited for it then locks the file that comes next.
+
+    Args:
+        say: receives one line that names the lock after two seconds of waiting.
 
     Raises:
-        UnknownStateError: somebody else held it for ``limit_s`` seconds.
+        UnknownStateError: another process held it for ``limit_s`` seconds.
         InfrastructureError: it cannot be opened or locked.
     """
+    descriptor = _acquire(path, say, time.monotonic() + limit_s, limit_s)
     try:
-        # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise _unlockable(path, error) from error
-    try:
-        _wait(descriptor, path, say, limit_s)
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait(descriptor: int, path: Path, say: Callable[[str], None], limit_s: float) -> None:
+def _acquire(path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> int:
+    """A descriptor that holds the lock on what ``path`` names now."""
+    while True:
+        try:
+            # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
+            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise _unlockable(path, error) from error
+        try:
+            _wait(descriptor, path, say, deadline, limit_s)
+            if _names(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _wait(descriptor: int, path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> None:
     began = time.monotonic()
-    told = False
-    while not _locked(descriptor, path):
-        waited = time.monotonic() - began
-        if waited > limit_s:
+    reported = False
+    while not _try_lock(descriptor, path):
+        now = time.monotonic()
+        if now > deadline:
             raise UnknownStateError(
                 f"another process held this lock for {limit_s:g} s",
                 where=str(path),
                 fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
             )
-        if waited > _SILENT_S and not told:
+        if now - began > _SILENT_S and not reported:
             say(f"waiting for another process that holds {path}")
-            told = True
+            reported = True
         time.sleep(_PAUSE_S)
 
 
-def _locked(descriptor: int, path: Path) -> bool:
+def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -63,6 +82,14 @@ def _locked(descriptor: int, path: Path) -> bool:
     except OSError as error:
         raise _unlockable(path, error) from error
     return True
+
+
+def _names(path: Path, descriptor: int) -> bool:
+    """Whether ``path`` still names the open file, and no holder has removed it meanwhile."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _unlockable(path: Path, error: OSError) -> InfrastructureError:

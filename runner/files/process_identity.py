@@ -1,4 +1,4 @@
-"""Whose a file, a lock or a container is, and whether that process still lives.
+"""Which process is meant, and whether it still lives: the one reader of the process table and the boot id.
 
 A mark ``HOST.BOOT.NAMESPACE.PID.START`` names a process for ever: a number that was given out again has another
 start time, and numbers mean something only within one boot's PID namespace (a container's 7 is not the host's).
@@ -10,7 +10,9 @@ import os
 import re
 import secrets
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -19,6 +21,49 @@ State = Literal["alive", "dead", "elsewhere"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4)
 _PATTERN = re.compile(r"(?P<table>(?P<host>[^.]*)\.[0-9a-f]*\.[0-9]*)\.(?P<pid>[0-9]+)\.(?P<start>[0-9]+)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the process table, as proc(5) has it in /proc/PID/stat.
+
+    Attributes:
+        start: when the process started, clock ticks since boot. session: the process id of its session's leader.
+        running: whether it is neither a zombie nor dead.
+    """
+
+    pid: int
+    start: int
+    session: int
+    running: bool
+
+
+def entry(pid: int) -> Entry | None:
+    """The process table's entry of that number; None where there is none, or none that we may see."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return Entry(pid, int(fields[19]), int(fields[3]), fields[0] not in (b"Z", b"X"))
+
+
+def is_running(pid: int, start: int) -> bool:
+    """Whether the process with that number and start time still runs."""
+    process = entry(pid)
+    return process is not None and process.running and process.start == start
+
+
+def session(leader: int) -> Iterator[int]:
+    """Numbers of the running processes of a session; the kernel gives its number to no other session meanwhile."""
+    for path in Path("/proc").iterdir():
+        process = entry(int(path.name)) if path.name.isdecimal() else None
+        if process is not None and process.running and process.session == leader:
+            yield process.pid
+
+
+def boot_id() -> str:
+    """The id of this boot of this machine, hex digits and ``-``. Raises OSError: the kernel does not say."""
+    return _BOOT_ID.read_text("ascii").strip()
 
 
 def mark() -> str:
@@ -33,21 +78,21 @@ def unique() -> str:
 
 
 def state(marked: str) -> State:
-    """What became of the process whose mark ``marked`` begins with; ``elsewhere`` where this machine cannot say."""
-    found = _PATTERN.match(marked)
-    if found is None or found["table"] != _table():
+    """What became of the process whose mark ``marked`` begins with; ``elsewhere`` where this machine cannot tell."""
+    match = _PATTERN.match(marked)
+    if match is None or match["table"] != _table():
         return "elsewhere"
-    pid = int(found["pid"])
+    pid = int(match["pid"])
     start = _start(pid)
     if start is None and _hidden(pid):
         return "elsewhere"
-    return "alive" if start == int(found["start"]) else "dead"
+    return "alive" if start == int(match["start"]) else "dead"
 
 
 def described(marked: str) -> str:
     """``process 4711 on login1``, for people."""
-    found = _PATTERN.match(marked)
-    return f"process {found['pid']} on {found['host']}" if found else "an unknown process"
+    match = _PATTERN.match(marked)
+    return f"process {match['pid']} on {match['host']}" if match else "an unknown process"
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +101,7 @@ def _table() -> str:
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
     boot = namespace = ""
     with suppress(OSError):
-        boot = _BOOT_ID.read_text("ascii").strip().replace("-", "")[:12]
+        boot = boot_id().replace("-", "")[:12]
     with suppress(OSError):
         namespace = re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
     return f"{host}.{boot}.{namespace}"
@@ -74,9 +119,6 @@ def _hidden(pid: int) -> bool:
 
 
 def _start(pid: int) -> int | None:
-    """When a process started, clock ticks since boot (field 22 of proc(5)); None where it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    """When a process started; None where it is gone or a zombie."""
+    process = entry(pid)
+    return process.start if process is not None and process.running else None

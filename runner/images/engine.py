@@ -7,7 +7,6 @@ process id. Facts: docs of dockerd 20.10 and later; a bridge-less engine builds 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import stat
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.files.hashes import sha256
 
 if TYPE_CHECKING:
     import docker
@@ -191,7 +191,7 @@ def _run_dir(state: Path) -> Path:
     inside = state.absolute() / "run"
     if len(os.fsencode(inside)) <= 107 - _SOCKET_ROOM:
         return inside
-    digest = hashlib.sha256(os.fsencode(inside)).hexdigest()[:8]
+    digest = sha256(os.fsencode(inside))[:8]
     runtime_dir = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
     short = runtime_dir / f"gpu-runner-{digest}"
     if _is_private(runtime_dir) and len(os.fsencode(short)) <= 107 - _SOCKET_ROOM:

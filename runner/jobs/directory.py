@@ -15,7 +15,6 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ import msgspec
 
 from runner import paths
 from runner.errors import UsageError
+from runner.files import atomic
 from runner.model.plan import Plan
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class RunDirectory:
 
     def write(self, name: str, value: msgspec.Struct | dict[str, Any]) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
-        write_whole(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+        atomic.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
@@ -160,21 +160,6 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
             if os.strerror(number) in why:
                 raise OSError(number, os.strerror(number)) from None
         raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file under a temporary name and rename it: a reader sees all of it or nothing. Mode 0600."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
 
 
 def _candidates(root: Path, name: str) -> Iterator[Path]:

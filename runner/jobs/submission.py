@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 from contextlib import suppress
@@ -13,6 +12,8 @@ import msgspec
 
 from runner import __version__, paths, process
 from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
+from runner.files import atomic
+from runner.files.hashes import sha256
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
@@ -47,14 +48,14 @@ def submit(
         scheduler=plan.started_by,
         job_id="",
         clients=str(scheduler.clients or ""),
-        script_sha256=hashlib.sha256(script.encode("utf-8", "surrogateescape")).hexdigest(),
+        script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
         submitted_s=time.time(),
     )
     try:
         directory.copy_program(run, library, recipe)
         run.write("plan.json", plan)
         run.write("provenance.json", _provenance(findings))
-        directory.write_whole(run.path / SCRIPT, script)
+        atomic.write_private(run.path / SCRIPT, script)
         run.write("job.json", record)
     except OSError as error:
         directory.discard(run)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from runner.errors import Exit, RunnerError, UsageError
-from runner.jobs.directory import write_whole
+from runner.files import atomic
 from runner.model.finding import Finding
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import PlannedImage
@@ -123,7 +123,7 @@ def write_draft(path: Path, text: str) -> tuple[Open, ...]:
     if path.exists():
         raise UsageError("there is such a file, and what you have filled in may stand in it", where=str(path),
                          fix="name another, or move it away")  # fmt: skip
-    write_whole(path, text)
+    atomic.write_private(path, text)
     return left_open((path,))
 
 

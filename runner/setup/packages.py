@@ -12,7 +12,7 @@ import msgspec
 
 from runner import process
 from runner.errors import RefusedError
-from runner.files.lock import held
+from runner.files.lock import locked
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 # What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.
@@ -90,7 +90,7 @@ def install(packages: Iterable[Package], progress: Callable[[str], None]) -> Non
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
     # A lock on the directory, not a file in it: any user can open that, and nothing is left there.
-    with held(POLICY.parent, progress), _no_service_starts(become):
+    with locked(POLICY.parent, progress), _no_service_starts(become):
         for words in ([*_APT, "update"], command):
             said: list[str] = []
             progress(shlex.join(words))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from runner import paths, process
 from runner.errors import UsageError
-from runner.files.hashes import cold, files_below, key_of, tree_hash
-from runner.files.lock import held
+from runner.files.hashes import files_below, key_of, tree_hash
+from runner.files.lock import locked
 from runner.images import reference
 from runner.images.build import engine_build, standin, standins
 from runner.images.build.engine_build import Base
@@ -102,11 +102,11 @@ def build(
     base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
     found = base_image(client, base_reference, platform, progress)
     plan = _plan(framework, wanted, base_reference, found, {**DEFAULT_ARGS[framework], **(args or {})}, platform)
-    made = None if cold() else _existing(client, plan)
+    made = None if paths.caches_ignored() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
-    with held(paths.made(paths.cache("locks")) / "build.lock", progress.step):
-        made = None if cold() else _existing(client, plan)
+    with locked(paths.made(paths.cache("locks")) / "build.lock", progress.step):
+        made = None if paths.caches_ignored() else _existing(client, plan)
         if made is None:
             made = _build_final(client, plan, progress)
     return _built(made, plan, started, up_to_date=False)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.files import process_identity
-from runner.files.hashes import cold
 from runner.images.build import buildlog
 from runner.images.build.engine_leftovers import OWNER_LABEL, StepContainers, sweep
 from runner.images.build.pull import FULL_FIX
@@ -82,7 +82,7 @@ def run(
                 labels=dict(labels or {}),
                 network_mode="host" if needs_host_network(client) else None,
                 platform=base.platform,
-                nocache=cold(),
+                nocache=paths.caches_ignored(),
                 rm=True,
                 forcerm=True,
                 decode=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.files.hashes import cold, files_below
+from runner.files import atomic
+from runner.files.hashes import files_below
 from runner.images.build import engine_build
 from runner.images.build.engine_build import LAST_LINES, Base, container_of, remove_image, tar_of
 from runner.progress import Progress
@@ -60,7 +60,7 @@ def horovod_for(
         return Horovod(key, None, facts, fixes)
     shelf = paths.cache("wheels") / key
     kept = sorted(shelf.glob("*.whl"))
-    if kept and not cold():
+    if kept and not paths.caches_ignored():
         progress.line(f"taking the wheel kept under {key}")
         return Horovod(key, kept[0], facts, fixes)
     progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
@@ -71,9 +71,8 @@ def horovod_for(
     finally:
         remove_image(client, stage)
     shelf.mkdir(parents=True, exist_ok=True)
-    made = shelf / f".{name}.{os.getpid()}"
-    made.write_bytes(content)
-    return Horovod(key, made.rename(shelf / name), facts, fixes)
+    atomic.write(shelf / name, content)
+    return Horovod(key, shelf / name, facts, fixes)
 
 
 def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:

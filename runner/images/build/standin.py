@@ -19,8 +19,9 @@ from typing import IO, TYPE_CHECKING
 
 from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.files.hashes import cold, files_below, key_of, tree_hash
-from runner.files.lock import held
+from runner.files import atomic
+from runner.files.hashes import files_below, key_of, tree_hash
+from runner.files.lock import locked
 from runner.hide import names_user
 from runner.images.build.standins import StandIn
 from runner.progress import Progress
@@ -42,10 +43,10 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
         ProgramFailedError, InfrastructureError: a step failed; its last lines are in the message.
     """
     reference = f"{_prefix(wanted)}{image_key(wanted)}"
-    if _present(client, reference) and not cold():
+    if _present(client, reference) and not paths.caches_ignored():
         return reference
-    with held(paths.made(paths.cache("standin")) / "lock", progress.step):
-        if _present(client, reference) and not cold():
+    with locked(paths.made(paths.cache("standin")) / "lock", progress.step):
+        if _present(client, reference) and not paths.caches_ignored():
             return reference
         root = _debian_root(wanted, progress)
         wheels = _wheels(wanted, progress) if wanted.requirements else None
@@ -93,20 +94,16 @@ def _remove_older(wanted: StandIn, client: docker.DockerClient, reference: str) 
 def _debian_root(wanted: StandIn, progress: Progress) -> Path:
     """A tar of the plain Debian root, from the cache or made by mmdebstrap (about a minute, no daemon)."""
     kept = paths.cache("standin") / f"root-{_root_key(wanted)}.tar"
-    if kept.exists() and not cold():
+    if kept.exists() and not paths.caches_ignored():
         return kept
     if process.find("mmdebstrap") is None:
         raise RefusedError("mmdebstrap is not installed", fix="install the package mmdebstrap")
     progress.step(f"stand-in base: a Debian root ({wanted.suite}) with compilers and Python")
-    made = kept.with_suffix(f".{os.getpid()}.tar")
-    words = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(wanted.packages)}"]
-    words += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
-    words += [wanted.suite, str(made), *_apt_sources(wanted.suite)]
-    try:
-        _stream(words, progress, "mmdebstrap")
-        made.rename(kept)
-    finally:
-        made.unlink(missing_ok=True)
+    with atomic.replacement(kept) as made:
+        command = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(wanted.packages)}"]
+        command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
+        command += [wanted.suite, str(made), *_apt_sources(wanted.suite)]
+        _stream(command, progress, "mmdebstrap")
     return kept
 
 
@@ -124,7 +121,7 @@ def _apt_sources(suite: str) -> list[str]:
 def _wheels(wanted: StandIn, progress: Progress) -> Path:
     """Directory of the framework's wheel and what it needs, by this machine's pip (a CPU build, where offered)."""
     kept = paths.cache("standin") / f"wheels-{key_of(wanted.python, *wanted.requirements)}"
-    if kept.is_dir() and not cold():
+    if kept.is_dir() and not paths.caches_ignored():
         return kept
     progress.step("stand-in base: fetching " + ", ".join(wanted.requirements))
     with tempfile.TemporaryDirectory(dir=kept.parent) as work:

@@ -21,9 +21,9 @@ import msgspec
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.files import process_identity
-from runner.files.hashes import cold, key_of
+from runner.files.hashes import key_of
 from runner.files.hashes import sha256 as sha256_of
-from runner.files.lease import abandoned, claimed
+from runner.files.lease import abandoned, leased
 from runner.images import reference as references
 from runner.images.packing import mksquashfs, mounted_layers, rootfs, tarstream
 from runner.images.store import integrity, squashfs_file, store
@@ -171,11 +171,11 @@ def kept_or_made(
     def elapsed() -> float:
         return time.monotonic() - started
 
-    claim = store.claim_path(keys[0], target)
-    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(claim)):
+    lease = store.lease_path(keys[0], target)
+    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
         return done
     paths.made(target)
-    with claimed(claim, progress.step):
+    with leased(lease, progress.step):
         store.sweep(keys[0], target)
         if (done := kept()) is not None:
             return done
@@ -242,7 +242,7 @@ def found_in_engine(image: str, client: docker.DockerClient) -> Image:
 
 def _sound(key: str, target: Path, form: store.Form) -> store.StoredImage | None:
     """The stored image of this key; None where there is none, or none that could be used."""
-    if cold():
+    if paths.caches_ignored():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
         found = store.by_key(key, target, form)

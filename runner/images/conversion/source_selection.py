@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from runner import paths
 from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.files.hashes import cold
 from runner.images import reference as references
 from runner.images.conversion.convert import CONVERTER, Conversion, Way, convert, convert_source
 from runner.images.packing.mksquashfs import Packing
@@ -111,7 +111,7 @@ def convert_named(text: str, how: How, progress: Progress) -> Conversion:
 
 def _kept_by_digest(found: Named, how: How) -> StoredImage | None:
     """The stored image of a reference with a digest, which can stand for nothing else: no source is asked."""
-    if found.kind not in ("engine", "registry", "any") or how.platform is not None or cold():
+    if found.kind not in ("engine", "registry", "any") or how.platform is not None or paths.caches_ignored():
         return None
     if references.is_path(found.text) or "@sha256:" not in found.text:
         return None

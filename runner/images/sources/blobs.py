@@ -17,8 +17,9 @@ from pathlib import Path
 
 from runner import paths
 from runner.errors import InfrastructureError
+from runner.files import atomic
 from runner.files.hashes import sha256 as sha256_of
-from runner.files.lock import held
+from runner.files.lock import locked
 
 _KEPT_S = 14 * 86400
 _CHUNK = 1 << 20
@@ -54,12 +55,7 @@ def read(digest: str) -> bytes | None:
 def keep(digest: str, content: bytes) -> None:
     """Keep a small one whose digest was checked."""
     path = paths.made(directory()) / digest.removeprefix("sha256:")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as target:
-        target.write(content)
-        target.flush()
-        os.fsync(target.fileno())
-    partial.rename(path)
+    atomic.write(path, content)
 
 
 def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
@@ -71,7 +67,7 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
     Raises:
         InfrastructureError: what came has another digest; it is not kept.
     """
-    with held(_lock(digest), say):
+    with locked(_lock(digest), say):
         kept = find(digest)
         if kept is not None:
             moved(size)

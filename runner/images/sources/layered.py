@@ -7,7 +7,6 @@ files' data differs, so these squashfs files have a key of their own.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import threading
 import zlib
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from runner.errors import InfrastructureError
+from runner.files.hashes import sha256
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
 from runner.images.packing.tarstream import Member, Tapped
@@ -231,7 +231,7 @@ def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
     Raises:
         InfrastructureError: it is something else.
     """
-    got = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    got = f"sha256:{sha256(content)}"
     if got != descriptor.digest:
         raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, fix="save it again")
     return content

@@ -6,7 +6,6 @@ from outside: digests become file names, so their form is checked before anythin
 
 from __future__ import annotations
 
-import hashlib
 import platform as machine
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.files.hashes import sha256
 
 INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
@@ -116,7 +116,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
 def digest_of(content: bytes) -> str:
     """``sha256:...`` of these bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return f"sha256:{sha256(content)}"
 
 
 def is_digest(text: str) -> bool:

@@ -31,7 +31,7 @@ import msgspec
 
 from runner import paths
 from runner.errors import InfrastructureError, UsageError
-from runner.files import process_identity
+from runner.files import atomic, process_identity
 from runner.files.hashes import key_of
 from runner.images import reference as references
 
@@ -135,21 +135,21 @@ def form_of(path: Path) -> Form:
     return "sif" if path.suffix == SUFFIXES["sif"] else "squashfs"
 
 
-def claim_path(key: str, store: Path) -> Path:
-    """The lock of this key's conversion, for ``claims.claimed``."""
+def lease_path(key: str, store: Path) -> Path:
+    """The lease on this key's conversion, for ``lease.leased``."""
     return store / f".{key}.claim"
 
 
 def partial_path(key: str, store: Path) -> Path:
-    """A name of this process alone for the file in the making; ``publish`` gives it its own."""
+    """The file in the making, named by this process; ``publish`` gives it its final name."""
     return store / f".{key}.partial~{process_identity.unique()}"
 
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions left: all of this key, whose lock is held; of others what the dead wrote."""
     for path in (*store.glob(".*"), *(store / "refs").glob(".*")):
-        of_key = key is not None and path.name.startswith(f".{key}.") and path != claim_path(key, store)
-        if of_key or ("~" in path.name and process_identity.state(path.name.rpartition("~")[2]) == "dead"):
+        of_key = key is not None and path.name.startswith(f".{key}.") and path != lease_path(key, store)
+        if of_key or process_identity.state(atomic.owner(path)) == "dead":
             with suppress(OSError):  # another user's, in a directory where only owners remove
                 path.unlink(missing_ok=True)
 
@@ -170,7 +170,7 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
     record(image, mode=stat.S_IMODE(found.st_mode))
     with _writing(image.path):
         made.rename(image.path)
-        _fsync_directory(image.path.parent)
+        atomic.sync_directory(image.path.parent)
     # The key last: by it a conversion finds its work done, all of it.
     for name in (image.reference, image.digest, image.key):
         refer(name, image)
@@ -332,30 +332,9 @@ def _unreadable(path: Path, error: OSError) -> InfrastructureError:
 
 def _write(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Replace a small file at once: readers see the old content or the new. ``mode``: None leaves it to the umask."""
-    temporary = path.with_name(f".{key_of(path.name)[:12]}~{process_identity.unique()}")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as target:
-                if mode is not None:
-                    os.fchmod(target.fileno(), mode)
-                target.write(content)
-                target.flush()
-                os.fsync(target.fileno())
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _fsync_directory(path.parent)
-
-
-def _fsync_directory(path: Path) -> None:
-    """Names are on disk, too. Some network file systems cannot do it, and need not."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+        atomic.write(path, content, mode=mode)
 
 
 @contextmanager

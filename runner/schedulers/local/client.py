@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -20,6 +19,7 @@ import msgspec
 
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
+from runner.files import process_identity
 from runner.model.job import ExitMarker, JobState
 
 GRACE_S = 45.0  # more than the script gives its ranks
@@ -57,7 +57,9 @@ class Local:
                 f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the words above"
             ) from error
         # Nobody has waited for it yet, so even if it has ended its entry is still there.
-        return f"{child.pid}.{_stat(child.pid)[19]}.{_boot()}"
+        entry = process_identity.entry(child.pid)
+        assert entry is not None, "a child that was not waited for stays in the process table"
+        return f"{child.pid}.{entry.start}.{_boot()}"
 
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
@@ -73,7 +75,7 @@ class Local:
         """
         here = socket.gethostname()
         pid, start = _of(job_id)
-        if pid and (_runs(pid, start) or any(_session(pid))):
+        if pid and (process_identity.is_running(pid, start) or any(process_identity.session(pid))):
             return JobState("running", "RUNNING", nodes=here)
         marker = _marker(run_directory)
         if marker is not None:
@@ -93,12 +95,12 @@ class Local:
         if not pid:
             return
         try:
-            if _runs(pid, start):
+            if process_identity.is_running(pid, start):
                 os.kill(pid, signal.SIGTERM)
             until = time.monotonic() + GRACE_S
-            while _runs(pid, start) and time.monotonic() < until:
+            while process_identity.is_running(pid, start) and time.monotonic() < until:
                 time.sleep(_POLL_S)
-            while left := tuple(_session(pid)):
+            while left := tuple(process_identity.session(pid)):
                 for each in left:
                     with suppress(ProcessLookupError):
                         os.kill(each, signal.SIGKILL)
@@ -117,36 +119,14 @@ def is_of_this_boot(job_id: str) -> bool:
     return _of(job_id)[0] != 0
 
 
-def _of(job_id: str) -> tuple[int, str]:
+def _of(job_id: str) -> tuple[int, int]:
     """Process number and start time; 0 where the id is not of this boot of this machine."""
     match = _ID.match(job_id)
-    return (int(match[1]), match[2]) if match and match[3] == _boot() else (0, "")
+    return (int(match[1]), int(match[2])) if match and match[3] == _boot() else (0, 0)
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().partition("-")[0]
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of proc(5)'s stat that stand after the command's name; the first is the state, field 3."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
-
-
-def _runs(pid: int, start: str) -> bool:
-    try:
-        fields = _stat(pid)
-    except OSError:
-        return False
-    return fields[19] == start and fields[0] not in "ZX"
-
-
-def _session(leader: int) -> Iterator[int]:
-    """What is alive of the session that the script led: the kernel gives its number to nobody else meanwhile."""
-    for entry in os.scandir("/proc"):
-        with suppress(OSError, ValueError):
-            fields = _stat(int(entry.name))
-            if int(fields[3]) == leader and fields[0] not in "ZX":
-                yield int(entry.name)
+    return process_identity.boot_id().partition("-")[0]
 
 
 def _marker(run_directory: Path) -> ExitMarker | None:

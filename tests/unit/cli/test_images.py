@@ -15,6 +15,7 @@ import pytest
 
 from runner.cli import run
 from runner.errors import InfrastructureError
+from runner.files import atomic
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion.convert import CONVERTER, about_of, created_at
 from runner.images.conversion.source_selection import How, convert_named
@@ -65,7 +66,7 @@ def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
     made = directory.create(tmp_path / "runs", "probe-2", time.time())
     made.write("plan.json", plan(read_recipe("probe").recipe, read_site("box"), Request(gpus=2), planned))
     nowhere = str(tmp_path / "no-clients")
-    directory.write_whole(made.path / directory.SCRIPT, "")
+    atomic.write_private(made.path / directory.SCRIPT, "")
     made.write("job.json", Submitted("slurm", "7", nowhere, "0" * 64, time.time()))
     if ended:
         made.write("exit.json", ExitMarker("7", 0, time.time()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files.hashes import cold, files_below, key_of, tree_hash
+from runner.files.hashes import files_below, key_of, sha256, tree_hash
 from runner.images.build.build import context_files, image_name
 from runner.images.reference import parse
 
@@ -80,7 +80,8 @@ def test_a_name_too_long_for_a_tag_stays_a_name_of_its_own() -> None:
     assert [str(parse(name)) for name in names] == names
 
 
-def test_cold_means_no_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, wanted in (("1", True), ("0", False), ("", False)):
-        monkeypatch.setenv("COLD", value)
-        assert cold() is wanted
+def test_a_files_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
+    content = b"x" * ((1 << 20) + 1)
+    (tmp_path / "file").write_bytes(content)
+    assert sha256(tmp_path / "file") == sha256(content)
+    assert sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -14,14 +14,14 @@ import pytest
 
 from runner.errors import InfrastructureError, UnknownStateError
 from runner.files import lease, process_identity
-from runner.files.lease import claimed
+from runner.files.lease import leased
 
 # A process that says when it holds the lock, and then waits for its end.
 HOLDER = """
 import sys, time
 from pathlib import Path
-from runner.files.lease import claimed
-with claimed(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
+from runner.files.lease import leased
+with leased(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
@@ -29,10 +29,10 @@ with claimed(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
 COUNTER = """
 import sys, time
 from pathlib import Path
-from runner.files.lease import claimed
+from runner.files.lease import leased
 lock, sum = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(5):
-    with claimed(lock, print):
+    with leased(lock, print):
         seen = int(sum.read_text())
         time.sleep(0.005)
         sum.write_text(str(seen + 1))
@@ -49,7 +49,7 @@ def process(program: str, *words: object, env: dict[str, str] | None = None) -> 
 
 
 def dead_holders(path: Path) -> str:
-    """The claim of a process that was killed while it held the lock."""
+    """The lease of a process that was killed while it held the lock."""
     with process(HOLDER, path, 60) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
@@ -72,16 +72,16 @@ def test_who_is_waited_for_and_since_when_is_said(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(lease, "_SILENT_S", 0.05)
     path = tmp_path / "lock"
     said: list[str] = []
-    with claimed(path, said.append):
+    with leased(path, said.append):
         assert said == []
-        with pytest.raises(UnknownStateError) as caught, claimed(path, said.append, limit_s=0.3):
+        with pytest.raises(UnknownStateError) as caught, leased(path, said.append, limit_s=0.3):
             pass
     assert len(said) == 1
     assert f"process {os.getpid()} on " in said[0]
     assert " since 0 s" in said[0]
     assert f"process {os.getpid()} on " in caught.value.what
     assert (caught.value.code, caught.value.where) == (9, str(path))
-    with claimed(path, said.append, limit_s=0):
+    with leased(path, said.append, limit_s=0):
         assert path.exists()
     assert not path.exists()
 
@@ -90,7 +90,7 @@ def test_a_dead_holder_is_known_at_once(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     dead_holders(path)
     began = time.monotonic()
-    with claimed(path, print):
+    with leased(path, print):
         assert time.monotonic() - began < 5
     assert list(tmp_path.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_of_many_who_find_it_dead_one_gets_it(tmp_path: Path) -> None:
         (tmp_path / "other").unlink()
 
         def hold(_number: int) -> int:
-            with claimed(path, print):
+            with leased(path, print):
                 holding.append(1)
                 most = len(holding)
                 time.sleep(0.01)
@@ -137,7 +137,7 @@ def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monke
 
         beating = pool.submit(beat)
         began = time.monotonic()
-        with claimed(path, print):
+        with leased(path, print):
             taken_s = time.monotonic() - began
         assert beating.exception() is None
     assert 2 < taken_s < 10
@@ -147,17 +147,17 @@ def test_an_empty_lock_is_somebodys_until_patience_ends(tmp_path: Path, monkeypa
     """A process that was killed between making its lock and writing into it."""
     path = tmp_path / "lock"
     path.touch()
-    with pytest.raises(UnknownStateError, match="unknown process"), claimed(path, print, limit_s=0.3):
+    with pytest.raises(UnknownStateError, match="unknown process"), leased(path, print, limit_s=0.3):
         pass
     monkeypatch.setattr(lease, "PATIENCE_S", 0.3)
-    with claimed(path, print):
+    with leased(path, print):
         pass
 
 
 def test_the_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_S", 0.02)
     path = tmp_path / "lock"
-    with claimed(path, print):
+    with leased(path, print):
         os.utime(path, (1, 1))
         deadline = time.monotonic() + 10
         while path.stat().st_mtime == 1 and time.monotonic() < deadline:
@@ -167,7 +167,7 @@ def test_the_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_lock_that_became_anothers_is_not_given_back(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with claimed(path, print):
+    with leased(path, print):
         path.unlink()
         path.write_text(f'{{"owner": "{ELSEWHERE}", "since_s": 1}}')
     assert ELSEWHERE in path.read_text()
@@ -176,7 +176,7 @@ def test_a_lock_that_became_anothers_is_not_given_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["no/lock", "file/lock"])
 def test_what_cannot_be_locked_is_told_so(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InfrastructureError, match="cannot lock") as caught, claimed(tmp_path / place, print):
+    with pytest.raises(InfrastructureError, match="cannot lock") as caught, leased(tmp_path / place, print):
         pass
     assert "RUNNER_STORE" in caught.value.fix
 
@@ -198,6 +198,6 @@ def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt), claimed(tmp_path / "lock", print):
+    with pytest.raises(KeyboardInterrupt), leased(tmp_path / "lock", print):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
+from runner.files import atomic
 from runner.jobs import directory
 
 
@@ -19,7 +20,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(root: Path) -> directory.RunDirectory:
     run = directory.create(root, "r-1", 0.0)
-    directory.write_whole(run.path / directory.SCRIPT, "#!/bin/bash\n")
+    atomic.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
     return run
 
 
@@ -68,12 +69,3 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
         directory.create(tmp_path / "file", "r", 0.0)
-
-
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    directory.write_whole(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        directory.write_whole(path, "new \ud800")
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["f"]

@@ -13,8 +13,8 @@ from typing import Protocol, cast
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError
-from runner.files.hashes import cold, key_of, tree_hash
-from runner.files.lock import held
+from runner.files.hashes import key_of, tree_hash
+from runner.files.lock import locked
 from runner.images.build import standins
 from runner.images.build.build import DEFAULT_ARGS, DEFAULT_BASES, INPUTS_LABEL, context_files, image_name, source_state
 from runner.images.build.without_engine import definition, steps, wheels
@@ -80,7 +80,7 @@ def build(
     for program in builder.PROGRAMS:
         if process.find(program) is None:
             raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
-    with held(paths.made(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
+    with locked(paths.made(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
         order = _order(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
         existing = _existing(order, builder.FORM)
@@ -142,7 +142,7 @@ def _as_reference(base: str) -> str:
 
 def _existing(order: Order, form: store.Form) -> Path | None:
     """The stored image of these inputs, under its name."""
-    if cold():
+    if paths.caches_ignored():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
         found = store.lookup(order.name, form=form)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import msgspec
 
 from runner import paths
 from runner.files import process_identity
+from runner.files.hashes import sha256
 from runner.images.build.without_engine.steps import Stage
 from runner.images.build.without_engine.tree import TreeImage
 from runner.images.packing import rootfs
@@ -61,7 +61,7 @@ class Order:
         """The finished image below ``root``. Its id is, as an engine's, the hash of what it is and when it was made."""
         created = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         about = msgspec.json.encode({"inputs": self.inputs, "created": created, "config": config})
-        digest = f"sha256:{hashlib.sha256(about).hexdigest()}"
+        digest = f"sha256:{sha256(about)}"
         return TreeImage(root, self.name, digest, created, config, left_out)
 
 

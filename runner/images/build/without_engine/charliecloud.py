@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any
 
 from runner import process
 from runner.errors import ProgramFailedError, RefusedError
+from runner.files.hashes import sha256
 from runner.images import reference as references
 from runner.images.build.without_engine import dockerfile, wheels
 from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
@@ -119,7 +119,7 @@ def _noted(root: Path) -> str:
 def _identity(root: Path) -> str:
     """Of an image that was put into the storage by hand: what it says of itself, and when it was put there."""
     parts = [path.read_bytes() for path in sorted((root / "ch").glob("*.json"))]
-    return hashlib.sha256(b"\0".join([*parts, str(root.stat().st_mtime_ns).encode()])).hexdigest()
+    return sha256(b"\0".join([*parts, str(root.stat().st_mtime_ns).encode()]))
 
 
 def _root(reference: str) -> Path:

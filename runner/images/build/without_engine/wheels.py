@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from runner import paths
-from runner.files.hashes import cold
+from runner.files import atomic
 from runner.images.build.horovod import SHIPPED
 
 
 def offered() -> tuple[tuple[str, Path], ...]:
     """Every kept wheel, under the name in the context where ``build.py`` looks for the one that fits."""
     shelf = paths.cache("wheels")
-    found = [] if cold() else sorted(shelf.glob("*/*.whl"))
+    found = [] if paths.caches_ignored() else sorted(shelf.glob("*/*.whl"))
     return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in found)
 
 
@@ -25,6 +24,5 @@ def keep(directory: Path) -> None:
         shelf = paths.cache("wheels") / key
         if key != SHIPPED and not (shelf / wheel.name).exists():
             shelf.mkdir(parents=True, exist_ok=True)
-            fresh = shelf / f".{wheel.name}.{os.getpid()}"
-            shutil.copyfile(wheel, fresh)
-            fresh.rename(shelf / wheel.name)
+            with atomic.replacement(shelf / wheel.name) as fresh:
+                shutil.copyfile(wheel, fresh)
