@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runner.jobs.collect import Evidence
+from runner.model.exit_codes import CANCELLED, RECORD_NOT_WRITTEN, TIMED_OUT, codes
 from runner.model.records import Exit
 from runner.model.verdict import Outcome, Verdict
 
@@ -19,7 +20,6 @@ _INFRASTRUCTURE = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAIL
 _NOT_THE_PROGRAMS = frozenset(
     {"rendezvous-port-taken", "rendezvous-address", "rendezvous-timeout", "record-not-written"}
 )
-_RECORD_NOT_WRITTEN = 116  # the launcher's exit status for it (recipes/lib/launch.py)
 _CAUSES = {
     "TIMEOUT": "the job ran into its time limit",
     "DEADLINE": "the job missed its deadline",
@@ -27,13 +27,7 @@ _CAUSES = {
     "CANCELLED": "the job was cancelled",
     "KILLED": "the job was killed outright: its script left no end marker",
 }
-# The batch script's own exit codes (runner.schedulers.script_parts, runner.runtimes.common).
-_SCRIPT = {
-    71: "the container could not be made on every node",
-    72: "the run directory was not to be seen on the first node",
-    73: "the allocation's nodes were not the planned ones",
-    74: "a module, conda or virtual environment of the site could not be loaded",
-}
+_SCRIPT = {code: entry.meaning for code, entry in codes("batch script").items() if code not in (TIMED_OUT, CANCELLED)}
 # kill-on-bad-exit and time limits end the other ranks so: not the cause. A SIGKILL of theirs takes the launcher, too,
 # so a program that was killed and whose launcher could tell of it was killed by itself, by the kernel for one.
 _ENDED_BY_OTHERS = (int(signal.SIGTERM),)
@@ -196,7 +190,7 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
     if evidence.container_words:
         return bad(evidence, "infrastructure", ["the container did not start on any node", evidence.container_words])
-    if code == _RECORD_NOT_WRITTEN or evidence.disk_full:
+    if code == RECORD_NOT_WRITTEN or evidence.disk_full:
         reasons = [f"the job could not write to its run directory (exit code {code})"]
         return bad(evidence, "infrastructure", [*reasons, *([_DISK_FULL] if evidence.disk_full else ())])
     if _speechless(evidence):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.errors import UsageError
+from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.step import Export, Load, Statement, Text, Unset, Word, text, texts
-
-NOT_LOADED = 74  # exit code of a batch script whose module, conda or virtual environment could not be loaded
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
 # shell in the container gives it its name back: nothing stands on a command line, and every byte arrives.

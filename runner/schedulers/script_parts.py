@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY, WRONG_NODES
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Word
 from runner.render.shell import folded
-
-NODE_NOT_READY = 71  # the container could not be made on every node
-NO_RUN_DIRECTORY = 72  # the run directory is not to be seen on the first node
-WRONG_NODES = 73  # the allocation's nodes are not the planned ones
 
 # Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
 # environment); runtimes take options out of the last ones.

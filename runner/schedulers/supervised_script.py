@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runner.model.exit_codes import CANCELLED, TIMED_OUT
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Word
 from runner.render.shell import folded
 
-TIMED_OUT = 124  # as timeout(1)
 WAIT_S = 60  # after the first child has ended
 GRACE_S = 30  # between SIGTERM and SIGKILL
 
@@ -201,7 +201,7 @@ while [ "${{#{array}[@]}}" -gt 0 ]; do
 ENDING = f"""\
 case $runner_why in
 TIMEOUT) exit {TIMED_OUT} ;;
-CANCELLED) exit 143 ;;
+CANCELLED) exit {CANCELLED} ;;
 NODE_FAIL | FAILED) exit "$(( runner_exit ? runner_exit : 1 ))" ;;
 esac
 exit 0

@@ -7,6 +7,7 @@ foreground.
 from __future__ import annotations
 
 from runner.errors import UsageError
+from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.render.shell import folded, statement
@@ -14,8 +15,6 @@ from runner.schedulers import supervised_script
 from runner.schedulers.script_parts import port
 from runner.schedulers.supervised_script import GRACE_S
 
-CONTAINER_NOT_READY = 71
-NO_RUN_DIRECTORY = 72
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
 _STARTERS = ("SLURM", "PMI", "PALS_", "OMPI_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "RUNNER_")
 
@@ -43,7 +42,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         "",
     ]
     if step.once_a_node:
-        parts.append(f"{folded(step.once_a_node)} || exit {CONTAINER_NOT_READY}\n")
+        parts.append(f"{folded(step.once_a_node)} || exit {NODE_NOT_READY}\n")
     tasks = str(plan.tasks)
     parts += [
         supervised_script.start_ranks(step.command, plan.tasks, count=tasks, rank="$runner_i", local_world=tasks),

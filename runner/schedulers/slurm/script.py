@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, statement, words
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import MEMLOCK, NO_RUN_DIRECTORY, TAIL, TRAPS, WAIT, around, head, port, world
+from runner.schedulers.script_parts import MEMLOCK, TAIL, TRAPS, WAIT, around, head, port, world
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc

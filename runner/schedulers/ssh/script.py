@@ -11,11 +11,11 @@ on ssh's command line.
 from __future__ import annotations
 
 from runner.errors import UsageError
+from runner.model.exit_codes import CANCELLED, NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
 from runner.render.shell import folded, quote, statement, words
 from runner.schedulers import supervised_script
-from runner.schedulers.local.script import CONTAINER_NOT_READY, NO_RUN_DIRECTORY
 from runner.schedulers.script_parts import port
 from runner.schedulers.ssh import command
 from runner.schedulers.supervised_script import GRACE_S
@@ -115,10 +115,10 @@ _NODE = (
     supervised_script.TELL_RANKS
     + f"runner_heard=$SECONDS runner_grace={GRACE_S}\n"
     + supervised_script.supervision(supervised_script.ranks('"$runner_grace"'), _OBEY, time_limit=False)
-    + """\
+    + f"""\
 case $runner_why in
 FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
-ENDED | GONE) exit 143 ;;
+ENDED | GONE) exit {CANCELLED} ;;
 esac
 exit 0
 """
@@ -196,7 +196,7 @@ runner_begin() {{   # what the bash of a node reads first
 
 
 def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
-    first = [f"{folded(step.once_a_node)} || exit {CONTAINER_NOT_READY}\n"] if step.once_a_node else []
+    first = [f"{folded(step.once_a_node)} || exit {NODE_NOT_READY}\n"] if step.once_a_node else []
     last = [f"trap {quote(words(step.at_end))} EXIT\n"] if step.at_end else []
     return (
         *(() if step.inherits else (supervised_script.only("RUNNER_JOB_ID", *RENDEZVOUS),)),

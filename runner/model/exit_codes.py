@@ -1,0 +1,68 @@
+"""The exit codes of what runs in a job, and of the scripts that make environments: one table, one meaning each.
+
+The scripts take their numbers from here, the verdict its sentences; the launcher, which can import nothing of this
+package, and docs/failures.md are held to it by a test. The exit codes of the command line are ``runner.errors.Exit``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["batch script", "launcher", "environment script"]
+
+NODE_NOT_READY = 71
+NO_RUN_DIRECTORY = 72
+WRONG_NODES = 73
+NOT_LOADED = 74
+TIMED_OUT = 124  # as timeout(1)
+CANCELLED = 143  # as a shell reports SIGTERM
+RECORD_NOT_WRITTEN = 116
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """An exit code.
+
+    Attributes:
+        code: the process's exit status.
+        name: for the launcher's codes what the rank's exit record calls it (``error``).
+        meaning: a sentence without its full stop, as the verdict prints it.
+        source: whose code it is.
+    """
+
+    code: int
+    name: str
+    meaning: str
+    source: Source
+
+
+TABLE = (
+    ExitCode(NODE_NOT_READY, "node-not-ready", "the container could not be made on every node", "batch script"),
+    ExitCode(
+        NO_RUN_DIRECTORY, "no-run-directory", "the run directory was not to be seen on the first node", "batch script"
+    ),
+    ExitCode(WRONG_NODES, "wrong-nodes", "the allocation's nodes were not the planned ones", "batch script"),
+    ExitCode(
+        NOT_LOADED,
+        "not-loaded",
+        "a module, conda or virtual environment of the site could not be loaded",
+        "batch script",
+    ),
+    ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),
+    ExitCode(CANCELLED, "cancelled", "the job was cancelled (without a scheduler)", "batch script"),
+    ExitCode(1, "launcher-fault", "the launcher met an error that it does not foresee", "launcher"),
+    ExitCode(111, "world-mismatch", "the tasks are not those that were planned", "launcher"),
+    ExitCode(112, "world-unknown", "the task starter's variables do not describe a world", "launcher"),
+    ExitCode(113, "rendezvous-timeout", "not every rank came to the rendezvous in time", "launcher"),
+    ExitCode(114, "rendezvous-port-taken", "every port of the rendezvous is taken", "launcher"),
+    ExitCode(115, "rendezvous-address", "the rendezvous host does not resolve, or is not rank 0's node", "launcher"),
+    ExitCode(RECORD_NOT_WRITTEN, "record-not-written", "the run directory takes no records", "launcher"),
+    ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
+    ExitCode(127, "program-not-found", "the program is not there", "launcher"),
+)
+
+
+def codes(source: Source) -> dict[int, ExitCode]:
+    """The codes of one source, by number."""
+    return {entry.code: entry for entry in TABLE if entry.source == source}
