@@ -31,6 +31,7 @@ from runner.errors import (
 from runner.files import atomic
 from runner.files.hashes import files_below, key_of, tree_hash
 from runner.files.lock import locked
+from runner.model import exit_codes
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.image import facts_of
 from runner.progress import Progress
@@ -40,16 +41,24 @@ PROOF_LIMIT_S = 600.0
 _LAST_LINES = 15
 
 _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
-    scripts.BUSY: (InfrastructureError, "its lock could not be had", "see the words above"),
-    scripts.NOT_LOADED: (
+    exit_codes.BUSY: (InfrastructureError, "its lock could not be had", "see the words above"),
+    exit_codes.NOT_LOADED: (
         RefusedError,
         "its modules, or what is activated, could not be loaded",
         "`module avail` tells what there is; --module NAME, or a site file of your own, says what is to be loaded",
     ),
-    scripts.NOT_MADE: (ProgramFailedError, "it could not be made", "load a module that has Python and venv, or conda"),
-    scripts.NO_FRAMEWORK: (ProgramFailedError, "the framework could not be installed", "--requirement NAME==VERSION"),
-    scripts.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the words above"),
-    scripts.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the words above"),
+    exit_codes.NOT_MADE: (
+        ProgramFailedError,
+        "it could not be made",
+        "load a module that has Python and venv, or conda",
+    ),
+    exit_codes.NO_FRAMEWORK: (
+        ProgramFailedError,
+        "the framework could not be installed",
+        "--requirement NAME==VERSION",
+    ),
+    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the words above"),
+    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the words above"),
 }
 
 

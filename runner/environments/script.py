@@ -11,12 +11,10 @@ from pathlib import PurePath
 
 from runner.environments.wanted import VARIABLES, Wanted
 from runner.model.environment import Activate, Framework, Setup
+from runner.model.exit_codes import BUSY, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
 from runner.planning.setup import lines
 from runner.render.shell import quote, statement
-
-# Exit codes of the scripts.
-BUSY, NOT_LOADED, NOT_MADE, NO_FRAMEWORK, NO_HOROVOD, NOT_PROVEN = 73, 74, 75, 76, 77, 78
 
 _PYTHON = "python=3.11"  # conda's: the one that images are proven with
 

@@ -15,6 +15,11 @@ NODE_NOT_READY = 71
 NO_RUN_DIRECTORY = 72
 WRONG_NODES = 73
 NOT_LOADED = 74
+NOT_MADE = 75
+NO_FRAMEWORK = 76
+NO_HOROVOD = 77
+NOT_PROVEN = 78
+BUSY = 79
 TIMED_OUT = 124  # as timeout(1)
 CANCELLED = 143  # as a shell reports SIGTERM
 RECORD_NOT_WRITTEN = 116
@@ -51,6 +56,11 @@ TABLE = (
     ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),
     ExitCode(CANCELLED, "cancelled", "the job was cancelled (without a scheduler)", "batch script"),
+    ExitCode(NOT_MADE, "not-made", "the environment could not be made", "environment script"),
+    ExitCode(NO_FRAMEWORK, "no-framework", "the framework could not be installed", "environment script"),
+    ExitCode(NO_HOROVOD, "no-horovod", "Horovod could not be built", "environment script"),
+    ExitCode(NOT_PROVEN, "not-proven", "the environment's Horovod is not proven", "environment script"),
+    ExitCode(BUSY, "busy", "the environment's lock could not be taken", "environment script"),
     ExitCode(1, "launcher-fault", "the launcher met an error that it does not foresee", "launcher"),
     ExitCode(111, "world-mismatch", "the tasks are not those that were planned", "launcher"),
     ExitCode(112, "world-unknown", "the task starter's variables do not describe a world", "launcher"),

@@ -14,10 +14,11 @@ import pytest
 from runner.checks.environment_fit import lacking
 from runner.cli import run
 from runner.environments import directory, make
-from runner.environments.script import NO_HOROVOD, NOT_LOADED, NOT_PROVEN, Places, creation
+from runner.environments.script import Places, creation
 from runner.environments.wanted import Wanted, of_site, setup_of_jobs
 from runner.errors import Exit, RefusedError, UsageError
 from runner.model.environment import Activate, Environment, Setup
+from runner.model.exit_codes import NO_HOROVOD, NOT_LOADED, NOT_PROVEN
 from runner.model.image import ImageFacts
 from runner.model.recipe import Recipe
 from runner.model.request import Request
