@@ -1,4 +1,4 @@
-# A shell line for each everyday command; what they do is in `python -m runner`.
+# Everyday commands as one-line targets; the work is done by `python -m runner`.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -7,10 +7,10 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 RUNNER := $(BIN)/python -m runner
-# Not the stand-in's: those imitate NGC's files as they are.
+# Without the stand-in's scripts: they imitate NGC's files exactly.
 SCRIPTS = $(shell find containers recipes runner -name '*.sh' -not -path '*/standin/rootfs/*')
 
-# Tests call tools of the virtual environment by name.
+# Tests call the virtual environment's tools by name.
 unit test test-%: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help
@@ -28,19 +28,19 @@ quickstart: venv ## set everything up on this machine and run the main job
 	@$(RUNNER) quickstart
 
 .PHONY: image-pytorch
-image-pytorch: venv ## PyTorch of NGC with a Horovod that works
+image-pytorch: venv ## NGC PyTorch with a working Horovod
 	@$(RUNNER) build pytorch
 
 .PHONY: image-tensorflow
-image-tensorflow: venv ## TensorFlow of NGC with its own Horovod, proven, or one that works
+image-tensorflow: venv ## NGC TensorFlow with its own Horovod if that works, else with ours
 	@$(RUNNER) build tensorflow
 
 .PHONY: sqsh-pytorch
-sqsh-pytorch: venv ## the newest PyTorch image as a squashfs
+sqsh-pytorch: venv ## the PyTorch image as a squashfs
 	@$(RUNNER) convert gpu-runner/horovod-pytorch:25.02-py3
 
 .PHONY: sqsh-tensorflow
-sqsh-tensorflow: venv ## the newest TensorFlow image as a squashfs
+sqsh-tensorflow: venv ## the TensorFlow image as a squashfs
 	@$(RUNNER) convert gpu-runner/horovod-tensorflow:25.02-tf2-py3
 
 .PHONY: lint
@@ -52,11 +52,11 @@ lint: venv ## ruff, mypy, the layers, the shell scripts
 	@$(BIN)/shellcheck $(SCRIPTS)
 
 .PHONY: unit
-unit: venv ## the tests that need nothing, in seconds
+unit: venv ## unit and golden tests: no root, engine or Slurm needed
 	@$(BIN)/pytest -m 'not integration'
 
-# CI=true: a selected test may not skip. COLD=1: an empty cache and an engine of its own with no image in it, both
-# removed again. As both are empty, the verbs need no COLD then: it would make everything anew for each test.
+# CI=true: a selected test may not skip. COLD=1: an empty cache and a private engine without images, both removed at the
+# end. As both are empty, COLD is unset for the commands: with it, each test would build everything again.
 .PHONY: test
 test: venv ## everything: lint, then all tests on real parts (COLD=1: with an empty cache)
 	@started=$$SECONDS; \
@@ -75,29 +75,30 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	echo "lint and preparation: $$((SECONDS - started)) s"; \
 	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
 
-# Each is a folder of tests/long; date and result of a run belong into docs/proofs.md.
+# Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
 .PHONY: test-faults test-images test-sites test-slurm-versions
-test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long proof
+test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long test suite: faults, images, sites or slurm-versions
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
 .PHONY: bench-rendezvous
 bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)
-bench-rendezvous: venv ## ours and Horovod's rendezvous side by side, 16 to 512 clients, in the box
+bench-rendezvous: venv ## our rendezvous and Horovod's, 16 to 512 clients, in the box
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_rendezvous.py
+
 .PHONY: bench-convert
-bench-convert: venv ## how fast an image becomes a squashfs, beside Enroot's way and what bounds both
+bench-convert: venv ## how fast an image becomes a squashfs, compared with Enroot and with lower bounds
 	@$(RUNNER) quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.convert
 
 .PHONY: bench-start
-bench-start: venv ## from an image to a first line on 2, 8 and 16 nodes of the box, each way of starting
+bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box, in each way
 	@$(RUNNER) quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.start
 
 .PHONY: clean
-clean: venv ## stop boxes and the private engine, remove all that is ours: images, caches, the virtual environment
+clean: venv ## stop boxes and the private engine; remove images, caches and the virtual environment
 	@$(RUNNER) clean
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@echo "removed $(VENV) and the tools' caches"
