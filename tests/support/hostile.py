@@ -26,3 +26,6 @@ ODD = st.text("aZ09_.+-/", max_size=9) | st.text("a é漢#%'&;()!~{}<>|=*?[]-\t"
 
 
 PATH = (ODD | HOSTILE).map(lambda text: "/m" + text)
+
+# One string with everything in it that any shell, scheduler or container may take for its own, and every runtime takes.
+HARD = 'it\'s "quoted" $HOME $(id) `id` \\ # % ; & | < > ( ) { } [a] * ? ! ~ -- a=b, é 漢'

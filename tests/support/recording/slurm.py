@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from runner.errors import UsageError
+from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.site import NodeShape, Site, SlurmFacts
 from runner.model.step import StepSpec, Text
+from runner.planning.plan import plan
+from runner.runtimes import runtime
+from runner.schedulers import render
 
 _IMAGE_WINS = r"""
 image_wins() {  # the words of the container's command line
@@ -108,6 +116,61 @@ def executed(script: str, step: StepSpec) -> Arrived:
             program=arrived[arrived.index(b"--") + 1 :],
             environment={key: value for key, _, value in pairs},
         )
+
+
+def arrives_or_is_refused(
+    via: str,
+    arguments: list[str],
+    of_recipe: list[str],
+    envs: tuple[dict[str, str], dict[str, str], dict[str, str]],
+    option: str,
+    mounts: list[tuple[str, str]],
+    image: str,
+    mpi: str,
+) -> int:
+    """Assert that each value arrives unchanged, or is refused with its option and the text that cannot be expressed.
+
+    Args:
+        envs: of site, recipe and user; a rank sees the value of whoever comes last, over the image's.
+
+    Returns:
+        How many values have arrived; 0 where the job was refused.
+    """
+    site = Site(
+        name="s", description="", scheduler="slurm", runtimes=(via,), node=NodeShape(cores=8, memory_mb=1, gpus=4),
+        slurm=SlurmFacts(mpi=mpi), env=envs[0],
+    )  # fmt: skip
+    recipe = Recipe(
+        name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=envs[1]
+    )
+    request = Request(
+        gpus=8,
+        mounts=tuple(Mount(source, target) for source, target in mounts),
+        env=tuple(envs[2].items()),
+        options=(("note", option),),
+        arguments=tuple(arguments),
+    )
+    env = {**envs[0], **envs[1], **envs[2]}
+    try:
+        planned = plan(recipe, site, request, PlannedImage("registry.example/i:1", "sha256:ab", image))
+        step = runtime(via).step(planned)
+    except UsageError as error:
+        given = [*(f"{source}\0{target}" for source, target in mounts), *env.values(), *of_recipe, option, *arguments]
+        assert error.where.startswith(("--mount", "--env", "-- "))
+        assert any(repr(c)[1:-1] in error.what or c == "\n" for text in given for c in text), error
+        return 0
+    arrived = executed(render(planned, step), step)
+    shown = os.fsencode(option)
+    options = [b"--note=" + shown] if shown.startswith(b"-") else [b"--note", shown]
+    assert arrived.program == [b"python3", *map(os.fsencode, of_recipe), *options, *map(os.fsencode, arguments)]
+    seen = {name: arrived.environment.get(os.fsencode(name)) for name in env}
+    assert seen == {name: os.fsencode(value) for name, value in env.items()}
+    joined = b"\n".join(arrived.words)
+    assert os.fsencode(image) in joined or b"registry.example/i:1" in joined
+    assert os.fsencode(f"--mpi={mpi}") in arrived.words
+    for source, target in mounts:
+        assert os.fsencode(f"{source}:{target}") in joined
+    return len(arguments) + len(of_recipe) + len(env) + 2 * len(mounts) + 3
 
 
 def _programs(step: StepSpec) -> tuple[str, ...]:
