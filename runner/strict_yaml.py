@@ -42,11 +42,12 @@ Marks = dict[tuple[str | int, ...], str]  # path of keys and indices -> FILE:LIN
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML document as plain values, and where each stands."""
+    """A YAML document as plain values, where each stands, and the text that they were read from (with its comments)."""
 
     value: Any
     marks: Marks
     name: str
+    text: str = ""
 
     def over(self, base: Document) -> Document:
         """This document laid over another: mappings are merged key by key, all else is replaced."""
@@ -134,7 +135,7 @@ def _document(raw: bytes, name: str) -> Document:
     if node is None:
         raise UsageError("the file is empty", where=name)
     marks: Marks = {}
-    return Document(_build(node, (), marks, name), marks, name)
+    return Document(_build(node, (), marks, name), marks, name, text)
 
 
 def _refuse_references(text: str, name: str) -> None:

@@ -166,18 +166,15 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
 
 
 def _site(name: str | None, scratch: str | None) -> tuple[Site, str]:
-    """The site, with the user's own in it, and the user's scratch directory there (empty where not told)."""
+    """The site with the user's values in it, and the user's scratch directory there (empty where unknown)."""
     import os
 
     from runner.model.request import Request
-    from runner.planning.personal import completed, filled
-    from runner.sites.loader import read_site
-    from runner.sites.user import personal, read_config
+    from runner.preparation.site import read_user_site
 
-    config = read_config()
-    shipped = read_site(name or os.environ.get("RUNNER_SITE") or config.site or "local")
-    mine = completed(personal(config, shipped.name, Request(gpus=1, scratch=scratch)), shipped)
-    return filled(shipped, mine), mine.scratch
+    chosen = name or os.environ.get("RUNNER_SITE") or None
+    user_site = read_user_site(chosen, Request(gpus=1, scratch=scratch), default="local")
+    return user_site.site, user_site.personal.scratch
 
 
 def _way(site: Site) -> Way:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from runner.checks.rules import refuses
 from runner.errors import Exit
 from runner.jobs import cancel as cancelling
 from runner.jobs.collect import collect
@@ -21,23 +20,25 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.jobs.verdict import judge
 from runner.jobs.watch import Progress, wait
-from runner.model.finding import Finding
 from runner.model.job import JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.verdict import Verdict
 
+if TYPE_CHECKING:
+    from runner.preparation.job import PreparedJob
 
-def show_prepared(findings: tuple[Finding, ...], script: str | None) -> Exit:
-    """Print what was found in a plan, and its script where it is given; returns whether the job may go out."""
-    for finding in findings:
+
+def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
+    """Print a prepared job's findings, and its script for a dry run; returns whether it may be submitted."""
+    for finding in prepared.findings:
         word = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
         click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
-    if script is not None:
-        sys.stdout.buffer.write(script.encode("utf-8", "surrogateescape"))
+    if with_script:
+        sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
-    elif refuses(findings):
+    elif prepared.is_refused:
         click.echo("refused: nothing was submitted", err=True)
-    return Exit.REFUSED if refuses(findings) else Exit.GOOD
+    return Exit.REFUSED if prepared.is_refused else Exit.GOOD
 
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:

@@ -73,16 +73,16 @@ def detect_site(
 
     What could not be found out stands in it as `# UNKNOWN key: how to find out`; `site check` refuses it until filled.
     """
-    from runner.preparation.site_check import detected, named, write_draft
+    from runner.preparation.site_check import detect_cluster, site_name, write_draft
     from runner.sites.detection import draft
 
-    found = detected(None, partition=partition, on_node=on_node, options=options)
-    text = draft(found, named(found, name), partition)
+    detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
+    text = draft(detected, site_name(detected, name), partition)
     if output is None:
         click.echo(text, nl=False)
         return Exit.GOOD
     left = write_draft(output, text)
-    click.echo(f"{output}: {found.scheduler}; {len(left)} facts are left open:", err=True)
+    click.echo(f"{output}: {detected.scheduler}; {len(left)} facts are left open:", err=True)
     for entry in left:
         click.echo(f"  {entry.key} ({entry.where})", err=True)
     click.echo(f"fill them in, then: python -m runner site check {output}", err=True)
@@ -97,20 +97,20 @@ def detect_site(
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
     """Check SITE (a name or a file): what it says, what it leaves open, and whether the live cluster still agrees."""
-    from runner.preparation.site_check import checked
+    from runner.preparation import site_check
 
-    result = checked(site, offline=offline, on_node=on_node, options=options)
+    report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(result) | {"exit_code": result.exit_code}))
-        return result.exit_code
-    for open_ in result.left_open:
-        click.echo(f"unknown [{open_.key}] {open_.where}: {open_.how}", err=True)
-    for finding in result.findings:
+        click.echo(json.dumps(msgspec.to_builtins(report) | {"exit_code": report.exit_code}))
+        return report.exit_code
+    for unknown in report.left_open:
+        click.echo(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}", err=True)
+    for finding in report.findings:
         word = "refused" if finding.severity == "refuse" else "warning"
         click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
-    for line in result.remarks:
+    for line in report.remarks:
         click.echo(line)
-    return result.exit_code
+    return report.exit_code
 
 
 @command.command("reference")

@@ -27,7 +27,7 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
 
     options = make_options(**values)
     prepared = prepare(options)
-    code = show_prepared(prepared.findings, prepared.script if dry_run else None)
+    code = show_prepared(prepared, with_script=dry_run)
     if dry_run or code != Exit.GOOD:
         return code
     run, job_id = start(prepared, options.runs)

@@ -40,6 +40,7 @@ class Evidence:
 
     Attributes:
         state: the scheduler's last word.
+        forced: codes of the checks that refused the plan and were overridden.
         marker: what the batch script left; None if it left nothing.
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
@@ -55,6 +56,7 @@ class Evidence:
 
     plan: Plan
     state: JobState
+    forced: tuple[str, ...] = ()
     marker: ExitMarker | None = None
     starts: dict[int, Start] = field(default_factory=dict)
     exits: dict[int, Exit] = field(default_factory=dict)
@@ -96,6 +98,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     result_path = run.path / "result.json"
     return Evidence(
         plan=plan,
+        forced=plan.forced,
         state=state,
         marker=run.read("exit.json", ExitMarker),
         starts=starts,

@@ -26,7 +26,7 @@ import msgspec
 from runner import paths
 from runner.errors import UsageError
 from runner.files import atomic
-from runner.model.plan import Plan
+from runner.model.plan import PlanRecord
 
 T = TypeVar("T")
 
@@ -66,13 +66,13 @@ class RunDirectory:
         except (FileNotFoundError, ValueError, msgspec.ValidationError):
             return None
 
-    def plan(self) -> Plan:
-        """The plan that this run was submitted with.
+    def plan(self) -> PlanRecord:
+        """The plan that this run was submitted with, as the run directory keeps it.
 
         Raises:
             UsageError: it cannot be read.
         """
-        found = self.read("plan.json", Plan)
+        found = self.read("plan.json", PlanRecord)
         if found is None:
             raise UsageError("the run's plan cannot be read", where=str(self.path / "plan.json"), fix="submit again")
         return found

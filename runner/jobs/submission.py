@@ -18,7 +18,7 @@ from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
-from runner.model.plan import Plan
+from runner.model.plan import Plan, record_of
 from runner.model.records import Start
 from runner.schedulers import Scheduler, connect
 
@@ -53,7 +53,7 @@ def submit(
     )
     try:
         directory.copy_program(run, library, recipe)
-        run.write("plan.json", plan)
+        run.write("plan.json", record_of(plan, findings))
         run.write("provenance.json", _provenance(findings))
         atomic.write_private(run.path / SCRIPT, script)
         run.write("job.json", record)

@@ -26,7 +26,7 @@ def judge(evidence: Evidence) -> Verdict:
     """The verdict. The first stage that finds a fault decides the outcome."""
     stages = (by_the_scheduler, by_a_rank, by_the_script, _unproven, _good)
     verdict = next(verdict for stage in stages if (verdict := stage(evidence)) is not None)
-    return msgspec.structs.replace(verdict, forced=evidence.plan.forced)
+    return msgspec.structs.replace(verdict, forced=evidence.forced)
 
 
 def _unproven(evidence: Evidence) -> Verdict | None:

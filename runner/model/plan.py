@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
+from runner.model.finding import Finding
 from runner.model.image import ImageFacts
 from runner.model.names import SchedulerName, Wireup
 from runner.model.request import Mount
@@ -100,7 +102,6 @@ class Plan(msgspec.Struct, frozen=True):
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         nsys: ranks whose program runs under ``nsys profile``: ``0,8`` or ``all``; empty for none.
-        forced: codes of the checks that refused, and were overridden.
     """
 
     job_name: str
@@ -138,7 +139,6 @@ class Plan(msgspec.Struct, frozen=True):
     held: Held | None = None
     stage: str = ""
     nsys: str = ""
-    forced: tuple[str, ...] = ()
     hosts: Hosts | None = None
     bind: Literal["auto", "none"] = "auto"
 
@@ -161,3 +161,19 @@ class Plan(msgspec.Struct, frozen=True):
     def tasks(self) -> int:
         """Number of ranks in the world."""
         return sum(self.tasks_per_node)
+
+
+class PlanRecord(Plan, frozen=True):
+    """A plan as a run directory keeps it (``plan.json``).
+
+    Attributes:
+        forced: codes of the checks that refused the plan and were overridden.
+    """
+
+    forced: tuple[str, ...] = ()
+
+
+def record_of(plan: Plan, findings: Iterable[Finding]) -> PlanRecord:
+    """The plan with what its checks, which came after it, add to it."""
+    values = {name: getattr(plan, name) for name in Plan.__struct_fields__}
+    return PlanRecord(**values, forced=tuple(finding.code for finding in findings if finding.forced))

@@ -1,44 +1,43 @@
-"""A plan as a step of an allocation that is held already. Pure."""
+"""Which nodes of an existing allocation a job gets. Pure."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
 from runner.errors import RefusedError
 from runner.model.allocation import Allocation, HeldNode
-from runner.model.plan import Held, Plan
+from runner.model.plan import Held
 
 
-def in_allocation(plan: Plan, allocation: Allocation) -> Plan:
-    """The plan on nodes of the allocation: the first that have what each of its nodes needs.
+def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> Held:
+    """For each node of the job the first free node of the allocation that has what it needs.
+
+    Args:
+        gpus: of every node.
 
     Raises:
-        RefusedError: it does not fit; says what is held and what is wanted.
+        RefusedError: the job does not fit; says what it needs and what the allocation has.
     """
     free = list(allocation.nodes)
     chosen: list[str] = []
-    for tasks in plan.tasks_per_node:
-        node = next((node for node in free if _fits(plan, tasks, node)), None)
+    for tasks in tasks_per_node:
+        node = next((node for node in free if node.gpus >= gpus and node.cpus >= tasks * cpus_per_task), None)
         if node is None:
+            cpus = max(tasks_per_node) * cpus_per_task
             raise RefusedError(
-                f"{_wanted(plan)} does not fit the allocation that is held: {_held(allocation.nodes)}",
+                f"{_needed(len(tasks_per_node), gpus, cpus)} does not fit the allocation that is held: "
+                f"{_available(allocation.nodes)}",
                 where=f"job {allocation.job_id}",
                 fix="ask for less (--gpus, --nodes), or hold a larger allocation",
             )
         free.remove(node)
         chosen.append(node.name)
-    return msgspec.structs.replace(plan, held=Held(tuple(chosen), overlap=allocation.in_step))
+    return Held(tuple(chosen), overlap=allocation.in_step)
 
 
-def _fits(plan: Plan, tasks: int, node: HeldNode) -> bool:
-    return node.gpus >= plan.gpus_per_node and node.cpus >= tasks * plan.cpus_per_task
+def _needed(nodes: int, gpus: int, cpus: int) -> str:
+    return f"a step of {nodes} {'node' if nodes == 1 else 'nodes'} with {gpus} GPUs and {cpus} CPUs each"
 
 
-def _wanted(plan: Plan) -> str:
-    nodes = f"{plan.nodes} {'node' if plan.nodes == 1 else 'nodes'}"
-    cpus = max(plan.tasks_per_node) * plan.cpus_per_task
-    return f"a step of {nodes} with {plan.gpus_per_node} GPUs and {cpus} CPUs each"
-
-
-def _held(nodes: tuple[HeldNode, ...]) -> str:
+def _available(nodes: tuple[HeldNode, ...]) -> str:
     return ", ".join(f"{node.name} with {node.gpus} GPUs and {node.cpus} CPUs" for node in nodes)

@@ -19,7 +19,7 @@ _SLOTS = re.compile(r"\d{1,5}\Z", re.ASCII)
 _FORMS = "NAME:8,NAME:8, or lines of a host file: NAME slots=8 (horovodrun, mpirun), NAME:8 (Hydra)"
 
 
-def listed(text: str, where: str = "--hosts") -> tuple[Host, ...]:
+def parse(text: str, where: str = "--hosts") -> tuple[Host, ...]:
     """``nodea:8,nodeb:8`` as names and ranks. A name without a number has room for one rank each time that it stands
     there, as for ``mpirun --host``.
 
@@ -29,7 +29,7 @@ def listed(text: str, where: str = "--hosts") -> tuple[Host, ...]:
     return _gathered(_entry(part.strip(), where) for part in text.split(",") if part.strip())
 
 
-def of_file(text: str, path: str) -> tuple[Host, ...]:
+def parse_file(text: str, path: str) -> tuple[Host, ...]:
     """A host file: lines of ``NAME``, ``NAME slots=8 [max_slots=8]`` or ``NAME:8``; ``#`` begins a comment.
 
     Raises:
@@ -132,11 +132,17 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
     return spread(gpus, room[:nodes])
 
 
-def chosen(site: Site, nodes: int) -> Hosts | None:
-    """The first hosts of the site's list; None where a scheduler gives out the nodes."""
+def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> Hosts | None:
+    """The first hosts of the site's list; None where a scheduler gives out the nodes.
+
+    Args:
+        program: what each must have in PATH.
+        modules: what the ``python3`` of each must be able to import.
+    """
     if site.scheduler != "hosts":
         return None
-    return Hosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config)
+    programs = (program,) if program else ()
+    return Hosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
 
 
 def _shown(hosts: Mapping[str, int]) -> str:

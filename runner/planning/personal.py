@@ -31,7 +31,7 @@ class Personal(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-def filled(site: Site, personal: Personal) -> Site:
+def expand_placeholders(site: Site, personal: Personal) -> Site:
     """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the user has not told.
 
     Raises:
@@ -48,14 +48,14 @@ def filled(site: Site, personal: Personal) -> Site:
     return msgspec.convert(_mapped(msgspec.to_builtins(site), value), Site)
 
 
-def absent(site: Site, personal: Personal) -> tuple[Owned, ...]:
+def missing_values(site: Site, personal: Personal) -> tuple[Owned, ...]:
     """What the site needs, or names in a value, and the user has not told."""
     named = set(_PLACE.findall(str(msgspec.to_builtins(site))))
     order: tuple[Owned, ...] = ("account", "project", "scratch")
     return tuple(name for name in order if (name in site.needs or name in named) and not getattr(personal, name))
 
 
-def completed(personal: Personal, site: Site) -> Personal:
+def with_scratch(personal: Personal, site: Site) -> Personal:
     """The user's own, with what the site tells of everybody's: where scratch directories lie."""
     if personal.scratch or not site.scratch.path:
         return personal

@@ -6,13 +6,14 @@ import posixpath
 import re
 
 from runner.errors import UsageError
+from runner.model.allocation import Allocation
 from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Site, Way
-from runner.planning import hosts, queues, wireup
+from runner.planning import existing_allocation, hosts, queues, wireup
 from runner.planning.environment import merge
 from runner.planning.options import arguments
 from runner.planning.placement import place
@@ -28,12 +29,21 @@ def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
 
 
 def plan(
-    recipe: Recipe, site: Site, request: Request, image: PlannedImage, environment: Environment | None = None
+    recipe: Recipe,
+    site: Site,
+    request: Request,
+    image: PlannedImage,
+    environment: Environment | None = None,
+    *,
+    allocation: Allocation | None = None,
+    host_program: str = "",
 ) -> Plan:
     """Decide everything about a job.
 
     Args:
         environment: what stands for the setup of the site's native way.
+        allocation: an existing one, of which the job becomes a step; None for a job that gets its own.
+        host_program: what each host must have in PATH, where no scheduler gives out the nodes.
 
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the fix.
@@ -57,7 +67,11 @@ def plan(
     started = wireup.choose(site, image, runtime, asked, sum(tasks_per_node))
     gpus_per_task = most if started.wireup == "own" else 1
     load = (*way.load, *lines(environment.setup if environment else way.setup))
+    if started.wireup in wireup.BY_MPI:
+        load = (*load, *site.mpi.load)
     directives = site.pbs.directives if site.scheduler == "pbs" else site.slurm.directives
+    cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
+    placed = wireup.alone(tasks_per_node) if started.wireup == "own" else tasks_per_node
     return Plan(
         job_name=name,
         recipe=recipe.name,
@@ -66,10 +80,10 @@ def plan(
         site=site.name,
         scheduler=site.scheduler,
         runtime=runtime,
-        tasks_per_node=wireup.alone(tasks_per_node) if started.wireup == "own" else tasks_per_node,
+        tasks_per_node=placed,
         gpus_per_node=most,
         gpu_type=site.node.gpu_type if request.gpu_type is None else request.gpu_type,
-        cpus_per_task=_cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task,
+        cpus_per_task=cpus_per_task,
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and site.scheduler != "hosts",  # nobody keeps others away there
@@ -80,7 +94,7 @@ def plan(
         pbs=site.pbs,
         mpi=started.mpi,
         directives=tuple(sorted((directives | dict(request.scheduler_options)).items())),
-        load=(*load, *site.mpi.load) if started.wireup in wireup.BY_MPI else load,
+        load=load,
         modules=way.modules,
         library_path=way.library_path,
         image=image,
@@ -97,7 +111,13 @@ def plan(
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
         nsys=_profiled(request.nsys, sum(tasks_per_node)),
-        hosts=hosts.chosen(site, len(tasks_per_node)),
+        held=existing_allocation.choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
+        hosts=hosts.chosen(
+            site,
+            len(tasks_per_node),
+            program=host_program,
+            modules=recipe.needs if runtime == "native" and not load else (),
+        ),
         bind="none" if started.wireup == "own" else request.bind,
     )
 

@@ -1,26 +1,61 @@
-"""The image that a job will use, in the form that its runtime takes: pinned where it can be, or why it cannot be used.
+"""The image or environment that a job will use: pinned where it can be, or why it cannot be used.
 
 Reaches no engine and no registry: the store and the file system only.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
 from runner import paths
+from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
 from runner.model.plan import PlannedImage
+from runner.model.recipe import Recipe
+from runner.planning.plan import image_reference
+from runner.preparation.choices import Choices
+from runner.runtimes import runtime
 
 _CONVERT = {"squashfs": "python -m runner convert", "sif": "python -m runner convert --format sif"}
 
 
-def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
-    """The pinned image, or what it would be called, with the problem and its fix."""
+@dataclass(frozen=True)
+class JobImage:
+    """What the ranks run in.
+
+    Attributes:
+        planned: the image as the plan names it; an environment in the place of one.
+        problem: why it cannot be used; empty if it can. fix: what makes it usable.
+        environment: None for an image, and for what a site's setup alone provides.
+    """
+
+    planned: PlannedImage
+    problem: str = ""
+    fix: str = ""
+    environment: Environment | None = None
+
+
+def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
+    """Find the image in the form that the job's runtime takes, or the environment.
+
+    Raises:
+        RefusedError, UsageError: there is no such environment or runtime, or the reference is none.
+    """
+    form = runtime(choices.runtime).IMAGE
+    if form == "none" and choices.environment:
+        environment = find(choices.environment, scratch, choices.site.name)
+        return JobImage(as_image(environment), environment=environment)
+    return JobImage(*pin(image_reference(recipe, choices.site, choices.request), form))
+
+
+def pin(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
+    """The pinned image, or the name that it would have; the problem and its fix."""
     if form == "none":
         return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
@@ -29,52 +64,52 @@ def pinned(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
 
 
 def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
-    """An image file: of the store by its name, any by its path."""
+    """An image file: in the store by its name, anywhere by its path."""
     is_path = references.is_path(reference)
     path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
-    absent = PlannedImage(reference=reference, digest="", path=path)
+    unpinned = PlannedImage(reference=reference, digest="", path=path)
     if is_path and (store.form_of(Path(path)) == "sif") != (form == "sif"):
-        wanted, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
-        return absent, f"this runtime takes a {wanted}, and {reference} is none", f"name one that ends in {suffix}"
+        kind, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
+        return unpinned, f"this runtime takes a {kind}, and {reference} is none", f"name one that ends in {suffix}"
     try:
-        found = store.lookup(reference, form=form)
-    except OSError as error:  # a name that is too long, or behind a door that is closed
-        return absent, f"{path} cannot be read: {error.strerror}", "correct the path"
-    if found is None and is_path:
-        return absent, f"there is no {path}", f"correct the path, or make one: {_CONVERT[form]} IMAGE"
-    if found is None:
+        stored = store.lookup(reference, form=form)
+    except OSError as error:  # a name that is too long, or no permission
+        return unpinned, f"{path} cannot be read: {error.strerror}", "correct the path"
+    if stored is None and is_path:
+        return unpinned, f"there is no {path}", f"correct the path, or make one: {_CONVERT[form]} IMAGE"
+    if stored is None:
         kind, where = ("SIF", " where there is an engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
         what = f"no {kind} of {reference} is in the store ({store.directory()})"
-        return absent, what, f"`{_CONVERT[form]} {reference}`{where}"
-    about = facts_of(found.about)
+        return unpinned, what, f"`{_CONVERT[form]} {reference}`{where}"
+    about = facts_of(stored.about)
     planned = PlannedImage(
         reference=reference,
-        digest=found.origin or found.digest,
-        path=str(found.path),
-        size_bytes=found.size_bytes,
-        sha256=found.sha256,
+        digest=stored.origin or stored.digest,
+        path=str(stored.path),
+        size_bytes=stored.size_bytes,
+        sha256=stored.sha256,
         about=about,
         mpi=mpi_of(about),
     )
-    why = integrity.problem(found)
+    why = integrity.problem(stored)
     if not why:
         return planned, "", ""
-    again = f"; `{_CONVERT[form]} {found.reference}` makes it anew" if found.sha256 else ""
+    again = f"; `{_CONVERT[form]} {stored.reference}` makes it anew" if stored.sha256 else ""
     return (
         planned,
-        f"the image {found.path} is not whole: {why}",
-        f"`python -m runner images verify {found.path}` checks all of it{again}",
+        f"the image {stored.path} is not whole: {why}",
+        f"`python -m runner images verify {stored.path}` checks all of it{again}",
     )
 
 
 def as_image(environment: Environment) -> PlannedImage:
-    """An environment in the place of an image: it says the same of itself."""
+    """An environment in the place of an image: it has the same facts."""
     about = environment.about
     return PlannedImage(environment.name, "", environment.directory, mpi=mpi_of(about), about=about)
 
 
 def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
-    """The MPI that Horovod in the image was built with, as far as the image tells."""
+    """The MPI that Horovod in the image was built with; empty where unknown."""
     if about is None or not about.horovod.controllers:
         return ""
     if not about.horovod.has_mpi:
@@ -83,13 +118,13 @@ def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
 
 
 def _not_converted(reference: str, form: store.Form) -> str:
-    """What stands in a script for an image that there is not yet."""
+    """The path that a script has for an image that is not in the store yet."""
     name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
     return str(store.directory() / f"NOT-CONVERTED-{name}{store.SUFFIXES[form]}")
 
 
 def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
-    """An image that the runtime itself fetches, or has fetched: it cannot be looked at from here."""
+    """An image that the runtime itself fetches: it cannot be looked at from here."""
     image = PlannedImage(reference=reference, digest="", path="")
     if references.is_path(reference) or references.parse(reference).registry:
         return image, "", ""  # a file is refused by the runtime, which says why

@@ -1,67 +1,57 @@
-"""The places of a job's files, looked at: never longer than a few seconds, whatever a network file system does."""
+"""What checks need to know of this machine: mounts, the run directory, the image's age, this shell's Python."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from runner.checks import storage
-from runner.errors import RefusedError
-from runner.images.store import store
-from runner.model.plan import PlannedImage
+from runner.checks import environment_fit, storage
+from runner.checks.rules import Observed
+from runner.model.recipe import Recipe
 from runner.model.site import Site
+from runner.preparation.choices import Choices
+from runner.preparation.file_systems import home
+from runner.preparation.image import JobImage
+from runner.preparation.request import JobOptions
+from runner.preparation.site import UserSite
+from runner.runtimes import Runtime, runtime
+from runner.runtimes.schedulerless import ALONE
+from runner.setup.cluster import real_cluster
+from runner.setup.modules import lacking
 from runner.sites.workspaces import workspaces
 
-PATIENCE_S = 5.0
+
+def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: Recipe, image: JobImage) -> Observed:
+    """Look at everything on this machine that the checks will judge."""
+    site, module = choices.site, runtime(choices.runtime)
+    runs = _both_names(options.runs)
+    lacks, fix = _environment_problem(recipe, image, runs_here=module.IMAGE == "none" and site.scheduler == "local")
+    return Observed(
+        image_problem=image.problem,
+        image_fix=image.fix,
+        missing_sources=tuple(mount.source for mount in options.request.mounts if not _exists(mount.source)),
+        run_directory=runs,
+        run_directory_problem=_run_directory_problem(module, options.runs),
+        absent=user_site.missing,
+        login_node=_login_node() if site.scheduler == "local" else "",
+        environment_problem=lacks,
+        environment_fix=fix,
+        left_open=tuple(unknown.key for unknown in user_site.unknowns),
+        storage=_storage(site, image, runs, user_site.personal.scratch),
+        home=str(home()),
+    )
 
 
-def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
-    """Look at all paths at once, and go on when each has answered, be it that there is no such thing.
-
-    A path of a dead server may answer never: what waits for it is a thread that ends with this process.
-
-    Raises:
-        RefusedError: one has not answered within ``patience_s`` seconds in all.
-    """
-    asked = {str(path): threading.Event() for path in paths}
-    for path, answered in asked.items():
-        threading.Thread(target=_look, args=(path, answered), daemon=True).start()
-    deadline = time.monotonic() + patience_s
-    for path, answered in asked.items():
-        if not answered.wait(max(0.0, deadline - time.monotonic())):
-            raise RefusedError(
-                f"the file system of {path} has not answered for {patience_s:g} s",
-                where=path,
-                fix="wait until it does (`df`), or use another place; nothing was submitted",
-            )
-
-
-def involved(runs: Path, mounts: Iterable[str], image: str) -> tuple[str | Path, ...]:
-    """The places that planning and checking look at."""
-    named = (image,) if image.startswith(("/", ".", "~")) else ()
-    return (runs.absolute(), home(), store.directory(), *mounts, *named)
-
-
-def home() -> Path:
-    """The user's home directory; the root for a user id without one."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")
-
-
-def seen(site: Site, image: PlannedImage, runs: tuple[str, ...], scratch: str) -> storage.Seen:
-    """What the rules for storage look at."""
+def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> storage.Seen:
     idle_s = None
     with suppress(OSError, ValueError):
-        found = Path(image.path).stat() if image.path else None
-        idle_s = time.time() - max(found.st_atime, found.st_mtime) if found else None
+        if image.environment is None and image.planned.path:
+            status = Path(image.planned.path).stat()
+            idle_s = time.time() - max(status.st_atime, status.st_mtime)
     return storage.Seen(
-        home=names(home()),
+        home=_both_names(home()),
         runs=runs,
         scratch=scratch,
         image_idle_s=idle_s,
@@ -69,16 +59,41 @@ def seen(site: Site, image: PlannedImage, runs: tuple[str, ...], scratch: str) -
     )
 
 
-def names(path: Path) -> tuple[str, ...]:
-    """A path as it is called, and as links lead where that is another."""
-    called = os.path.normpath(path.absolute())
+def _both_names(path: Path) -> tuple[str, ...]:
+    """A path as the user wrote it, made absolute; and with its links resolved where that differs."""
+    written = os.path.normpath(path.absolute())
     try:
-        return tuple(dict.fromkeys((called, str(path.resolve()))))
-    except (OSError, RuntimeError):  # a loop of links, or a name too long: said where the path is used
-        return (called,)
+        return tuple(dict.fromkeys((written, str(path.resolve()))))
+    except (OSError, RuntimeError):  # a loop of links, or a name too long: reported where the path is used
+        return (written,)
 
 
-def _look(path: str, answered: threading.Event) -> None:
-    with suppress(OSError, ValueError):
-        Path(path).stat()
-    answered.set()
+def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) -> tuple[str, str]:
+    """What the environment lacks for the recipe, and the fix; empty for a container, or where nothing is lacking."""
+    if image.environment is not None:
+        return environment_fit.lacking(recipe, image.environment)
+    if not runs_here:
+        return "", ""
+    lacks, fix = lacking(recipe.needs)
+    return lacks, f"{fix}; or a container: {ALONE['charliecloud'].install}" if lacks else ""
+
+
+def _login_node() -> str:
+    """Why this machine looks like a cluster's login node; empty if it does not, or if this shell is in a job."""
+    return "" if os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") else real_cluster() or ""
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long, or no permission: a container cannot mount it either
+        return False
+
+
+def _run_directory_problem(module: Runtime, runs: Path) -> str | None:
+    """Why jobs could not run below ``runs`` with its links resolved: scheduler and runtime see the real path."""
+    try:
+        real = str(runs.resolve())
+    except (OSError, RuntimeError) as error:
+        return f"{runs} cannot be used: {error}"
+    return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else module.mount_problem(real)

@@ -1,4 +1,4 @@
-"""What a user asks of one job: the request, and where, with which recipe and which exceptions."""
+"""What a user requests of one job: how much, where, with which recipe or program, and which refusals to override."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ HOSTS_SITE = "hosts"
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a command line asks for.
+    """The options of one job.
 
     Attributes:
-        site: None for the user's own default.
-        recipe: None where ``request.arguments`` are the program.
+        site: a shipped site or a file; None for the user's default.
+        recipe: a shipped recipe or a directory; None where ``program`` is run.
+        program: the user's program and its arguments, started in ``request.directory``; empty for a recipe.
+        runs: where the run directory is made.
         force: codes of checks that shall not refuse.
     """
 
@@ -27,45 +29,52 @@ class JobOptions:
     recipe: str | None
     request: Request
     runs: Path
+    program: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
 
 
 def make_options(
     *,
-    site: str | None,
-    recipe: str | None,
-    runs: Path,
+    site: str | None = None,
+    recipe: str | None = None,
+    runs: Path = Path("runs"),
     force: tuple[str, ...] = (),
     hosts: str | None = None,
     hostfile: str | None = None,
+    arguments: tuple[str, ...] = (),
     **values: Any,
 ) -> JobOptions:
-    """Words after ``--`` are the program where no recipe is named and the first of them is no option. A list of hosts
-    is a site of its own where no site is named.
+    """The options of a job from separate values.
+
+    Args:
+        hosts: ``nodea:8,nodeb:8``: with no ``site``, these nodes are the site.
+        hostfile: the same as a file.
+        arguments: where no recipe is named and the first is no option: a program; else arguments of the recipe's.
+        values: fields of ``Request``.
 
     Raises:
-        UsageError: a list of hosts that cannot be taken.
+        UsageError: a list of hosts that cannot be read.
     """
-    from runner.recipes.program import names_a_program
+    from runner.recipes.program import is_program
 
-    program = recipe is None and names_a_program(values["arguments"])
-    listed = _hosts(hosts, hostfile)
-    request = Request(**values, directory=str(Path.cwd()) if program else None, hosts=listed)
-    if listed and site is None:
+    room = _hosts(hosts, hostfile)
+    if room and site is None:
         site = HOSTS_SITE
-    if recipe is None and not program:
-        recipe = DEFAULT_RECIPE
-    return JobOptions(site, recipe, request, runs, force)
+    if recipe is None and is_program(arguments):
+        request = Request(**values, directory=str(Path.cwd()), hosts=room)
+        return JobOptions(site, None, request, runs, arguments, force)
+    request = Request(**values, arguments=arguments, hosts=room)
+    return JobOptions(site, DEFAULT_RECIPE if recipe is None else recipe, request, runs, force=force)
 
 
-def _hosts(words: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
-    from runner.planning.hosts import listed, of_file
+def _hosts(text: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
+    from runner.planning.hosts import parse, parse_file
 
-    if words is not None and file is not None:
+    if text is not None and file is not None:
         raise UsageError("hosts are named twice", where="--hosts, --hostfile", fix="use one of them")
     if file is None:
-        return () if words is None else listed(words)
+        return () if text is None else parse(text)
     try:
-        return of_file(Path(file).read_text(errors="replace"), file)
+        return parse_file(Path(file).read_text(errors="replace"), file)
     except OSError as error:
         raise UsageError(f"the host file: {error.strerror}", where=file, fix="correct the path") from None

@@ -1,4 +1,4 @@
-"""What ``site check`` and ``site detect`` do: a site's file, tried, and held against the cluster that answers."""
+"""``site check`` and ``site detect``: a site's files, tried, and compared with the cluster that answers here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.model.site import Site
-from runner.planning.personal import absent, account, completed, filled
 from runner.planning.plan import plan
-from runner.preparation.job import clients
+from runner.preparation.clients import clients
+from runner.preparation.site import UserSite, with_user_values
 from runner.recipes.loader import read_recipe
 from runner.runtimes import runtime
 from runner.schedulers import render
 from runner.sites.detection import Detected, detect, differences
-from runner.sites.loader import files_of, read_site
-from runner.sites.unknowns import Open, left_open
-from runner.sites.user import personal, read_config
+from runner.sites.loader import read_documents, site_of
+from runner.sites.unknowns import Unknown, unknowns
+from runner.sites.user import read_config
+from runner.strict_yaml import read
 
 # In the form that a runtime takes; only their names are looked at.
 _IMAGES: dict[ImageForm, PlannedImage] = {
@@ -35,16 +36,16 @@ _IMAGES: dict[ImageForm, PlannedImage] = {
 _SCHEDULERS = ("slurm", "pbs")  # that have directives, and a cluster to compare with
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What is to be said of a site.
+class SiteReport(msgspec.Struct, frozen=True):
+    """The result of checking a site.
 
     Attributes:
-        left_open: what its file leaves open; nothing else was looked at then.
+        left_open: keys that its files leave unknown; nothing else was checked then.
         findings: where the live cluster differs.
-        remarks: a line each.
+        remarks: further results, a line each.
     """
 
-    left_open: tuple[Open, ...] = ()
+    left_open: tuple[Unknown, ...] = ()
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -57,40 +58,42 @@ class Checked(msgspec.Struct, frozen=True):
         return Exit.REFUSED if refused else Exit.GOOD
 
 
-def checked(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...]) -> Checked:
-    """Look at a site: its files, a script of each of its ways, and the cluster that answers here.
+def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...]) -> SiteReport:
+    """Check a site: its files, a script of each of its ways, and the cluster that answers here.
 
     Raises:
         UsageError: a file is not right; says file:line and key.
         RefusedError: a GPU node was to be asked and did not answer.
     """
-    left = left_open(files_of(name))
-    if left:
-        return Checked(left_open=left)
-    site = read_site(name)
+    documents = read_documents(name)
+    left_open = unknowns(documents)
+    if left_open:
+        return SiteReport(left_open=left_open)
+    site = site_of(documents)
+    user_site = with_user_values(site, Request(gpus=1), read_config())
     if site.scheduler in _SCHEDULERS:
-        _try_every_way(site)
+        _try_every_way(user_site)
     remarks = [f"{site.name}: the file is sound; its ways: {', '.join(site.runtimes)}"]
     unconfirmed = sorted(key for key, source in site.sources.items() if "unconfirmed" in source)
     if unconfirmed:
         remarks.append(f"unconfirmed: {', '.join(unconfirmed)}")
-    missing = absent(site, completed(personal(read_config(), site.name, Request(gpus=1)), site))
+    missing = user_site.missing
     if missing:
         remarks.append(f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or your configuration")
     if offline or site.scheduler not in _SCHEDULERS:
-        return Checked(remarks=tuple(remarks))
+        return SiteReport(remarks=tuple(remarks))
     try:
-        found = detected(site, on_node=on_node, options=options)
+        detected = detect_cluster(site, on_node=on_node, options=options)
     except RunnerError as error:
         if on_node:
             raise
-        return Checked(remarks=(*remarks, f"compared with no live cluster: {error.what}"))
-    findings = differences(site, found)
+        return SiteReport(remarks=(*remarks, f"compared with no live cluster: {error.what}"))
+    findings = differences(site, detected)
     agrees = "" if findings else "; it agrees"
-    return Checked(findings=findings, remarks=(*remarks, f"compared with {found.scheduler}{agrees}"))
+    return SiteReport(findings=findings, remarks=(*remarks, f"compared with {detected.scheduler}{agrees}"))
 
 
-def detected(
+def detect_cluster(
     site: Site | None, *, partition: str | None = None, on_node: bool, options: tuple[tuple[str, str], ...]
 ) -> Detected:
     """The cluster that answers here, or the box that a site names.
@@ -98,24 +101,25 @@ def detected(
     Raises:
         RefusedError: none answers.
     """
-    words = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in options)
-    return detect(None if site is None else clients(site), partition=partition, on_node=words if on_node else None)
+    srun_options = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in options)
+    where = None if site is None else clients(site)
+    return detect(where, partition=partition, on_node=srun_options if on_node else None)
 
 
-def named(found: Detected, asked: str | None) -> str:
-    """The site's name: what was asked for, else the cluster's, else ``detected``; plain, as names must be.
+def site_name(detected: Detected, requested: str | None) -> str:
+    """The site's name: the one requested, else the cluster's, else ``detected``; plain, as names must be.
 
     Raises:
-        UsageError: what was asked for is not.
+        UsageError: the one requested is not plain.
     """
-    cluster = found.slurm.config.get("ClusterName", "") if found.slurm is not None else ""
-    if asked is not None and not PLAIN_NAME.match(asked):
-        raise UsageError(f"{asked!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
-    return asked or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-")[:64] or "detected"
+    cluster = detected.slurm.config.get("ClusterName", "") if detected.slurm is not None else ""
+    if requested is not None and not PLAIN_NAME.match(requested):
+        raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
+    return requested or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-")[:64] or "detected"
 
 
-def write_draft(path: Path, text: str) -> tuple[Open, ...]:
-    """Write a new file, whole; returns what it leaves open.
+def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
+    """Write a new site file, whole; returns the keys that it leaves unknown.
 
     Raises:
         UsageError: there is such a file.
@@ -124,15 +128,14 @@ def write_draft(path: Path, text: str) -> tuple[Open, ...]:
         raise UsageError("there is such a file, and what you have filled in may stand in it", where=str(path),
                          fix="name another, or move it away")  # fmt: skip
     atomic.write_private(path, text)
-    return left_open((path,))
+    return unknowns((read(path),))
 
 
-def _try_every_way(site: Site) -> None:
-    """Plan and render a small job in each of the site's ways: what only a scheduler's directives refuse is found so."""
+def _try_every_way(user_site: UserSite) -> None:
+    """Plan and render a small job in each of the site's ways: finds what only a scheduler's directives refuse."""
     recipe = read_recipe("probe").recipe
-    told = completed(personal(read_config(), site.name, Request(gpus=1)), site)
-    for name in site.runtimes:
-        request = Request(gpus=1, runtime=name, account=account(site, told))
+    for name in user_site.site.runtimes:
+        request = Request(gpus=1, runtime=name, account=user_site.account)
         module = runtime(name)
-        planned = plan(recipe, filled(site, told), request, _IMAGES[module.IMAGE])
+        planned = plan(recipe, user_site.site, request, _IMAGES[module.IMAGE])
         render(planned, module.step(planned))

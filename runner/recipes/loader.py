@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,16 +10,17 @@ from runner import paths
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.recipe import Recipe
+from runner.recipes.program import recipe_of
 from runner.strict_yaml import load
 from runner.suggest import instead
 
 
 @dataclass(frozen=True)
-class FoundRecipe:
-    """A recipe and the directory that its program lies in."""
+class LoadedRecipe:
+    """A recipe and the directory that its program lies in; None for a program without a recipe file."""
 
     recipe: Recipe
-    directory: Path
+    directory: Path | None
 
 
 def library() -> Path:
@@ -31,7 +33,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in paths.share("recipes").glob("*/recipe.yaml")))
 
 
-def read_recipe(name_or_directory: str) -> FoundRecipe:
+def read_recipe(name_or_directory: str) -> LoadedRecipe:
     """A shipped recipe by name, or a directory by path (anything with a ``/``, or ``.``).
 
     Raises:
@@ -53,4 +55,13 @@ def read_recipe(name_or_directory: str) -> FoundRecipe:
         raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, fix=PLAIN_NAME_FIX)
     if not recipe.program:
         raise UsageError("names no program", where=f"{directory / 'recipe.yaml'}: program")
-    return FoundRecipe(recipe, directory)
+    return LoadedRecipe(recipe, directory)
+
+
+def recipe_or_program(recipe: str | None, program: Sequence[str]) -> LoadedRecipe:
+    """The recipe of that name or directory; without one, the recipe that runs the program.
+
+    Raises:
+        UsageError: as ``read_recipe``.
+    """
+    return LoadedRecipe(recipe_of(program), None) if recipe is None else read_recipe(recipe)

@@ -1,4 +1,4 @@
-"""A program of the user's own, as typed after ``--``: no recipe, and nothing of ours in it."""
+"""The user's program, as typed after ``--``: it has no recipe file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _IMAGE = "gpu-runner/horovod-pytorch"
 _FILE = re.compile(r"[^-].*\.(py|sh|pl|R|jl)\Z")
 
 
-def names_a_program(words: Sequence[str]) -> bool:
-    """Whether words after ``--`` are a program: they are unless the first looks like an option."""
-    return bool(words) and not words[0].startswith("-")
+def is_program(arguments: Sequence[str]) -> bool:
+    """Whether arguments after ``--`` are a program: they are unless the first looks like an option."""
+    return bool(arguments) and not arguments[0].startswith("-")
 
 
-def recipe_of(words: Sequence[str]) -> Recipe:
-    """The recipe that runs these words. It bears the name of the program's file."""
-    file = next((word for word in words if _FILE.match(word)), words[0])
+def recipe_of(program: Sequence[str]) -> Recipe:
+    """The recipe that runs a program with its arguments. It has the name of the program's file."""
+    file = next((argument for argument in program if _FILE.match(argument)), program[0])
     stem = posixpath.splitext(posixpath.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:64]
     return Recipe(
         name=name or "program",
-        description="A program of the user's own.",
+        description="A program without a recipe.",
         image=_IMAGE,
-        program=tuple(words),
+        program=tuple(program),
         framework="none",
         result="if-left",
     )

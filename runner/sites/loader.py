@@ -1,8 +1,9 @@
-"""Find and read a site file, and those that it extends."""
+"""Find and read a site file, and those that it extends: each file is opened once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from runner import strict_yaml
@@ -17,7 +18,7 @@ from runner.strict_yaml import Document
 from runner.suggest import instead
 
 _FILES = Path(__file__).parent / "files"
-_OF_ITS_OWN = ("proven",)  # what a file says of its site alone, and none that extends it takes over
+_NOT_INHERITED = ("proven",)  # holds for one site alone
 
 
 def names() -> tuple[str, ...]:
@@ -31,8 +32,40 @@ def read_site(name_or_path: str) -> Site:
     Raises:
         UsageError: there is none, or the file is not right; says file:line and key.
     """
+    return site_of(read_documents(name_or_path))
+
+
+def read_documents(name_or_path: str) -> tuple[Document, ...]:
+    """The file of a site and those that it extends, the nearest first; up to the one that closes a circle.
+
+    Raises:
+        UsageError: there is none, or one cannot be read or is no YAML.
+    """
     path = _path(name_or_path, Path(), "--site")
-    site = strict_yaml.typed(_with_its_bases(path, ()), Site)
+    documents: list[Document] = []
+    known: set[Path] = set()
+    while path.resolve() not in known:
+        known.add(path.resolve())
+        documents.append(strict_yaml.read(path))
+        base = _extended(documents[-1])
+        path = _path(base, path.parent, _where_extended(documents[-1])) if base else path
+    return tuple(documents)
+
+
+def site_of(documents: Sequence[Document]) -> Site:
+    """The site that a file and those that it extends describe, the nearest first.
+
+    Raises:
+        UsageError: they are not right, or extend each other in a circle; says file:line and key.
+    """
+    path = Path(documents[0].name)
+    if base := _extended(documents[-1]):
+        fix = "a site cannot extend itself"
+        raise UsageError(f"{base} extends this file", where=_where_extended(documents[-1]), fix=fix)
+    merged = documents[-1]
+    for document in reversed(documents[:-1]):
+        merged = _over(document, merged)
+    site = strict_yaml.typed(merged, Site)
     if site.scheduler == "local" and site.node == NO_NODE:
         site = fitted(site, observe())
     for name, ranks in site.ssh.hosts.items():
@@ -42,21 +75,6 @@ def read_site(name_or_path: str) -> Site:
     site = hosts.shaped(site)
     _check(site, path)
     return site
-
-
-def files_of(name_or_path: str) -> tuple[Path, ...]:
-    """The file of a site, and those that it extends, the nearest first.
-
-    Raises:
-        UsageError: there is none, or one cannot be read.
-    """
-    path = _path(name_or_path, Path(), "--site")
-    found: dict[Path, Path] = {}  # by where it really is: a circle is read_site's to refuse
-    while path.resolve() not in found:
-        found[path.resolve()] = path
-        base = _extended(strict_yaml.read(path))
-        path = _path(base, path.parent, f"{path}: extends") if base else path
-    return tuple(found.values())
 
 
 def _path(name_or_path: str, below: Path, where: str) -> Path:
@@ -71,29 +89,25 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     )
 
 
-def _with_its_bases(path: Path, above: tuple[Path, ...]) -> Document:
-    """The document, laid over the one that it extends; ``above``: those that extend it."""
-    document = strict_yaml.read(path)
-    base = _extended(document)
-    if not base:
-        return document
-    where = f"{document.marks['extends',]}: extends"
-    found = _path(base, path.parent, where)
-    if found.resolve() in (path.resolve(), *(file.resolve() for file in above)):
-        raise UsageError(f"{base} extends this file", where=where, fix="a site cannot extend itself")
-    below = _with_its_bases(found, (*above, path))
-    for key in _OF_ITS_OWN:
-        below.value.pop(key, None)
-    kept, ways = document.value.get("runtimes"), below.value.get("ways")
-    if isinstance(kept, list) and isinstance(ways, dict):  # of a runtime that this file does without, nothing is left
-        below.value["ways"] = {name: way for name, way in ways.items() if name in kept}
-    return document.over(below)
+def _over(document: Document, base: Document) -> Document:
+    """The document laid over the one that it extends."""
+    if not isinstance(base.value, dict):
+        return document.over(base)
+    inherited = {key: value for key, value in base.value.items() if key not in _NOT_INHERITED}
+    runtimes, ways = document.value.get("runtimes"), inherited.get("ways")
+    if isinstance(runtimes, list) and isinstance(ways, dict):  # of a runtime that this file drops, nothing is left
+        inherited["ways"] = {name: way for name, way in ways.items() if name in runtimes}
+    return document.over(replace(base, value=inherited))
 
 
 def _extended(document: Document) -> str:
     """What a document extends; empty where that is nothing."""
     base = document.value.get("extends") if isinstance(document.value, dict) else None
     return base if isinstance(base, str) else ""
+
+
+def _where_extended(document: Document) -> str:
+    return f"{document.marks['extends',]}: extends"
 
 
 def _check(site: Site, path: Path) -> None:

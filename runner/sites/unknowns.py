@@ -1,13 +1,12 @@
-"""What a site file leaves open: ``# UNKNOWN key: how to find out``, until the key stands in the file."""
+"""Keys that a site file marks as unknown (``# UNKNOWN key: how to find out``) and does not give."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from runner import strict_yaml
+from runner.strict_yaml import Document
 
 MARK = "# UNKNOWN"
 CONTINUED = "#   "  # begins the further lines of a remark
@@ -16,42 +15,38 @@ _FURTHER = re.compile(rf"\s*{CONTINUED}\s*(?P<how>\S.*)")
 
 
 @dataclass(frozen=True)
-class Open:
-    """One that is open: its dotted key, ``FILE:LINE`` of its comment, and how it is found out."""
+class Unknown:
+    """One key: its dotted path, ``FILE:LINE`` of its comment, and how to find its value out."""
 
     key: str
     where: str
     how: str
 
 
-def left_open(paths: Iterable[Path]) -> tuple[Open, ...]:
-    """All that files leave open, in their order.
+def unknowns(documents: Iterable[Document]) -> tuple[Unknown, ...]:
+    """All that files leave unknown, in their order.
 
     Args:
-        paths: a site's file and those that it extends, the nearest first: what one of them leaves open is closed where
-            it, or one that extends it, gives the key.
-
-    Raises:
-        UsageError: a file cannot be read, or is no YAML.
+        documents: a site's file and those that it extends, the nearest first: a key that one of them marks as unknown
+            is known where it, or one that extends it, gives the key.
     """
     given: set[tuple[str | int, ...]] = set()
-    found: list[Open] = []
-    for path in paths:
-        given |= set(strict_yaml.read(path).marks)
-        found += [entry for entry in _marked(path) if tuple(entry.key.split(".")) not in given]
-    return tuple(found)
+    entries: list[Unknown] = []
+    for document in documents:
+        given |= set(document.marks)
+        entries += [entry for entry in _marked(document) if tuple(entry.key.split(".")) not in given]
+    return tuple(entries)
 
 
-def _marked(path: Path) -> list[Open]:
-    lines = path.read_text("utf-8").splitlines()
-    found: list[Open] = []
+def _marked(document: Document) -> list[Unknown]:
+    found: list[Unknown] = []
     goes_on = False
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(document.text.splitlines(), start=1):
         begins = _LINE.fullmatch(line)
         further = _FURTHER.fullmatch(line) if goes_on else None
         if begins:
-            found.append(Open(begins["key"], f"{path}:{number}", begins["how"]))
+            found.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"]))
         elif further:
-            found[-1] = Open(found[-1].key, found[-1].where, f"{found[-1].how} {further['how']}")
+            found[-1] = Unknown(found[-1].key, found[-1].where, f"{found[-1].how} {further['how']}")
         goes_on = bool(begins or further)
     return found

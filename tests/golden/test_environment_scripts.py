@@ -11,7 +11,7 @@ import pytest
 from runner.environments.script import Places, creation, proof
 from runner.environments.wanted import REQUIREMENTS, Wanted, of_site, setup_of_jobs
 from runner.model.environment import Activate, Setup
-from runner.planning.personal import filled
+from runner.planning.personal import expand_placeholders
 from runner.sites.loader import names, read_site
 from tests.support.golden_jobs import ELVIS
 
@@ -32,7 +32,7 @@ def places(name: str, at: PurePath = AT) -> Places:
 
 
 def at_site(site: str, **asked: Any) -> str:
-    return creation(of_site(filled(read_site(site), ELVIS), "horovod", **asked), places("horovod"))
+    return creation(of_site(expand_placeholders(read_site(site), ELVIS), "horovod", **asked), places("horovod"))
 
 
 def hostile() -> str:
@@ -42,7 +42,7 @@ def hostile() -> str:
 
 
 def checked() -> str:
-    way = filled(read_site("perlmutter"), ELVIS).ways["native"]
+    way = expand_placeholders(read_site("perlmutter"), ELVIS).ways["native"]
     wanted = Wanted("horovod", way.kind, "pytorch", way.setup, ())
     return proof(setup_of_jobs(wanted, str(AT / "horovod/made")), "pytorch", places("x").programs, env={}, mpi="mpich")
 

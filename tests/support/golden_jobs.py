@@ -14,7 +14,7 @@ from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.site import Site, Way
 from runner.model.step import StepSpec
-from runner.planning.personal import Personal, account, filled
+from runner.planning.personal import Personal, account, expand_placeholders
 from runner.planning.plan import plan
 from runner.preparation.image import as_image
 from runner.recipes.loader import read_recipe
@@ -178,7 +178,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     shipped = read_site(site)
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
-    form, site_of_elvis = runtime(via).IMAGE, filled(shipped, ELVIS)
+    form, site_of_elvis = runtime(via).IMAGE, expand_placeholders(shipped, ELVIS)
     environment = made(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)

@@ -10,8 +10,7 @@ from runner.model.allocation import Allocation, HeldNode
 from runner.model.environment import Activate, Setup
 from runner.model.request import Mount, Request
 from runner.model.site import Site, SshFacts, Way
-from runner.planning.existing_allocation import in_allocation
-from runner.planning.hosts import listed, shaped
+from runner.planning.hosts import parse, shaped
 from runner.planning.plan import plan
 from runner.runtimes import runtime, staging
 from runner.schedulers import render
@@ -36,7 +35,7 @@ def local(machine: Machine) -> Site:
 
 
 def hosts(text: str) -> Site:
-    return shaped(read_site("hosts"), listed(text))
+    return shaped(read_site("hosts"), parse(text))
 
 
 def with_environment(machine: Machine) -> Site:
@@ -69,7 +68,5 @@ CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
 
 def script(name: str) -> str:
     site, via, request, allocation = CASES[name]
-    planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE)
-    if allocation is not None:
-        planned = in_allocation(planned, allocation)
+    planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE, allocation=allocation)
     return render(planned, staging.step(planned, runtime(via)))

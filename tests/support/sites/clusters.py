@@ -22,7 +22,7 @@ from runner.environments.directory import RECORD
 from runner.environments.wanted import of_site, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
-from runner.planning.personal import filled
+from runner.planning.personal import expand_placeholders
 from runner.sites.loader import read_site
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
@@ -107,7 +107,7 @@ class Cluster:
 
     def environment(self) -> None:
         """One as `env create` leaves it for the site's native way, but of the nodes' own Python."""
-        wanted = of_site(filled(read_site(self.site), ELVIS), "horovod-pytorch")
+        wanted = of_site(expand_placeholders(read_site(self.site), ELVIS), "horovod-pytorch")
         root = self.directory / "gpu-runner/environments" / wanted.name
         made = root / wanted.kind
         (made / "bin").mkdir(parents=True)

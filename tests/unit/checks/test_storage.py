@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from runner.checks.storage import Seen, Workspace, findings
 from runner.cli import run
-from runner.errors import RefusedError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Home, Scratch
-from runner.planning.personal import Personal, completed
+from runner.planning.personal import Personal, with_scratch
 from runner.planning.plan import plan
-from runner.preparation import observation
 from runner.sites.loader import read_site
 from runner.sites.workspaces import read, workspaces
 
@@ -139,28 +134,8 @@ def test_a_submission_is_held_against_the_sites_rules(
     assert "workspace" not in said
 
 
-def test_a_file_system_that_does_not_answer_is_told_and_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hangs, stat = threading.Event(), Path.stat
-
-    def slow(self: Path, **options: Any) -> os.stat_result:
-        if self.name == "dead":
-            hangs.wait(30)
-        return stat(self, **options)
-
-    monkeypatch.setattr(Path, "stat", slow)
-    began = time.monotonic()
-    with pytest.raises(RefusedError, match="has not answered for") as caught:
-        observation.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
-    hangs.set()
-    assert caught.value.where == str(tmp_path / "dead")
-    assert time.monotonic() - began < 5
-    observation.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
-
-
 def test_the_sites_scratch_is_everybodys_where_the_user_names_none() -> None:
     site = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
-    assert completed(Personal(user="elvis"), site).scratch == "/scratch/elvis"
-    assert completed(Personal(user="elvis", scratch="/mine"), site).scratch == "/mine"
-    assert completed(Personal(user="elvis"), read_site("slurm")).scratch == ""
+    assert with_scratch(Personal(user="elvis"), site).scratch == "/scratch/elvis"
+    assert with_scratch(Personal(user="elvis", scratch="/mine"), site).scratch == "/mine"
+    assert with_scratch(Personal(user="elvis"), read_site("slurm")).scratch == ""

@@ -302,7 +302,6 @@ def test_a_users_program_is_measured_only_if_it_leaves_a_result_that_is_proven()
 
 
 def test_a_check_that_was_overridden_is_told_with_the_verdict() -> None:
-    forced = msgspec.structs.replace(PLAN, forced=("submit-directory",))
     for evidence in (GOOD, dataclasses.replace(GOOD, state=JobState("ended", "TIMEOUT"))):
         assert judge(evidence).forced == ()
-        assert judge(dataclasses.replace(evidence, plan=forced)).forced == ("submit-directory",)
+        assert judge(dataclasses.replace(evidence, forced=("submit-directory",))).forced == ("submit-directory",)

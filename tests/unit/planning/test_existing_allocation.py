@@ -11,7 +11,6 @@ from runner.errors import RefusedError, UnknownStateError
 from runner.model.allocation import Allocation, HeldNode
 from runner.model.plan import Held, Plan, PlannedImage
 from runner.model.request import Request
-from runner.planning.existing_allocation import in_allocation
 from runner.planning.plan import plan
 from runner.runtimes import runtime
 from runner.schedulers.slurm.allocation import allocation
@@ -21,8 +20,8 @@ from tests.support.plans import RECIPE, SITE
 BIG, SMALL = HeldNode("big", cpus=128, gpus=4), HeldNode("small", cpus=64, gpus=2)
 
 
-def planned(gpus: int, nodes: int) -> Plan:
-    return plan(RECIPE, SITE, Request(gpus=gpus, nodes=nodes), PlannedImage("i", "", "/i"))
+def planned(gpus: int, nodes: int, allocation: Allocation | None = None) -> Plan:
+    return plan(RECIPE, SITE, Request(gpus=gpus, nodes=nodes), PlannedImage("i", "", "/i"), allocation=allocation)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ def planned(gpus: int, nodes: int) -> Plan:
     [(4, 1, ("big",)), (2, 1, ("small",)), (4, 2, ("small", "big")), (3, 2, ("small", "big"))],
 )
 def test_the_first_nodes_that_have_what_is_needed(gpus: int, nodes: int, chosen: tuple[str, ...]) -> None:
-    placed = in_allocation(planned(gpus, nodes), Allocation("1", (SMALL, BIG)))
+    placed = planned(gpus, nodes, Allocation("1", (SMALL, BIG)))
     assert placed.held == Held(chosen)
     assert placed.started_by == "local"
 
@@ -45,14 +44,14 @@ def test_the_first_nodes_that_have_what_is_needed(gpus: int, nodes: int, chosen:
 )
 def test_what_does_not_fit_is_refused_with_both_sides(gpus: int, nodes: int, says: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        in_allocation(planned(gpus, nodes), Allocation("1", (SMALL, BIG)))
+        planned(gpus, nodes, Allocation("1", (SMALL, BIG)))
     assert says in caught.value.what
     assert "small with 2 GPUs and 64 CPUs, big with 4 GPUs and 128 CPUs" in caught.value.what
 
 
 def test_too_few_cpus_are_told_too() -> None:
     with pytest.raises(RefusedError, match="64 CPUs"):
-        in_allocation(planned(2, 1), Allocation("1", (HeldNode("n", cpus=2, gpus=2),)))
+        planned(2, 1, Allocation("1", (HeldNode("n", cpus=2, gpus=2),)))
 
 
 SHOWN = """\

@@ -12,7 +12,7 @@ from runner.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.planning.hosts import listed, of_file, place, shaped
+from runner.planning.hosts import parse, parse_file, place, shaped
 from runner.planning.plan import plan
 from runner.schedulers.ssh.preflight import MARK, answer, faults, no_answer, question
 from runner.sites.loader import read_site
@@ -31,7 +31,7 @@ IMAGE = PlannedImage("i", "", "/shared/i.sif", size_bytes=100)
     ],
 )
 def test_hosts_on_a_command_line(text: str, hosts: Any) -> None:
-    assert listed(text) == hosts
+    assert parse(text) == hosts
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_hosts_on_a_command_line(text: str, hosts: Any) -> None:
 )
 def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        listed(text)
+        parse(text)
     assert caught.value.fix
 
 
@@ -55,13 +55,13 @@ nodee
 nodee
 """
     hosts = (("nodea", 8), ("nodeb", 4), ("nodec", 2), ("noded", 3), ("nodee", 2))
-    assert of_file(text, "hosts") == hosts
+    assert parse_file(text, "hosts") == hosts
 
 
 @pytest.mark.parametrize("line", ["nodea slots=x", "nodea slots", "nodea cpu=4", "nodea slots=0", "$(id) slots=1"])
 def test_a_line_that_cannot_be_taken_is_named(line: str) -> None:
     with pytest.raises(UsageError) as caught:
-        of_file(f"nodeb slots=1\n{line}\n", "my hosts")
+        parse_file(f"nodeb slots=1\n{line}\n", "my hosts")
     assert caught.value.where == "my hosts:2"
 
 
@@ -106,10 +106,10 @@ def test_the_list_on_the_command_line_wins_and_a_scheduler_gives_out_its_own_nod
     site = read_site("hosts")
     ours = msgspec.structs.replace(site, ssh=msgspec.structs.replace(site.ssh, hosts={"mine": 2}))
     assert shaped(ours).node.gpus == 2
-    assert dict(shaped(ours, listed("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
-    assert shaped(ours, listed("a:8,b:4")).node.count == 2
+    assert dict(shaped(ours, parse("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
+    assert shaped(ours, parse("a:8,b:4")).node.count == 2
     with pytest.raises(UsageError) as caught:
-        shaped(read_site("technion"), listed("a:8"))
+        shaped(read_site("technion"), parse("a:8"))
     assert "slurm" in caught.value.what
 
 
@@ -125,10 +125,9 @@ def test_a_site_file_with_a_host_that_ssh_would_not_take_is_refused(tmp_path: Pa
 
 
 def planned(**changes: Any) -> Plan:
-    site = msgspec.structs.replace(shaped(read_site("hosts"), listed("a:2,b:2")), **changes)
-    made = plan(RECIPE, site, Request(gpus=4, mounts=(Mount("/da ta", "/data"),)), IMAGE)
-    assert made.hosts is not None
-    return msgspec.structs.replace(made, hosts=msgspec.structs.replace(made.hosts, programs=("python3",)))
+    site = msgspec.structs.replace(shaped(read_site("hosts"), parse("a:2,b:2")), **changes)
+    request = Request(gpus=4, mounts=(Mount("/da ta", "/data"),))
+    return plan(RECIPE, site, request, IMAGE, host_program="python3")
 
 
 GOOD = {"token": "t", "gpus": "2", "head": "10.0.0.1 STREAM a", "image": "100", "python": "3 11", "no-modules": ""}

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.preparation.request import make_options
 from runner.recipes.program import recipe_of
 from runner.runtimes import NAMES
 from runner.runtimes.schedulerless import ALONE, choose
@@ -92,21 +91,3 @@ def test_what_a_python_lacks_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatc
 def test_a_program_gives_the_job_its_name(words: tuple[str, ...], name: str) -> None:
     recipe = recipe_of(words)
     assert (recipe.name, recipe.program, recipe.result) == (name, words, "if-left")
-
-
-@pytest.mark.parametrize(
-    ("recipe", "arguments", "chosen", "directory"),
-    [
-        (None, ("python", "t.py"), None, True),
-        (None, ("--model", "x"), "horovod-pytorch", False),
-        (None, (), "horovod-pytorch", False),
-        ("probe", ("python", "t.py"), "probe", False),
-    ],
-)
-def test_words_are_a_program_unless_a_recipe_is_named_or_they_are_options(
-    recipe: str | None, arguments: tuple[str, ...], chosen: str | None, directory: bool
-) -> None:
-    asked = make_options(site="s", recipe=recipe, runs=Path("runs"), gpus=1, arguments=arguments)
-    assert asked.recipe == chosen
-    assert (asked.request.directory is not None) is directory
-    assert asked.request.arguments == arguments

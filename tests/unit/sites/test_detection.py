@@ -17,8 +17,8 @@ from runner.model.site import Site
 from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
 from runner.sites.detection.answers import Answer, ask_all
 from runner.sites.detection.facts import seconds
-from runner.sites.loader import files_of, names, read_site
-from runner.sites.unknowns import left_open
+from runner.sites.loader import names, read_documents, read_site
+from runner.sites.unknowns import unknowns
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = {"22.05": "22.05.8", "24.11": "24.11.5", "26.05": "26.05.5"}
@@ -112,7 +112,7 @@ def filled(path: Path, **more: str) -> Site:
     """The file with what it leaves open deleted, and some of it given."""
     lines = [line for line in path.read_text().splitlines() if not re.match(r"\s*#", line)]
     path.write_text("\n".join([*lines, *(f"{key}: {value}" for key, value in more.items())]) + "\n")
-    assert left_open(files_of(str(path))) == ()
+    assert unknowns(read_documents(str(path))) == ()
     return read_site(str(path))
 
 
@@ -192,7 +192,7 @@ def test_pbs_is_understood(tmp_path: Path) -> None:
 
 def test_what_nobody_could_tell_is_left_open_by_name(tmp_path: Path) -> None:
     path = drafted(tmp_path, found(mixed(srun="", nodes="", config="", mpi="")))
-    left = {entry.key: entry for entry in left_open(files_of(str(path)))}
+    left = {entry.key: entry for entry in unknowns(read_documents(str(path)))}
     assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
     line = path.read_text().splitlines()[int(left["hardware.driver"].where.rpartition(":")[2]) - 1]
     assert line.strip().startswith("# UNKNOWN hardware.driver: `srun --gpus=1 nvidia-smi`")
@@ -204,10 +204,10 @@ def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_p
     base.write_text("name: base\nextends: slurm\n# UNKNOWN node.count: how many\n# UNKNOWN home.quota_gb: quota -s\n")
     ours = tmp_path / "ours.yaml"
     ours.write_text("name: ours\nextends: base.yaml\nnode: {count: 3}\n")
-    assert [entry.key for entry in left_open(files_of(str(ours)))] == ["home.quota_gb"]
+    assert [entry.key for entry in unknowns(read_documents(str(ours)))] == ["home.quota_gb"]
     base.write_text(base.read_text() + "home: {quota_gb: null}\n")
-    assert left_open(files_of(str(ours))) == ()
-    assert [entry.key for entry in left_open(files_of(str(base)))] == ["node.count"]
+    assert unknowns(read_documents(str(ours))) == ()
+    assert [entry.key for entry in unknowns(read_documents(str(base)))] == ["node.count"]
 
 
 def test_a_gpu_node_tells_more_than_a_login_node(tmp_path: Path) -> None:

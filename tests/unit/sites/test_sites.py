@@ -9,7 +9,7 @@ import pytest
 from runner.cli import run
 from runner.errors import Exit, UsageError
 from runner.model.request import Request
-from runner.planning.personal import Personal, absent, account, filled
+from runner.planning.personal import Personal, account, expand_placeholders, missing_values
 from runner.runtimes import NAMES
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
@@ -95,16 +95,16 @@ def test_a_fault_in_the_base_is_told_with_the_bases_line(tmp_path: Path) -> None
 def test_the_users_own_is_put_where_the_site_names_it(tmp_path: Path) -> None:
     path = write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scratch}/{project}/{user}', JSON: '{\"a\": {}}'}\n")
     site = read_site(path)
-    assert filled(site, ELVIS).env["HF_HOME"] == "/scratch/e/hvd/elvis"
-    assert filled(site, ELVIS).env["JSON"] == '{"a": {}}'
-    assert absent(site, Personal(user="elvis")) == ("account", "project", "scratch")
-    assert filled(site, Personal(user="elvis")).env["HF_HOME"] == "SCRATCH-NOT-SET/PROJECT-NOT-SET/elvis"
+    assert expand_placeholders(site, ELVIS).env["HF_HOME"] == "/scratch/e/hvd/elvis"
+    assert expand_placeholders(site, ELVIS).env["JSON"] == '{"a": {}}'
+    assert missing_values(site, Personal(user="elvis")) == ("account", "project", "scratch")
+    assert expand_placeholders(site, Personal(user="elvis")).env["HF_HOME"] == "SCRATCH-NOT-SET/PROJECT-NOT-SET/elvis"
 
 
 def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> None:
     site = read_site(write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scrach}'}\n"))
     with pytest.raises(UsageError) as caught:
-        filled(site, ELVIS)
+        expand_placeholders(site, ELVIS)
     assert "did you mean 'scratch'?" in caught.value.fix
 
 

@@ -13,7 +13,7 @@ from runner.errors import Exit, InfrastructureError, RefusedError
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import sif
 from runner.images.store import sif_file, store
-from runner.preparation.image import pinned
+from runner.preparation.image import pin
 from tests.support.sif import sif_of
 from tests.support.submissions import sound
 
@@ -98,7 +98,7 @@ def test_a_broken_one_is_found_and_refused_then(
     image.path.write_bytes(raw)
     assert run(["images", "verify", "x/horovod:1"]) == Exit.INFRASTRUCTURE
     assert "its SHA-256 is" in capfd.readouterr().out
-    assert "its SHA-256 is" in pinned("x/horovod:1", "sif")[1]
+    assert "its SHA-256 is" in pin("x/horovod:1", "sif")[1]
     assert run(["images", "prune", "--unused"]) == Exit.GOOD
     assert list((tmp_path / "store").glob("*.sif*")) == []
     assert list((tmp_path / "store/refs").iterdir()) == []

@@ -1,0 +1,37 @@
+"""The existing allocation that a job becomes a step of (``run``): Slurm only."""
+
+from __future__ import annotations
+
+from runner.errors import RefusedError
+from runner.model.allocation import Allocation
+from runner.model.plan import Plan
+from runner.model.site import Site
+from runner.preparation.clients import clients
+from runner.runtimes import runtime
+from runner.schedulers.slurm.allocation import allocation
+from runner.schedulers.slurm.script import salloc
+
+
+def existing_allocation(site: Site) -> Allocation | None:
+    """The allocation of this shell; None where there is none.
+
+    Raises:
+        RefusedError: it has ended, the site is a box that is not up, or its scheduler has no steps.
+    """
+    if site.scheduler != "slurm":
+        raise RefusedError(
+            f"a step in a held allocation is a thing of Slurm, and the site has {site.scheduler}",
+            where=f"site {site.name}",
+            fix="use `submit`",
+        )
+    return allocation(clients(site))
+
+
+def missing_allocation(planned: Plan) -> RefusedError:
+    """The error where this shell has none; its fix requests one in the shape of the job."""
+    return RefusedError(
+        "no allocation is held: SLURM_JOB_ID is not set",
+        where="this shell",
+        fix=f"{salloc(planned, runtime(planned.runtime).step(planned))}\n"
+        "         and in its shell the same again; or `submit`, which asks for its own",
+    )

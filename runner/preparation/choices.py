@@ -1,0 +1,83 @@
+"""What is left open by the request and settled before planning: the site's shape, runtime, environment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from runner.errors import RefusedError, UsageError
+from runner.model.request import Request
+from runner.model.site import Site, Way
+from runner.planning import hosts
+from runner.preparation.site import UserSite
+from runner.runtimes.schedulerless import ALONE, choose
+
+FindProgram = Callable[[str], Path | None]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a job will use.
+
+    Attributes:
+        site: with the user's values, and in the shape of the hosts that were requested.
+        request: with its account, and with its runtime where the site has no scheduler to choose it.
+        runtime: name of the container runtime, or ``native``.
+        environment: name or directory of the environment that the ranks run in; empty for none.
+    """
+
+    site: Site
+    request: Request
+    runtime: str
+    environment: str
+
+
+def choose_all(user_site: UserSite, request: Request, find_program: FindProgram) -> Choices:
+    """Settle what the request leaves open.
+
+    Args:
+        find_program: where a program of this machine is; None where it is not in PATH.
+
+    Raises:
+        UsageError: options that contradict each other or the site.
+        RefusedError: no runtime of the site is on this machine, and the job would run here.
+    """
+    site = hosts.shaped(user_site.site, request.hosts)
+    name = request.runtime if request.env_name is None else _runtime_of_environment(request)
+    if site.scheduler == "local":
+        name = _runtime_of_this_machine(site, name, find_program)
+    elif site.scheduler == "hosts" and name is None:
+        name = choose(site.runtimes, site.device, lambda _program: True)
+    request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
+    environment = request.env_name or site.ways.get("native", Way()).environment
+    return Choices(site, request, name or site.runtimes[0], environment)
+
+
+def _runtime_of_environment(request: Request) -> str:
+    if request.runtime not in (None, "native"):
+        what = f"{request.runtime} runs images, no environments"
+        raise UsageError(what, where="--env-name", fix="leave --runtime out")
+    if request.image is not None:
+        raise UsageError("a job runs in an environment or in an image", where="--image", fix="leave one of them out")
+    return "native"
+
+
+def _runtime_of_this_machine(site: Site, requested: str | None, find_program: FindProgram) -> str:
+    """The runtime that was requested, or the first of the site's that is installed here."""
+    if requested is not None:
+        facts = ALONE.get(requested)
+        if facts and find_program(facts.program) is None:
+            raise RefusedError(f"{facts.program} is not on this machine", where="PATH", fix=facts.install)
+        return requested
+    chosen = choose(site.runtimes, site.device, lambda program: find_program(program) is not None)
+    if chosen is None:
+        known = [f"{name}: {ALONE[name].install}" for name in site.runtimes if name in ALONE]
+        raise RefusedError(
+            f"none of {', '.join(site.runtimes)} is on this machine",
+            where="PATH",
+            fix=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
+        )
+    return chosen

@@ -1,0 +1,67 @@
+"""The site of a command with the user's own values in it: configuration, site files, personal values, placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.model.request import Request
+from runner.model.site import Owned, Site
+from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
+from runner.sites.loader import read_documents, site_of
+from runner.sites.unknowns import Unknown, unknowns
+from runner.sites.user import UserConfig, personal, read_config
+
+
+@dataclass(frozen=True)
+class UserSite:
+    """A site as one user sees it.
+
+    Attributes:
+        shipped: as its files describe it, with placeholders.
+        site: the same with the user's values in their place.
+        account: whom to charge, with the site's suffix; None where the scheduler knows.
+        missing: values that the site needs and the user has not given.
+        unknowns: keys that the site's files leave unknown.
+    """
+
+    shipped: Site
+    site: Site
+    personal: Personal
+    account: str | None
+    missing: tuple[Owned, ...]
+    unknowns: tuple[Unknown, ...] = ()
+
+
+def read_user_site(name: str | None, request: Request, *, default: str) -> UserSite:
+    """Read the site's files and the user's configuration, each once.
+
+    Args:
+        name: a shipped site or a file; None for the one of the configuration, else ``default``.
+
+    Raises:
+        UsageError: a file is not right; says file:line and key.
+    """
+    config = read_config()
+    documents = read_documents(name if name is not None else config.site or default)
+    return with_user_values(site_of(documents), request, config, unknowns(documents))
+
+
+def with_user_values(
+    shipped: Site, request: Request, config: UserConfig, unknown_keys: Sequence[Unknown] = ()
+) -> UserSite:
+    """The site with the user's values: those of the request, else of the configuration, else what the site says of
+    everybody's.
+
+    Raises:
+        UsageError: the site has a placeholder that does not exist.
+    """
+    mine = with_scratch(personal(config, shipped.name, request), shipped)
+    return UserSite(
+        shipped=shipped,
+        site=expand_placeholders(shipped, mine),
+        personal=mine,
+        account=account(shipped, mine),
+        missing=missing_values(shipped, mine),
+        unknowns=tuple(unknown_keys),
+    )

@@ -1,0 +1,78 @@
+"""A job is prepared from Python as from the command line, which is then not needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit, RefusedError, UsageError
+from runner.model.finding import Finding
+from runner.model.plan import record_of
+from runner.preparation.job import prepare
+from runner.preparation.request import make_options
+
+FROM_PYTHON = """
+import sys
+from pathlib import Path
+from runner.preparation.job import prepare
+from runner.preparation.request import make_options
+
+prepared = prepare(make_options(gpus=16, site="technion", recipe="probe", runs=Path(sys.argv[1])))
+sys.stdout.write(prepared.script)
+print(prepared.is_refused, [finding.code for finding in prepared.findings], file=sys.stderr)
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("click", "rich")), file=sys.stderr)
+print("runner.cli" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+
+
+def test_python_prepares_the_job_that_the_command_line_would_and_imports_no_click(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [sys.executable, "-c", FROM_PYTHON, str(tmp_path / "runs")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    refused, modules, command_line = done.stderr.splitlines()
+    assert refused == "True ['image-unusable']"
+    assert (modules, command_line) == ("[]", "False")
+    submit = ["submit", "--gpus", "16", "--site", "technion", "--recipe", "probe", "--dry-run"]
+    assert run([*submit, "--runs", str(tmp_path / "runs")]) == Exit.REFUSED
+    assert capfd.readouterr().out == done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
+    prepared = prepare(make_options(gpus=3, site="hosts", hosts="a:2,b:2", runs=tmp_path, arguments=("./train.sh",)))
+    assert prepared.recipe_directory is None
+    assert prepared.plan.hosts is not None
+    assert (prepared.plan.hosts.names, prepared.plan.hosts.programs) == (("a", "b"), ("python3",))
+    assert prepared.plan.tasks_per_node == (2, 1)
+    assert prepared.plan.program == ("./train.sh",)
+
+
+def test_what_was_forced_stands_in_the_record_of_the_plan(tmp_path: Path) -> None:
+    options = make_options(gpus=1, site="technion", recipe="probe", runs=tmp_path, force=("image-unusable",))
+    prepared = prepare(options)
+    assert not prepared.is_refused
+    record = record_of(prepared.plan, prepared.findings)
+    assert (record.forced, record.program) == (("image-unusable",), prepared.plan.program)
+    assert record_of(prepared.plan, [Finding("image-unusable", "warn", "", "")]).forced == ()
+
+
+def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for gpus, site, error, says in (
+        (2, "technion", RefusedError, "salloc --job-name=probe"),
+        (2, "polaris", RefusedError, "use `submit`"),
+        (0, "technion", UsageError, "ask for one or more"),
+    ):
+        with pytest.raises(error) as caught:
+            prepare(make_options(gpus=gpus, site=site, recipe="probe", runs=tmp_path), in_allocation=True)
+        assert says in caught.value.fix
