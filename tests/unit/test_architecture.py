@@ -1,0 +1,57 @@
+"""The pages for contributors against the code: docs/architecture.md lists the import contract's layers, and every path
+that a page names exists.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = "docs/architecture.md"
+# Paths of the repository in backticks: those that end in a file or folder of these parts.
+PATH = re.compile(r"`((?:runner|recipes|containers|tests|benchmarks|docs)/[\w./-]+)`")
+
+
+def contract(name: str) -> list[list[str]]:
+    """The layers of an import contract in pyproject.toml, top first; neighbours together."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    found = re.search(rf'^name = "{name}:.*?^layers = \[(.*?)^\]', text, re.MULTILINE | re.DOTALL)
+    assert found
+    return [re.split(r" [:|] ", layer) for layer in re.findall(r'"([^"]+)"', found[1])]
+
+
+def table(head: str) -> list[list[str]]:
+    """The names in the first column of the page's table that begins with this head, row by row."""
+    text = (ROOT / PAGE).read_text("utf-8")
+    _, found, rest = text.partition(f"| {head} |")
+    assert found, f"no table of {head}"
+    rows = rest.partition("\n\n")[0].splitlines()[2:]
+    return [re.findall(r"`([\w.]+)`", row.split("|")[1]) for row in rows]
+
+
+def test_the_page_lists_the_layers_of_the_import_contract_in_its_order() -> None:
+    assert table("layer") == contract("Layers")
+
+
+def test_the_page_lists_the_layers_of_images_in_the_contracts_order() -> None:
+    assert table("layer in `runner/images`") == contract("Images")
+
+
+def test_every_module_and_folder_of_the_toolkit_is_in_a_layer() -> None:
+    layered = {name for row in contract("Layers") for name in row}
+    present = {
+        f"runner.{path.stem}"
+        for path in (ROOT / "runner").iterdir()
+        if (path.suffix == ".py" and not path.stem.startswith("__")) or (path / "__init__.py").exists()
+    }
+    assert layered == present
+
+
+@pytest.mark.parametrize("page", [PAGE, "CONTRIBUTING.md", "README.md"])
+def test_a_path_that_a_page_names_exists(page: str) -> None:
+    named = set(PATH.findall((ROOT / page).read_text("utf-8")))
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
