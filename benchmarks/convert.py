@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 from benchmarks import enroot
 from runner import process
 from runner.images import engine
-from runner.images.conversion.convert import Way, convert
+from runner.images.conversion.engine_source import Method
+from runner.images.conversion.squashfs import convert
 from runner.images.packing.mksquashfs import Packing
 from runner.progress import Silent
 
@@ -87,7 +88,7 @@ def image(client: docker.DockerClient, base: str, files: int) -> str:
     return tag
 
 
-def ours(tag: str, client: docker.DockerClient, way: Way, passes: Passes, packing: Packing, scratch: Path) -> None:
+def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, packing: Packing, scratch: Path) -> None:
     """One conversion into an empty store, its disk watched."""
     store = scratch / "store"
     ended = threading.Event()
@@ -101,7 +102,7 @@ def ours(tag: str, client: docker.DockerClient, way: Way, passes: Passes, packin
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        made = convert(tag, client, Silent(), store_dir=store, packing=packing, way=way)
+        made = convert(tag, client, Silent(), store_dir=store, packing=packing, method=way)
     finally:
         ended.set()
         watcher.join()

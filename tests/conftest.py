@@ -75,7 +75,7 @@ def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
 @pytest.fixture(scope="session")
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
     """That image in the store."""
-    from runner.images.conversion.convert import convert
+    from runner.images.conversion.squashfs import convert
     from runner.progress import Silent
 
     return convert(horovod_image.reference, engine_client, Silent()).image

@@ -11,8 +11,9 @@ import click
 from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.images.conversion.convert import Conversion, Way
-    from runner.images.conversion.source_selection import Origin
+    from runner.images.conversion.engine_source import Method
+    from runner.images.conversion.publishing import Conversion
+    from runner.images.conversion.source_selection import SourceKind
 
 
 @click.command()
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--from",
-    "origin",
+    "source",
     type=click.Choice(["auto", "engine", "registry"]),
     default="auto",
     show_default=True,
@@ -68,8 +69,8 @@ def command(
     zstd_level: int,
     block_size: str,
     processors: int | None,
-    way: Way,
-    origin: Origin,
+    way: Method,
+    source: SourceKind,
     platform: str | None,
     engine: str | None,
     as_json: bool,
@@ -84,15 +85,16 @@ def command(
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
     from runner.cli.progress import shown
-    from runner.images.conversion.source_selection import How, convert_named
+    from runner.images.conversion import source_selection
     from runner.images.packing.mksquashfs import Packing
 
     if form == "sif":
-        return _sif(image, store_dir, engine, origin, as_json=as_json)
+        return _sif(image, store_dir, engine, source, as_json=as_json)
     packing = Packing(level=zstd_level, block=block_size, processors=processors)
     with shown(quiet=as_json) as progress:
-        how = How(origin, platform, engine, way, packing, store_dir.absolute() if store_dir else None)
-        done = convert_named(image, how, progress)
+        store = store_dir.absolute() if store_dir else None
+        options = source_selection.Options(source, platform, engine, way, packing, store)
+        done = source_selection.convert(image, options, progress)
     return _told(done, as_json=as_json)
 
 
@@ -100,13 +102,13 @@ def command(
 _OF_A_SQUASHFS = ("zstd_level", "block_size", "processors", "way", "platform")
 
 
-def _sif(image: str, store_dir: Path | None, engine: str | None, origin: Origin, *, as_json: bool) -> int:
+def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceKind, *, as_json: bool) -> int:
     from click.core import ParameterSource
 
     from runner.cli.progress import shown
     from runner.errors import UsageError
     from runner.images.conversion import sif
-    from runner.images.conversion.source_selection import named
+    from runner.images.conversion.source_selection import parse
     from runner.images.engine import connected
 
     asked = click.get_current_context().get_parameter_source
@@ -114,13 +116,13 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, origin: Origin,
     if given:
         fix = "leave it out: Apptainer packs a SIF, from the engine's image as it is"
         raise UsageError("this option is of a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
-    found = named(image, origin)
-    if found.kind not in ("engine", "any"):
+    name = parse(image, source)
+    if name.kind not in ("engine", "any"):
         fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
         raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)
     with shown(quiet=as_json) as progress:
         url, client = connected(engine)
-        done = sif.convert(found.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
+        done = sif.convert(name.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
     return _told(done, as_json=as_json)
 
 

@@ -25,7 +25,8 @@ from benchmarks import enroot
 from runner import paths
 from runner.errors import RefusedError
 from runner.images import engine
-from runner.images.conversion.convert import Way, convert
+from runner.images.conversion.engine_source import Method
+from runner.images.conversion.squashfs import convert
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.store import StoredImage
 from runner.progress import Silent
@@ -40,7 +41,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting layers, and unpacking devices, take root"),
 ]
 ODD = "gpu-runner/test-odd:1"
-WAYS: tuple[Way, ...] = ("layers", "stream")
+WAYS: tuple[Method, ...] = ("layers", "stream")
 
 
 class Heard(Silent):
@@ -86,16 +87,16 @@ def odd(engine_client: docker.DockerClient) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def packed(
     engine_client: docker.DockerClient, odd: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Way, StoredImage]:
+) -> dict[Method, StoredImage]:
     directory = tmp_path_factory.mktemp("ways")
-    return {way: convert(odd, engine_client, Silent(), store_dir=directory / way, way=way).image for way in WAYS}
+    return {way: convert(odd, engine_client, Silent(), store_dir=directory / way, method=way).image for way in WAYS}
 
 
 @pytest.fixture(scope="module")
 def trees(
     engine_client: docker.DockerClient,
     odd: str,
-    packed: dict[Way, StoredImage],
+    packed: dict[Method, StoredImage],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trees:
     directory = tmp_path_factory.mktemp("trees")
@@ -109,7 +110,7 @@ def trees(
     return Trees(odd_image.as_run(engine_client, odd), ours, others, *roots)
 
 
-def test_both_ways_give_the_same_bytes(packed: dict[Way, StoredImage]) -> None:
+def test_both_ways_give_the_same_bytes(packed: dict[Method, StoredImage]) -> None:
     assert packed["layers"].sha256 == packed["stream"].sha256
     assert packed["layers"].entries == packed["stream"].entries
     assert packed["layers"].key == packed["stream"].key
@@ -117,10 +118,10 @@ def test_both_ways_give_the_same_bytes(packed: dict[Way, StoredImage]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
-    way: Way,
+    way: Method,
     engine_client: docker.DockerClient,
     odd: str,
-    packed: dict[Way, StoredImage],
+    packed: dict[Method, StoredImage],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,7 +132,7 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
     before = os.umask(0o077)
     try:
         again = convert(
-            odd, engine_client, Silent(), store_dir=tmp_path / "a store", packing=Packing(processors=1), way=way
+            odd, engine_client, Silent(), store_dir=tmp_path / "a store", packing=Packing(processors=1), method=way
         )
     finally:
         os.umask(before)
@@ -139,7 +140,7 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
 
 
 def test_level_and_block_size_are_part_of_the_key(
-    engine_client: docker.DockerClient, odd: str, packed: dict[Way, StoredImage], tmp_path: Path
+    engine_client: docker.DockerClient, odd: str, packed: dict[Method, StoredImage], tmp_path: Path
 ) -> None:
     other = Packing(level=9, block="128K")
     made = convert(odd, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other)
@@ -159,7 +160,7 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
         made = convert(tag, engine_client, heard, store_dir=tmp_path / "store").image
         assert any("not from the layers: /attributed has the extended attribute user.note" in one for one in heard.said)
         with pytest.raises(RefusedError, match="cannot be packed here"):
-            convert(tag, engine_client, Silent(), store_dir=tmp_path / "other", way="layers")
+            convert(tag, engine_client, Silent(), store_dir=tmp_path / "other", method="layers")
         subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", made.path, "attributed"], check=True)
         assert os.listxattr(tmp_path / "root/attributed") == []
     finally:
@@ -167,7 +168,7 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
 
 
 def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
-    packed: dict[Way, StoredImage], odd: str, tmp_path: Path
+    packed: dict[Method, StoredImage], odd: str, tmp_path: Path
 ) -> None:
     """Root without the capability to mount, as in many a container."""
     without = ["setpriv", "--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin"]
@@ -273,7 +274,7 @@ def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
     try:
         for way in WAYS:
             with pytest.raises(RefusedError, match="/ch is in the way"):
-                convert(tag, engine_client, Silent(), store_dir=tmp_path / way, way=way)
+                convert(tag, engine_client, Silent(), store_dir=tmp_path / way, method=way)
         assert list((tmp_path / "host").iterdir()) == []
     finally:
         engine_client.images.remove(tag, force=True)
@@ -295,13 +296,13 @@ def containers_of(client: docker.DockerClient, image: str) -> list[str]:
 CONVERTING = """
 import sys, pathlib
 from runner.images import engine
-from runner.images.conversion.convert import convert
+from runner.images.conversion.squashfs import convert
 from runner.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
-    convert(sys.argv[1], engine.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), way=sys.argv[3])
+    convert(sys.argv[1], engine.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -321,7 +322,7 @@ def squashers(store: Path) -> list[int]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
-    way: Way, number: signal.Signals, engine_client: docker.DockerClient, large: str, tmp_path: Path
+    way: Method, number: signal.Signals, engine_client: docker.DockerClient, large: str, tmp_path: Path
 ) -> None:
     mounts = Path("/proc/self/mounts").read_text()
     store = tmp_path / "store"
@@ -350,10 +351,10 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_progress_tells_bytes_of_about_the_whole(
-    way: Way, engine_client: docker.DockerClient, odd: str, tmp_path: Path
+    way: Method, engine_client: docker.DockerClient, odd: str, tmp_path: Path
 ) -> None:
     heard = Heard()
-    convert(odd, engine_client, heard, store_dir=tmp_path / "store", way=way)
+    convert(odd, engine_client, heard, store_dir=tmp_path / "store", method=way)
     assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
     if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
         done = [done for done, _ in heard.amounts]

@@ -24,7 +24,8 @@ from runner.images import engine
 from runner.images.build import build as building
 from runner.images.build.build import BuiltImage, build
 from runner.images.build.engine_leftovers import PART_LABEL
-from runner.images.conversion.convert import Conversion, convert
+from runner.images.conversion.publishing import Conversion
+from runner.images.conversion.squashfs import convert
 from runner.images.store import store
 from runner.images.store.store import StoredImage
 from runner.progress import Silent

@@ -24,8 +24,10 @@ import zstandard
 
 from runner.errors import Exit, InfrastructureError, RefusedError
 from runner.images import engine
-from runner.images.conversion.convert import Conversion, convert
-from runner.images.conversion.source_selection import How, convert_named
+from runner.images.conversion.publishing import Conversion
+from runner.images.conversion.source_selection import Options
+from runner.images.conversion.source_selection import convert as convert_any
+from runner.images.conversion.squashfs import convert
 from runner.images.sources import blobs
 from runner.images.store import store
 from runner.progress import Silent
@@ -76,8 +78,8 @@ def layer(*names: str, size: int = 3000) -> bytes:
     return out.getvalue()
 
 
-def take(text: str, **how: object) -> Conversion:
-    return convert_named(text, How(**how), Silent())  # type: ignore[arg-type]
+def take(text: str, **options: object) -> Conversion:
+    return convert_any(text, Options(**options), Silent())  # type: ignore[arg-type]
 
 
 def paths_in(done: Conversion) -> set[str]:
@@ -162,7 +164,7 @@ def test_it_is_what_the_engine_makes_of_the_image_file_by_file(
     own: Path, tricky: str, engine_client: docker.DockerClient
 ) -> None:
     by_engine = convert(tricky, engine_client, Silent(), store_dir=own / "one")
-    by_registry = take(tricky, origin="registry", store=own / "two")
+    by_registry = take(tricky, source="registry", store=own / "two")
     ours, theirs = tree(by_registry, own / "ours"), tree(by_engine, own / "theirs")
     different = {name: (ours.get(name), theirs.get(name)) for name in ours.keys() | theirs}
     assert {name: both for name, both in different.items() if both[0] != both[1]} == {}
@@ -181,7 +183,7 @@ def test_what_docker_save_writes_is_the_same_image(own: Path, tricky: str, engin
     archive = own / "saved with: a colon.tar"
     with archive.open("wb") as out:
         out.writelines(engine_client.images.get(tricky).save(named=True))
-    by_registry = take(tricky, origin="registry", store=own / "one")
+    by_registry = take(tricky, source="registry", store=own / "one")
     by_archive = take(f"docker-archive:{archive}", store=own / "two")
     named = take(f"docker-archive:{archive}:{tricky}", store=own / "two")
     assert by_archive.image.sha256 == by_registry.image.sha256
@@ -476,7 +478,7 @@ def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
         def line(self, text: str) -> None:
             said.append(text)
 
-    done = convert_named(repository.reference("1"), How(), Telling())
+    done = convert_any(repository.reference("1"), Options(), Telling())
     assert "a" in paths_in(done)
     assert said == [f"no container engine answers: taking {repository.reference('1')} from its registry"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images.conversion.convert import convert
+from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
 from runner.images.store.store import StoredImage
 from runner.progress import Silent

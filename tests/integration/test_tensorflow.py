@@ -32,7 +32,7 @@ def image(engine_client: docker.DockerClient) -> BuiltImage:
 
 @pytest.fixture(scope="module")
 def stored(engine_client: docker.DockerClient, image: BuiltImage) -> StoredImage:
-    from runner.images.conversion.convert import convert
+    from runner.images.conversion.squashfs import convert
     from runner.progress import Silent
 
     return convert(image.reference, engine_client, Silent()).image

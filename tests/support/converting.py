@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.images.conversion.convert import convert
+from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
 from runner.progress import Silent
 
@@ -26,7 +26,7 @@ LIMIT_S = 300
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from runner.images.conversion.convert import convert
+from runner.images.conversion.squashfs import convert
 from runner.images.engine import connect
 from runner.progress import Silent
 image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -46,7 +46,7 @@ def count(event, _words):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 print("ready", flush=True)
-done = convert(image, client, Loud(), store_dir=directory, way=way)
+done = convert(image, client, Loud(), store_dir=directory, method=way)
 print("done", done.made, events, done.image.path, flush=True)
 """
 # A machine of its own as far as processes can tell: other numbers, another name.

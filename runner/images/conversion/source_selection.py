@@ -1,4 +1,4 @@
-"""Where an image is taken from: what the text that names it says, and what answers on this machine."""
+"""Which source an image is taken from: by its name's scheme, the options, and what answers on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from runner import paths
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
-from runner.images.conversion.convert import CONVERTER, Conversion, Way, convert, convert_source
+from runner.images.conversion import squashfs
+from runner.images.conversion.engine_source import Method
+from runner.images.conversion.publishing import Conversion
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import integrity, store
 from runner.images.store.store import StoredImage
@@ -19,15 +21,15 @@ from runner.progress import Progress
 if TYPE_CHECKING:
     from runner.images.sources.layered import LayeredImage
 
-Origin = Literal["auto", "engine", "registry"]
+SourceKind = Literal["auto", "engine", "registry"]
 _ENGINE_SCHEMES = ("dockerd://", "podman://", "docker-daemon://")
 _REGISTRY_SCHEMES = ("docker://",)
 _FILE_SCHEMES = ("docker-archive:", "oci-archive:", "oci:")
 
 
 @dataclass(frozen=True)
-class Named:
-    """What a text names.
+class ImageName:
+    """What the text that names an image says of its source.
 
     Attributes:
         kind: "engine", "registry", a file's scheme without its colon, or "any" where the text leaves it open.
@@ -39,103 +41,107 @@ class Named:
 
 
 @dataclass(frozen=True)
-class How:
+class Options:
     """How an image is converted.
 
     Attributes:
-        origin: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
+        source: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
         platform: ``OS/ARCHITECTURE``; None means this machine's, and for an engine whatever it has.
-        engine: URL of the engine; None finds one. way, packing: see ``convert``. store: None means the default.
+        engine: URL of the engine; None finds one. method, packing: see ``squashfs.convert``.
+        store: None means the default.
     """
 
-    origin: Origin = "auto"
+    source: SourceKind = "auto"
     platform: str | None = None
     engine: str | None = None
-    way: Way = "auto"
+    method: Method = "auto"
     packing: Packing = field(default_factory=Packing)
     store: Path | None = None
 
 
-def named(text: str, origin: Origin) -> Named:
-    """What the text names, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there.
+def parse(text: str, source: SourceKind) -> ImageName:
+    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there.
 
     Raises:
-        UsageError: it contradicts ``origin``.
+        UsageError: it contradicts ``source``.
     """
     for scheme in _FILE_SCHEMES:
         if text.startswith(scheme):
-            found = Named(scheme.removesuffix(":"), text.removeprefix(scheme))
+            name = ImageName(scheme.removesuffix(":"), text.removeprefix(scheme))
             break
     else:
-        said = "registry" if text.startswith(_REGISTRY_SCHEMES) else "any" if origin == "auto" else origin
-        found = Named("engine" if text.startswith(_ENGINE_SCHEMES) else said, text)
-    if origin not in ("auto", found.kind):
-        raise UsageError(f"{text} is not taken from a{'n' * (origin == 'engine')} {origin}", where="--from")
-    return found
+        kind = "registry" if text.startswith(_REGISTRY_SCHEMES) else "any" if source == "auto" else source
+        name = ImageName("engine" if text.startswith(_ENGINE_SCHEMES) else kind, text)
+    if source not in ("auto", name.kind):
+        raise UsageError(f"{text} is not taken from a{'n' * (source == 'engine')} {source}", where="--from")
+    return name
 
 
-def convert_named(text: str, how: How, progress: Progress) -> Conversion:
-    """Convert whatever image the text names.
+def convert(text: str, options: Options, progress: Progress) -> Conversion:
+    """The stored squashfs of the image that the text names, made unless the store holds it.
 
     Raises:
         UsageError, RefusedError, InfrastructureError: as the source and the conversion do.
     """
-    found = named(text, how.origin)
-    if (kept := _kept_by_digest(found, how)) is not None:
+    name = parse(text, options.source)
+    if (kept := _kept_by_digest(name, options)) is not None:
         return Conversion(kept, made=False, seconds=0.0)
-    if found.kind in ("engine", "any"):
+    if name.kind in ("engine", "any"):
         from runner.images.engine import connect
 
         try:
-            client = connect(how.engine)
+            client = connect(options.engine)
         except RefusedError as error:
-            if found.kind == "engine":
+            if name.kind == "engine":
                 raise
             progress.line(f"{error.what}: taking {text} from its registry")
         else:
-            if how.platform is not None:
+            if options.platform is not None:
                 raise UsageError(
                     "an engine has its images for one platform only",
                     where="--platform",
                     fix="leave it out, or take the image from a registry with --from registry",
                 )
-            return convert(found.text, client, progress, store_dir=how.store, packing=how.packing, way=how.way)
-    if how.way == "layers":
+            return squashfs.convert(
+                name.text, client, progress, store_dir=options.store, packing=options.packing, method=options.method
+            )
+    if options.method == "layers":
         raise UsageError(
             f"{text} is not of an engine: its layers lie nowhere that they could be mounted from",
             where="--way layers",
             fix="leave it out: what comes from a registry or an archive is packed as a stream",
         )
-    return convert_source(_layered(found, how, progress), progress, store_dir=how.store, packing=how.packing)
+    source = _layered(name, options, progress)
+    return squashfs.convert_source(source, progress, store_dir=options.store, packing=options.packing)
 
 
-def _kept_by_digest(found: Named, how: How) -> StoredImage | None:
+def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
     """The stored image of a reference with a digest, which can stand for nothing else: no source is asked."""
-    if found.kind not in ("engine", "registry", "any") or how.platform is not None or paths.caches_ignored():
+    if name.kind not in ("engine", "registry", "any") or options.platform is not None or paths.caches_ignored():
         return None
-    if references.is_path(found.text) or "@sha256:" not in found.text:
+    if references.is_path(name.text) or "@sha256:" not in name.text:
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
-        kept = store.lookup(found.text, how.store)
-        if kept is not None and (kept.converter, kept.options) == (CONVERTER, how.packing.options()):
+        kept = store.lookup(name.text, options.store)
+        if kept is not None and (kept.converter, kept.options) == (squashfs.CONVERTER, options.packing.options()):
             return None if integrity.problem(kept) else kept
     return None
 
 
-def _layered(found: Named, how: How, progress: Progress) -> LayeredImage:
+def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredImage:
     from runner.images.sources import archives, layered, manifests
 
-    wanted = manifests.platform(how.platform)
-    if found.kind not in ("registry", "any"):
-        place, name = archives.split(found.text)
-        if found.kind == "docker-archive":
-            return archives.from_docker_archive(place, name, wanted)
-        files = archives.Directory(place) if found.kind == "oci" else archives.Archive(place)
-        return archives.from_oci(files, name, wanted)
-    if references.is_path(found.text):
+    wanted = manifests.platform(options.platform)
+    if name.kind not in ("registry", "any"):
+        place, reference = archives.split(name.text)
+        if name.kind == "docker-archive":
+            return archives.from_docker_archive(place, reference, wanted)
+        files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)
+        return archives.from_oci(files, reference, wanted)
+    if references.is_path(name.text):
         raise UsageError(
-            f"{found.text} is a file, and its format is not said",
-            where=found.text,
+            f"{name.text} is a file, and its format is not said",
+            where=name.text,
             fix="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
         )
-    return layered.from_registry(references.parse(found.text), wanted, progress)
+    return layered.from_registry(references.parse(name.text), wanted, progress)

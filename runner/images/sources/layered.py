@@ -55,7 +55,7 @@ class LayeredImage:
     configuration: Configuration
     fetch: Callable[[Progress], tuple[Opened, ...]]
     damaged: Callable[[], int] = lambda: 0
-    order: str = "layers"
+    data_order: str = "layers"
 
     @property
     def architecture(self) -> str:

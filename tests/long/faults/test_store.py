@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.images import engine
-from runner.images.conversion.convert import convert
+from runner.images.conversion.squashfs import convert
 from runner.progress import Silent
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines

@@ -11,7 +11,8 @@ import pytest
 from runner.errors import Exit
 from runner.images import engine
 from runner.images.build.build import build
-from runner.images.conversion.convert import Way, convert
+from runner.images.conversion.engine_source import Method
+from runner.images.conversion.squashfs import convert
 from runner.progress import Silent
 from tests.support import light_base, podman
 from tests.support.build_bench import BASE, Bench, settled, until
@@ -41,9 +42,9 @@ def test_an_image_is_built_and_kept_and_converted(bench: Bench, tmp_path: Path) 
     assert built.labels["org.opencontainers.image.base.digest"] == built.base_digest
     assert build("pytorch", BASE, bench.client, Silent()).up_to_date
     found = {}
-    ways: tuple[Way, ...] = ("stream", "auto")
+    ways: tuple[Method, ...] = ("stream", "auto")
     for way in ways:
-        done = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / way, way=way)
+        done = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / way, method=way)
         assert done.image.about["base"] == BASE
         assert done.image.environment["LIGHT"] == "a b"
         assert done.image.workdir == "/workspace"

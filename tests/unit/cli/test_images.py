@@ -17,8 +17,8 @@ from runner.cli import run
 from runner.errors import InfrastructureError
 from runner.files import atomic
 from runner.files.hashes import sha256 as sha256_of
-from runner.images.conversion.convert import CONVERTER, about_of, created_at
-from runner.images.conversion.source_selection import How, convert_named
+from runner.images.conversion import source_selection
+from runner.images.conversion.squashfs import CONVERTER
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import store
 from runner.images.store.store import StoredImage
@@ -165,20 +165,8 @@ def test_pruning_wants_to_be_told_what(words: list[str], images: list[StoredImag
 def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImage]) -> None:
     image = msgspec.structs.replace(images[0], converter=CONVERTER, options=Packing().options())
     store.record(image)
-    name, how = f"a@{image.digest}", How(engine="unix:///nowhere/at/all.sock")
-    assert convert_named(name, how, Silent()).image == image
+    name, options = f"a@{image.digest}", source_selection.Options(engine="unix:///nowhere/at/all.sock")
+    assert source_selection.convert(name, options, Silent()).image == image
     os.truncate(image.path, image.size_bytes // 2)
     with pytest.raises(InfrastructureError, match="does not answer"):  # it asks for the image to make it anew
-        convert_named(name, how, Silent())
-
-
-def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
-    assert about_of(b'{"framework": "pytorch"}') == {"framework": "pytorch"}
-    for raw in (None, b"", "", b"not json{", b"[1]", b'{"a": "\xff"}'):
-        assert about_of(raw) == {}
-
-
-@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"])
-def test_a_time_that_no_squashfs_holds_is_none(created: str) -> None:
-    assert created_at(created) == 0
-    assert created_at("2026-01-01T00:00:00Z") == 1767225600
+        source_selection.convert(name, options, Silent())

@@ -9,7 +9,9 @@ from runner.images import reference as references
 from runner.images.build.without_engine import definition
 from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
 from runner.images.build.without_engine.steps import environment
-from runner.images.conversion import sif
+from runner.images.conversion import apptainer_build
+from runner.images.conversion.publishing import publish
+from runner.images.conversion.sif import SifMaker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
 from runner.images.sources.registry import Registry
@@ -17,7 +19,7 @@ from runner.images.sources.registry_http import is_loopback
 from runner.images.store import store
 from runner.progress import Progress
 
-PROGRAMS: tuple[str, ...] = ()  # which of the two there is, sif.program tells
+PROGRAMS: tuple[str, ...] = ()  # which of the two there is, apptainer_build.program tells
 INSTALL = ""
 FORM: store.Form = "sif"
 
@@ -28,7 +30,7 @@ def base(reference: str, progress: Progress) -> Base:
     Raises:
         RefusedError: no builder is here, there is no such image, or its registry wants a login.
     """
-    sif.program()
+    apptainer_build.program()
     if reference.startswith("docker-archive:"):
         place, name = archives.split(reference.removeprefix("docker-archive:"))
         found = archives.from_docker_archive(place, name, manifests.platform(None))
@@ -57,6 +59,8 @@ def stored(order: Order, progress: Progress) -> Path:
         config = rootfs.Config(environment=environment(order.stages[-1]), labels=order.labels)
 
         def write(out: Path) -> None:
-            sif.run_builder([*options, str(out), str(file)], progress.line, where=f"definition file of {order.name}")
+            apptainer_build.build(
+                [*options, str(out), str(file)], progress.line, where=f"definition file of {order.name}"
+            )
 
-        return sif.kept(order.tree(work, config), write, progress).image.path
+        return publish(SifMaker(order.tree(work, config), write), progress).image.path

@@ -20,7 +20,7 @@ from runner.images.build.without_engine import dockerfile, wheels
 from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
 from runner.images.build.without_engine.following import followed
 from runner.images.build.without_engine.tree import TreeImage
-from runner.images.conversion.convert import convert_source
+from runner.images.conversion.squashfs import convert_source
 from runner.images.packing import rootfs
 from runner.images.sources.registry import Registry
 from runner.images.store import store

@@ -16,8 +16,8 @@ from runner.images.build.without_engine import script, wheels
 from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
 from runner.images.build.without_engine.following import followed
 from runner.images.build.without_engine.steps import Stage, environment
-from runner.images.conversion.convert import convert_source
-from runner.images.conversion.source_selection import How, convert_named
+from runner.images.conversion import source_selection
+from runner.images.conversion.squashfs import convert_source
 from runner.images.packing import rootfs
 from runner.images.store import store
 from runner.progress import Progress
@@ -36,8 +36,8 @@ def base(reference: str, progress: Progress) -> Base:
     Raises:
         RefusedError: no such image, or its registry wants a login. InfrastructureError: registry or disk failed.
     """
-    how = How() if reference.startswith(ARCHIVES) else How(origin="registry")
-    found = convert_named(reference, how, progress).image
+    kind: source_selection.SourceKind = "auto" if reference.startswith(ARCHIVES) else "registry"
+    found = source_selection.convert(reference, source_selection.Options(kind), progress).image
     return Base(reference, found.origin or found.digest, found.path)
 
 

@@ -21,7 +21,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname(2)'s names, and Go'
 
 @dataclass(frozen=True)
 class TreeImage:
-    """A ``convert.Source`` whose files are below ``root``, this user's own; in the store they are root's.
+    """A source whose files are below ``root`` and belong to this user; in the store they are root's.
 
     Attributes:
         name: its reference. digest: its id. created: ISO 8601, UTC. config: how a container of it starts.
@@ -36,7 +36,7 @@ class TreeImage:
     left_out: frozenset[str] = frozenset()
     origin: str = ""
     names: tuple[str, ...] = ()
-    order: str = "walk"
+    data_order: str = "walk"
     architecture: str = field(default_factory=lambda: _MACHINES.get(platform.machine(), platform.machine()))
 
     def packed(

@@ -11,7 +11,7 @@ from runner import process
 from runner.cli import run
 from runner.errors import Exit, InfrastructureError, RefusedError
 from runner.files.hashes import sha256 as sha256_of
-from runner.images.conversion import sif
+from runner.images.conversion import apptainer_build
 from runner.images.store import sif_file, store
 from runner.preparation.image import pin
 from tests.support.sif import sif_of
@@ -27,11 +27,11 @@ def test_a_game_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     says(tmp_path, "singularity", "Endgame: Singularity 1.00")
     with pytest.raises(RefusedError):
-        sif.program()
+        apptainer_build.program()
     says(tmp_path, "singularity", "singularity-ce version 4.1.0")
-    assert sif.program() == "singularity"
+    assert apptainer_build.program() == "singularity"
     says(tmp_path, "apptainer", "apptainer version 1.4.5")
-    assert sif.program() == "apptainer"
+    assert apptainer_build.program() == "apptainer"
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""An image of an engine as a source: packed from its layers where they lie, or else from the engine's export.
+
+Either way there is no tree on disk, and the bytes are the same for the same image.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.files import process_identity
+from runner.images import reference as references
+from runner.images.packing import mksquashfs, mounted_layers, rootfs
+from runner.progress import Progress
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+    from docker.models.images import Image
+
+Method = Literal["auto", "layers", "stream"]
+_OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
+_LATE_S = 2.0  # an engine makes a container in less
+
+
+@dataclass(frozen=True)
+class EngineImage:
+    """An image of an engine.
+
+    Attributes:
+        method: "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
+    """
+
+    name: str
+    image: Image
+    client: docker.DockerClient
+    method: Method = "auto"
+    origin: str = ""
+    names: tuple[str, ...] = ()
+    data_order: str = "walk"
+
+    @property
+    def digest(self) -> str:
+        """The image's id."""
+        return str(self.image.id)
+
+    @property
+    def created(self) -> str:
+        """When it was made, ISO 8601, UTC; empty where the engine does not say."""
+        return str(self.image.attrs.get("Created") or "")
+
+    @property
+    def architecture(self) -> str:
+        """As Go names it."""
+        return str(self.image.attrs.get("Architecture") or "")
+
+    @property
+    def config(self) -> rootfs.Config:
+        """How a container of it starts."""
+        return config_of(self.image.attrs)
+
+    def packed(
+        self,
+        added: rootfs.Additions,
+        out: Path,
+        packing: mksquashfs.Packing,
+        progress: Progress,
+        capture: tuple[str, ...],
+    ) -> rootfs.Passed:
+        """Pack its root with what is put in.
+
+        Raises:
+            RefusedError: the layers cannot be packed here, and no other method is allowed.
+            InfrastructureError: the engine, mksquashfs or the disk failed.
+        """
+        with _container(self.client, self.digest) as container:
+            if self.method != "stream":
+                try:
+                    local = self.client.api.base_url.startswith("http+docker:")
+                    layers = mounted_layers.directories(container.attrs, local=local)
+                    progress.step(f"squashing {self.name}: the engine's {len(layers)} layers, mounted")
+                    return mounted_layers.packed_layers(layers, added, out, packing, progress, capture=capture)
+                except mounted_layers.Unavailable as reason:
+                    if self.method == "layers":
+                        raise RefusedError(
+                            f"the layers cannot be packed here: {reason}", where="--way layers"
+                        ) from reason
+                    progress.line(f"not from the layers: {reason}")
+            progress.step(f"squashing {self.name}: the engine's export, as a stream")
+            size = self.image.attrs.get("Size")
+            chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
+            return mksquashfs.packed_stream(chunks, added, out, packing, progress, size=size, capture=capture)
+
+
+def engine_image(image: str, client: docker.DockerClient, method: Method = "auto") -> EngineImage:
+    """The engine's image of that reference or id.
+
+    Raises:
+        UsageError: no image reference. RefusedError: the engine has no such image.
+    """
+    import docker
+
+    if references.is_path(image):
+        raise UsageError(f"{image} is a file; only images of an engine are converted", where=image)
+    name = image if image.startswith("sha256:") else str(references.parse(image))
+    try:
+        return EngineImage(name, client.images.get(name), client, method)
+    except docker.errors.ImageNotFound as error:
+        raise RefusedError(
+            f"the engine has no image {image}",
+            where=image,
+            fix="build it first (python -m runner build pytorch), or pull it into the engine (docker pull)",
+        ) from error
+
+
+def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
+    """Start-up configuration from an engine's description of an image."""
+    raw = attrs.get("Config") or {}
+    return rootfs.Config(
+        environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
+        workdir=raw.get("WorkingDir") or "",
+        entrypoint=tuple(raw.get("Entrypoint") or ()),
+        command=tuple(raw.get("Cmd") or ()),
+        labels=dict(raw.get("Labels") or {}),
+        volumes=tuple(raw.get("Volumes") or ()),
+    )
+
+
+@contextmanager
+def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container]:
+    """A container of the image that is never started: what is exported, and what keeps the layers from removal."""
+    import docker
+    import requests
+
+    mark = process_identity.unique()
+    try:
+        try:
+            container = client.containers.create(
+                image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: mark}
+            )
+        except (KeyboardInterrupt, SystemExit):
+            _remove_late(client, mark)
+            raise
+        try:
+            yield container
+        finally:
+            with suppress(docker.errors.APIError, requests.exceptions.RequestException):
+                container.remove(force=True, v=True)
+                _remove_orphans(client)  # at the end: an engine may make a container after its client has died
+    except (docker.errors.APIError, requests.exceptions.RequestException) as error:
+        raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
+
+
+def _remove_late(client: docker.DockerClient, mark: str) -> None:
+    """Remove the container with this mark: an engine makes it even if its client no longer waits."""
+    import docker
+    import requests
+
+    until = time.monotonic() + _LATE_S
+    with suppress(docker.errors.APIError, requests.exceptions.RequestException):
+        while time.monotonic() < until:
+            for container in client.containers.list(
+                all=True, filters={"label": f"{_OWNER}={mark}"}, ignore_removed=True
+            ):
+                container.remove(force=True, v=True)
+                return
+            time.sleep(0.1)
+
+
+def _remove_orphans(client: docker.DockerClient) -> None:
+    """Remove the containers of conversions that were killed, where this machine can tell that they were."""
+    import docker
+
+    for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
+        if process_identity.state(container.labels.get(_OWNER, "")) == "dead":
+            with suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)

@@ -1,0 +1,184 @@
+"""Publishing a converted image in the store: the same for every source and every form.
+
+Readers never wait. On a miss one process makes the file while all others wait for its lease; a file is verified
+before it gets its name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from runner import paths
+from runner.errors import InfrastructureError
+from runner.files.hashes import sha256
+from runner.files.lease import abandoned, leased
+from runner.images.conversion.source import Source
+from runner.images.store import integrity, store
+from runner.progress import Progress
+
+ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The stored image; whether it was made now, and in how many seconds.
+
+    moved_from: digest of the image that its name stood for until now; empty where it is the same or was not known.
+    """
+
+    image: store.StoredImage
+    made: bool
+    seconds: float
+    moved_from: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What was found in a finished file.
+
+    Attributes:
+        entries: files, directories and links. about: as ``about_of`` returns it.
+        omitted: variables that /etc/environment cannot hold.
+    """
+
+    entries: int
+    about: Mapping[str, Any]
+    omitted: tuple[str, ...] = ()
+
+
+class Maker(Protocol):
+    """Makes the file of one image in one form.
+
+    Attributes:
+        source: the image. form: of the file. converter: its name and version. options: those that decide the bytes.
+        keys: hashes of digest, converter and options under which an equal file may be kept; the first is published.
+    """
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def form(self) -> store.Form: ...
+    @property
+    def converter(self) -> str: ...
+    @property
+    def options(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+    def make(self, out: Path, progress: Progress) -> Contents:
+        """Write the file and verify it.
+
+        Raises:
+            RefusedError: a program that it needs is absent, or the source refuses.
+            InfrastructureError: source, program or disk failed, or the file is not what it has to be.
+        """
+
+
+def publish(maker: Maker, progress: Progress, *, store_dir: Path | None = None) -> Conversion:
+    """The stored image, made unless the store holds it; its names stand for it from now on.
+
+    Raises:
+        RefusedError, InfrastructureError: as ``Maker.make``; nothing is left behind.
+    """
+    started = time.monotonic()
+    target = store_dir or store.directory()
+    source, key = maker.source, maker.keys[0]
+    moved_from = _moved_from(source, target, maker.form)
+
+    def kept() -> Conversion | None:
+        image = next(filter(None, (_usable(each, target, maker.form) for each in maker.keys)), None)
+        return None if image is None else Conversion(_with_names(image, source), False, elapsed(), moved_from)
+
+    def elapsed() -> float:
+        return time.monotonic() - started
+
+    lease = store.lease_path(key, target)
+    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
+        return done
+    paths.made(target)
+    with leased(lease, progress.step):
+        store.sweep(key, target)
+        if (done := kept()) is not None:
+            return done
+        image = _make(maker, target, progress)
+    return Conversion(_with_names(image, source), True, elapsed(), moved_from)
+
+
+def about_of(raw: bytes | str | None) -> dict[str, Any]:
+    """What the content of ``ABOUT`` says; nothing where there is no such file, or one that is not ours."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+    return {}
+
+
+def _make(maker: Maker, target: Path, progress: Progress) -> store.StoredImage:
+    partial = store.partial_path(maker.keys[0], target)
+    try:
+        contents = maker.make(partial, progress)
+        image = _described(maker, partial, target, contents)
+        progress.step("publishing")
+        return store.publish(partial, image)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> store.StoredImage:
+    """A finished and verified file as the store ``target`` is to know it."""
+    source, config, checksum = maker.source, maker.source.config, sha256(made)
+    return store.StoredImage(
+        path=target / store.file_name(source.name, source.digest, checksum, maker.form),
+        reference=source.name,
+        digest=source.digest,
+        origin=source.origin,
+        size_bytes=made.stat().st_size,
+        sha256=checksum,
+        entries=contents.entries,
+        environment=config.environment,
+        workdir=config.workdir or "/",
+        entrypoint=config.entrypoint,
+        command=config.command,
+        labels=config.labels,
+        about=contents.about,
+        architecture=source.architecture,
+        key=maker.keys[0],
+        converter=maker.converter,
+        options=maker.options,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        omitted=contents.omitted,
+    )
+
+
+def _moved_from(source: Source, target: Path, form: store.Form) -> str:
+    """Digest of another image that the source's name stands for in the store; empty where there is none."""
+    with suppress(InfrastructureError):  # an unreadable sidecar: of that image nothing is known
+        before = store.lookup(source.name, target, form)
+        if before is not None and before.digest != source.digest:
+            return before.origin or before.digest
+    return ""
+
+
+def _usable(key: str, target: Path, form: store.Form) -> store.StoredImage | None:
+    """The stored image of this key; None where there is none, or none that could be used."""
+    if paths.caches_ignored():
+        return None
+    with suppress(InfrastructureError):  # an unreadable sidecar: the image is made anew
+        image = store.by_key(key, target, form)
+        return image if image is not None and not integrity.problem(image) else None
+    return None
+
+
+def _with_names(image: store.StoredImage, source: Source) -> store.StoredImage:
+    """The image, after every name of the source was made to stand for it."""
+    with suppress(InfrastructureError):  # a store that may only be read serves as well
+        for name in (*source.names, source.name):
+            store.confirm(name, image)
+    return image

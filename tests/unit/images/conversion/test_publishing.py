@@ -1,0 +1,77 @@
+"""One path into the store for every source and form: made once, verified, named, and nothing left of a failure."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InfrastructureError
+from runner.images.build.without_engine.tree import TreeImage
+from runner.images.conversion.publishing import Conversion, about_of, publish
+from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.squashfs import convert_source
+from runner.images.packing.rootfs import Config
+from runner.images.store import store
+from runner.progress import Silent
+from tests.support.sif import sif_of
+
+pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> TreeImage:
+    """A small image of ours in a directory."""
+    (tmp_path / "tree/opt/runner").mkdir(parents=True)
+    (tmp_path / "tree/opt/runner/image.json").write_text('{"framework": "pytorch"}')
+    config = Config(environment={"A": "1", "B": "1\n2"}, command=("bash",))
+    return TreeImage(tmp_path / "tree", "x/y:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
+
+
+def squashfs(source: TreeImage, target: Path) -> Conversion:
+    return convert_source(source, Silent(), store_dir=target)
+
+
+def test_an_image_is_made_once_and_described_by_its_source(source: TreeImage, tmp_path: Path) -> None:
+    first = squashfs(source, tmp_path / "store")
+    assert first.made
+    assert (first.image.reference, first.image.digest, first.image.command) == (source.name, source.digest, ("bash",))
+    assert first.image.about == {"framework": "pytorch"}
+    assert first.image.omitted == ("B",)
+    second = squashfs(source, tmp_path / "store")
+    assert not second.made
+    assert second.image == first.image
+    assert store.lookup("x/y:1", tmp_path / "store") == first.image
+
+
+def test_a_name_that_has_moved_says_from_where(source: TreeImage, tmp_path: Path) -> None:
+    squashfs(source, tmp_path / "store")
+    moved = TreeImage(source.root, source.name, "sha256:" + "b" * 64, source.created, source.config)
+    assert squashfs(moved, tmp_path / "store").moved_from == source.digest
+
+
+def test_a_sif_takes_the_same_path_and_is_another_file(source: TreeImage, tmp_path: Path) -> None:
+    packed = squashfs(source, tmp_path / "store").image
+    maker = SifMaker(source, lambda out: sif_of(packed.path, out))
+    first = publish(maker, Silent(), store_dir=tmp_path / "store")
+    assert first.made
+    assert first.image.path.suffix == ".sif"
+    assert first.image.about == packed.about
+    assert not publish(maker, Silent(), store_dir=tmp_path / "store").made
+    assert store.lookup("x/y:1", tmp_path / "store") == packed
+
+
+def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: TreeImage, tmp_path: Path) -> None:
+    def write(out: Path) -> None:
+        out.write_bytes(b"no SIF")
+
+    with pytest.raises(InfrastructureError, match="no whole SIF"):
+        publish(SifMaker(source, write), Silent(), store_dir=tmp_path / "store")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
+    assert about_of(b'{"framework": "pytorch"}') == {"framework": "pytorch"}
+    for raw in (None, b"", "", b"not json{", b"[1]", b'{"a": "\xff"}'):
+        assert about_of(raw) == {}
