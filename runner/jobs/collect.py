@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from runner.diagnosis import log_patterns
+from runner.diagnosis.catalogue import find
 from runner.jobs.directory import RunDirectory
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
@@ -18,18 +20,6 @@ from runner.model.records import Exit, Report, Result, Start
 
 T = TypeVar("T")
 
-_TELLING = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
-# What Pyxis, Enroot and ch-run say when a container does not start, and what they say besides.
-_RUNTIME = re.compile(r"pyxis: |enroot|ch-run\[\d+\]: error|container|cannot stage the image", re.IGNORECASE)
-_RUNTIME_NOISE = re.compile(
-    r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)|starting container"
-)
-_NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
-# How srun says that tasks ended, or could not begin: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
-# "srun: error: task 2 launch failed: Slurmd could not connect IO".
-_TASK_END = re.compile(r"srun: error: (?:\S+: )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
-# srun, and the controller of runner.schedulers.hosts_script.
-_FAILED_NODE = re.compile(r"(?:srun|hosts): error: Node failure on ([^\s:]+)")
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
@@ -106,7 +96,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         reports=reports,
         result=_record(result_path, Result, damaged) if result_path.exists() else None,
         damaged=tuple(damaged),
-        batch_words=_last_line(run.logs / "batch.err", _TELLING),
+        batch_words=_last_line(run.logs / "batch.err", log_patterns.ERROR),
         rank_words={
             rank: words
             for rank in range(plan.tasks)
@@ -116,7 +106,9 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         container_words="" if starts else _container_words(run),
         task_ends=_task_ends(run),
         failed_nodes=tuple(
-            match[1] for line in _lines(run.logs / "batch.err") if (match := _FAILED_NODE.match(line.strip()))
+            match[1]
+            for line in _lines(run.logs / "batch.err")
+            if (match := log_patterns.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.read("cancelled.json", Cancelled),
         disk_full=_disk_full(run),
@@ -148,7 +140,7 @@ def _networks(run: RunDirectory) -> frozenset[str]:
         match[1].strip()
         for path in run.path.glob("nccl/*.log")
         for line in _lines(path, from_start=True)
-        if (match := _NETWORK.search(line))
+        if (match := log_patterns.NETWORK.search(line))
     )
 
 
@@ -156,7 +148,7 @@ def _task_ends(run: RunDirectory) -> dict[int, str]:
     """What srun says of each task that ended badly, in its order; the first word on a task counts."""
     ends: dict[int, str] = {}
     for line in _lines(run.logs / "batch.err"):
-        match = _TASK_END.match(line.strip())
+        match = log_patterns.TASK_END.match(line.strip())
         for part in match[1].split(",") if match else ():
             first, _, last = part.partition("-")
             if match and first.isdigit():
@@ -174,7 +166,7 @@ def _container_words(run: RunDirectory) -> str:
     """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
     for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
         for line in _lines(path):
-            if _RUNTIME.search(line) and not _RUNTIME_NOISE.search(line):
+            if find("container log", line):
                 return f"{path.name}: {line.strip()}"
     return ""
 

@@ -1,38 +1,23 @@
 """How a run ended that did not end well: what the scheduler says of it, the ranks' own records, and srun.
 
-Each stage gives a verdict, or None where it finds nothing amiss. Pure functions of the evidence.
+Each stage gives a verdict, or None where it finds nothing wrong. What each failure is called, what its sentence says
+and which outcome it has stands in ``runner.diagnosis.catalogue``; here is decided which of them is the cause. Pure
+functions of the evidence.
 """
 
 from __future__ import annotations
 
-import re
 import signal
 from collections import Counter
 from collections.abc import Iterable
 
+from runner.diagnosis.catalogue import classify, find
+from runner.diagnosis.failure import Failure
 from runner.jobs.collect import Evidence
-from runner.model.exit_codes import CANCELLED, RECORD_NOT_WRITTEN, TIMED_OUT, codes
+from runner.model.exit_codes import RECORD_NOT_WRITTEN
 from runner.model.records import Exit
 from runner.model.verdict import Outcome, Verdict
 
-_INFRASTRUCTURE = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED"})
-# What keeps a launcher from starting its program that another node or another time may not.
-_NOT_THE_PROGRAMS = frozenset(
-    {"rendezvous-port-taken", "rendezvous-address", "rendezvous-timeout", "record-not-written"}
-)
-_CAUSES = {
-    "TIMEOUT": "the job ran into its time limit",
-    "DEADLINE": "the job missed its deadline",
-    "OUT_OF_MEMORY": "the job ran out of memory",
-    "CANCELLED": "the job was cancelled",
-    "KILLED": "the job was killed outright: its script left no end marker",
-}
-_SCRIPT = {code: entry.meaning for code, entry in codes("batch script").items() if code not in (TIMED_OUT, CANCELLED)}
-# kill-on-bad-exit and time limits end the other ranks so: not the cause. A SIGKILL of theirs takes the launcher, too,
-# so a program that was killed and whose launcher could tell of it was killed by itself, by the kernel for one.
-_ENDED_BY_OTHERS = (int(signal.SIGTERM),)
-# srun's words for tasks that it, the time limit or a person ended.
-_SRUN_ENDED_IT = frozenset({"Killed", "Terminated"})
 # How far a rank had come that did not end by itself, the least first.
 _STAGES = (
     _NEVER_STARTED := "never started",
@@ -40,37 +25,32 @@ _STAGES = (
     _IN_PROGRAM := "never came out of the program",
     _REPORTED := "left a report, and never came out of the program",
 )
-_DISK_FULL = "the disk of the run directory is full"
 
 
 def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     """An end that the scheduler itself explains."""
-    name, reason = evidence.state.name, evidence.state.reason
-    if name in _INFRASTRUCTURE:
-        nodes = f" on {evidence.state.nodes}" if evidence.state.nodes else ""
-        if evidence.failed_nodes:
-            nodes = f": {', '.join(evidence.failed_nodes)} failed under it"
-        return bad(
-            evidence, "infrastructure", [f"the scheduler says {name}{nodes}" + (f" ({reason})" if reason else "")]
-        )
-    if reason == "JobLaunchFailure":  # Slurm's, where slurmstepd cannot open the script's output (ExitCode 0:53)
-        sentence = f"the scheduler could not begin the script on {evidence.state.nodes} (JobLaunchFailure)"
-        hint = "its node sees no such run directory, or may not write there"
-        return bad(evidence, "infrastructure", [sentence, hint])
-    if name == "CANCELLED":
-        return bad(evidence, "failed", [_cancelled(evidence), *_left(evidence)])
-    if name in _CAUSES:
-        return bad(evidence, "failed", [_CAUSES[name], *_left(evidence)])
-    return None
+    state = evidence.state
+    failure = find("scheduler state", state.name, state.reason)
+    if failure is None:
+        return None
+    where = f" on {state.nodes}" if state.nodes else ""
+    if evidence.failed_nodes:
+        where = f": {', '.join(evidence.failed_nodes)} failed under it"
+    reason = f" ({state.reason})" if state.reason else ""
+    cause = failure.cause.format(
+        state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
+    )
+    progress = _left(evidence) if failure.outcome == "failed" else []
+    return bad(evidence, failure.outcome, [cause, *filter(None, [failure.detail]), *progress])
 
 
-def _cancelled(evidence: Evidence) -> str:
-    """By whom, as far as anybody keeps account of it."""
-    by = evidence.state.reason if evidence.state.reason.startswith("by ") else ""
-    asked = evidence.cancelled
-    if asked is not None:
-        by = f"by {asked.user} on {asked.host}, through `cancel` or Ctrl-C"
-    return f"{_CAUSES['CANCELLED']}{' ' + by if by else '; the scheduler does not say by whom'}"
+def _cancelled_by(evidence: Evidence) -> str:
+    """By whom the job was cancelled, as far as it is known."""
+    cancelled = evidence.cancelled
+    if cancelled is not None:
+        return f" by {cancelled.user} on {cancelled.host}, through `cancel` or Ctrl-C"
+    reason = evidence.state.reason
+    return f" {reason}" if reason.startswith("by ") else "; the scheduler does not say by whom"
 
 
 def by_a_rank(evidence: Evidence) -> Verdict | None:
@@ -81,25 +61,26 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if not failed:
         return None
     first = next(
-        (record for record in failed if not _ended_by_others(record) and not _lost_its_image(evidence, record)), None
+        (
+            record
+            for record in failed
+            if not _ended_by_others(evidence, record) and not _lost_its_image(evidence, record)
+        ),
+        None,
     )
     if first is None:
         return _ended_from_outside(evidence)
-    reasons = [_how(first), *_memory(evidence, first), *_strangers(evidence)]
+    failure = _failure_of(evidence, first)
+    reasons = [*_how(evidence, failure, first), *_strangers(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
         reasons = [*_silent(evidence), *reasons]
     others = [record.rank for record in failed if record.rank != first.rank]
     if others:
         reasons.append(f"{len(others)} other ranks ended with it ({some(others)})")
     reasons += [*_silent(evidence), *missing(evidence)]
-    if first.error == "record-not-written" and evidence.disk_full:
-        reasons.append(_DISK_FULL)
-    outcome: Outcome = "failed"
-    if first.error == "world-mismatch":
-        outcome = "not-proven"
-    elif first.error in _NOT_THE_PROGRAMS:
-        outcome = "infrastructure"
-    return bad(evidence, outcome, reasons, rank=first.rank)
+    if first.error == "record-not-written":
+        reasons += _disk_full(evidence)
+    return bad(evidence, failure.outcome, reasons, rank=first.rank)
 
 
 def _ended_from_outside(evidence: Evidence) -> Verdict:
@@ -113,21 +94,23 @@ def _ended_from_outside(evidence: Evidence) -> Verdict:
 
 
 def _speechless(evidence: Evidence) -> list[int]:
-    """Ranks of which srun tells a bad end and that left no exit record; first those that ended of themselves."""
+    """Ranks of which srun reports a bad end and that left no exit record; first those that ended of themselves."""
     known = [rank for rank in evidence.task_ends if rank not in evidence.exits]
-    order = {"Bus error": 1, **dict.fromkeys(_SRUN_ENDED_IT, 2)}  # a bus error may well be the image's going away
-    return sorted(known, key=lambda rank: order.get(evidence.task_ends[rank], 0))
+    order = ("no", "perhaps", "yes")
+    return sorted(known, key=lambda rank: order.index(_reported(evidence, rank).consequence))
 
 
 def _silent(evidence: Evidence) -> list[str]:
     """What srun says of ranks that could not say it themselves. Those that it killed with the others are no news."""
-    return [_says(evidence, rank) for rank in _speechless(evidence) if evidence.task_ends[rank] not in _SRUN_ENDED_IT]
+    return [_says(evidence, rank) for rank in _speechless(evidence) if _reported(evidence, rank).consequence != "yes"]
+
+
+def _reported(evidence: Evidence, rank: int) -> Failure:
+    return classify("task starter", evidence.task_ends[rank])
 
 
 def _says(evidence: Evidence, rank: int) -> str:
-    end = evidence.task_ends[rank]
-    hint = " (its node may not write to logs/ in the run directory)" if "could not connect IO" in end else ""
-    return f"{_who(evidence, rank)} left no exit record; srun says: {end}{hint}"
+    return _reported(evidence, rank).cause.format(who=_who(evidence, rank), end=evidence.task_ends[rank])
 
 
 def _left(evidence: Evidence) -> list[str]:
@@ -136,7 +119,7 @@ def _left(evidence: Evidence) -> list[str]:
     well = 0
     for rank in range(evidence.plan.tasks):
         record, start = evidence.exits.get(rank), evidence.starts.get(rank)
-        if record is not None and not _ended_by_others(record):
+        if record is not None and not _ended_by_others(evidence, record):
             well += record.status == 0
         elif start is None:
             stages.setdefault(_NEVER_STARTED, []).append(rank)
@@ -155,68 +138,88 @@ def _left(evidence: Evidence) -> list[str]:
 def _strangers(evidence: Evidence) -> list[str]:
     """Ranks that took themselves for another job step's, and so never met the others."""
     tokens = Counter(start.token for start in evidence.starts.values())
-    if len(tokens) < 2:
+    failure = find("rank tokens", "differ" if len(tokens) > 1 else "agree")
+    if failure is None:
         return []
     common = tokens.most_common(1)[0][0]
-    odd = [rank for rank, start in sorted(evidence.starts.items()) if start.token != common]
-    return [f"{_these(evidence, odd)} came with the token of another job step"]
+    others = [rank for rank, start in sorted(evidence.starts.items()) if start.token != common]
+    return [failure.cause.format(ranks=_these(evidence, others))]
 
 
-def _memory(evidence: Evidence, record: Exit) -> list[str]:
-    """The kernel's killer takes a program by SIGKILL, and slurmstepd or srun tell of it."""
-    told = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_words.get(record.rank, '')}".lower()
-    if record.signal != signal.SIGKILL or not re.search(r"out of memory|oom.kill", told):
-        return []
-    limit = f"; the job has {evidence.plan.memory_mb} MiB on each node" if evidence.plan.memory_mb else ""
-    return [f"it ran out of memory: the kernel ended it at {record.max_rss_bytes / 2**20:.0f} MiB{limit}"]
+def _disk_full(evidence: Evidence) -> list[str]:
+    failure = find("run directory", "full" if evidence.disk_full else "")
+    return [] if failure is None else [failure.cause]
 
 
 def by_the_script(evidence: Evidence) -> Verdict | None:
     """An end that no rank explains: by the batch script's own code, or by none."""
     state, marker = evidence.state, evidence.marker
-    if marker is None and state.phase == "unknown":
-        return bad(evidence, "unknown", ["the scheduler does not know the job, and its script left no end marker"])
-    if state.exit_code in _SCRIPT:
-        return bad(evidence, "infrastructure", [_SCRIPT[state.exit_code], *filter(None, [evidence.container_words])])
+    lost = find("end marker", "missing" if marker is None else "present", state.phase)
+    if lost is not None:
+        return bad(evidence, lost.outcome, [lost.cause])
+    stopped = find("batch script", str(state.exit_code))
+    if stopped is not None:
+        return bad(evidence, stopped.outcome, [stopped.cause, *filter(None, [evidence.container_words])])
     code = marker.exit if marker else state.exit_code
     if code:
         return _with_code(evidence, code)
-    if state.name not in ("", "COMPLETED"):
-        return bad(evidence, "unknown", [f"the scheduler says {state.name}, and no rank says why"])
+    unexplained = find("unexplained state", state.name)
+    if unexplained is not None:
+        return bad(evidence, unexplained.outcome, [unexplained.cause.format(state=state.name)])
     return None
 
 
 def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
-    if evidence.container_words:
-        return bad(evidence, "infrastructure", ["the container did not start on any node", evidence.container_words])
-    if code == RECORD_NOT_WRITTEN or evidence.disk_full:
-        reasons = [f"the job could not write to its run directory (exit code {code})"]
-        return bad(evidence, "infrastructure", [*reasons, *([_DISK_FULL] if evidence.disk_full else ())])
+    container = find("container log", evidence.container_words)
+    if container is not None:
+        return bad(evidence, container.outcome, [container.cause, evidence.container_words])
+    # Where the disk is full the job could not write, whatever code it ended with.
+    failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code))
+    cause = failure.cause.format(code=code)
+    if failure.outcome == "infrastructure":
+        return bad(evidence, failure.outcome, [cause, *_disk_full(evidence)])
     if _speechless(evidence):
         return _ended_from_outside(evidence)
-    return bad(evidence, "failed", [f"the job ended with exit code {code}", *missing(evidence)])
+    return bad(evidence, failure.outcome, [cause, *missing(evidence)])
 
 
-def _ended_by_others(record: Exit) -> bool:
-    return record.signal in _ENDED_BY_OTHERS or record.error == "stopped-before-start" or bool(record.signals_forwarded)
+def _failure_of(evidence: Evidence, record: Exit) -> Failure:
+    """How the rank ended, by its own record."""
+    if record.error is not None:
+        return classify("launcher error", record.error)
+    if record.signal is not None:
+        reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_words.get(record.rank, '')}"
+        return classify("program signal", _signal_name(record.signal), reported)
+    return classify("program exit code", str(record.exit_code))
+
+
+def _ended_by_others(evidence: Evidence, record: Exit) -> bool:
+    return _failure_of(evidence, record).consequence == "yes" or bool(record.signals_forwarded)
 
 
 def _lost_its_image(evidence: Evidence, record: Exit) -> bool:
-    """Whether the rank met a SIGBUS as another of its node, which may have served the image to it, left no word."""
-    if record.signal != signal.SIGBUS:
+    """Whether the rank ended as another of its node, which may have served the image to it, left no record."""
+    if _failure_of(evidence, record).consequence != "perhaps":
         return False
     starts = evidence.starts
     return any(rank not in starts or starts[rank].host == record.host for rank in _speechless(evidence))
 
 
-def _how(record: Exit) -> str:
-    who = f"rank {record.rank} on {record.host}"
-    if record.error is not None:
-        return f"{who} did not start its program: {record.error}: {record.message}"
-    if record.signal is not None:
-        return f"{who} was ended by signal {record.signal} ({_signal_name(record.signal)})"
-    return f"{who} exited with code {record.exit_code}"
+def _how(evidence: Evidence, failure: Failure, record: Exit) -> Iterable[str]:
+    """The sentences of a failure, filled in from the rank's record."""
+    memory_mb = evidence.plan.memory_mb
+    known = {
+        "who": f"rank {record.rank} on {record.host}",
+        "error": record.error,
+        "message": record.message,
+        "signal": record.signal,
+        "name": _signal_name(record.signal or 0),
+        "code": record.exit_code,
+        "rss_mib": record.max_rss_bytes / 2**20,
+        "limit": f"; the job has {memory_mb} MiB on each node" if memory_mb else "",
+    }
+    return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
 
 
 def missing(evidence: Evidence) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import bad, by_a_rank, by_the_scheduler, by_the_script, missing, some
 from runner.model.verdict import Verdict
@@ -102,8 +103,12 @@ def _devices(evidence: Evidence) -> Iterable[str]:
 def _transport(evidence: Evidence) -> Iterable[str]:
     """GPUs of several nodes that talk through sockets are slow and end with 0 all the same."""
     plan = evidence.plan
-    if plan.device == "cuda" and plan.nodes > 1 and "Socket" in evidence.networks:
-        yield "NCCL used sockets between nodes, not the fabric (see nccl/)"
+    if plan.device != "cuda" or plan.nodes == 1:
+        return
+    for network in sorted(evidence.networks):
+        failure = find("NCCL log", network)
+        if failure is not None:
+            yield failure.cause
 
 
 def _synchronised(evidence: Evidence) -> Iterable[str]:

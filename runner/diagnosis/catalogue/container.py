@@ -1,0 +1,20 @@
+"""What Pyxis, Enroot and ch-run say when a container does not start."""
+
+from __future__ import annotations
+
+from runner.diagnosis.failure import Failure
+
+FAILURES = (
+    Failure(
+        code="container-not-started",
+        source="container log",
+        pattern=r"(?i)pyxis: |enroot|ch-run\[\d+\]: error|container|cannot stage the image",
+        # What they say besides, of a container that does start.
+        unless=r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)"
+        r"|starting container",
+        cause="the container did not start on any node",
+        fix="see the runtime's line; convert the image again if it is damaged, or ask the site about the runtime",
+        who="site",
+        outcome="infrastructure",
+    ),
+)

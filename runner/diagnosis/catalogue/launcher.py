@@ -1,0 +1,55 @@
+"""Why a rank's launcher did not start its program: the names that its exit record uses (``error``)."""
+
+from __future__ import annotations
+
+from runner.diagnosis.failure import Consequence, Failure, Who
+from runner.model.verdict import Outcome
+
+_NOT_STARTED = "{who} did not start its program: {error}: {message}"
+
+
+def _error(code: str, fix: str, who: Who, outcome: Outcome, consequence: Consequence = "no") -> Failure:
+    return Failure(
+        code=code,
+        source="launcher error",
+        pattern=rf"^{code}$",
+        cause=_NOT_STARTED,
+        fix=fix,
+        who=who,
+        outcome=outcome,
+        consequence=consequence,
+    )
+
+
+FAILURES = (
+    _error("world-mismatch", "start the ranks by the script that was submitted, unchanged", "user", "not-proven"),
+    _error("world-unknown", "start the ranks by srun, mpiexec or the script that was submitted", "user", "failed"),
+    _error("rendezvous-timeout", "see the log of the rank it waited for, then submit again", "user", "infrastructure"),
+    _error("rendezvous-port-taken", "submit again: another job has another port", "infrastructure", "infrastructure"),
+    _error("rendezvous-address", "the first node's name must resolve on all nodes", "site", "infrastructure"),
+    _error(
+        "record-not-written", "name a run directory that every node may write to (--runs)", "user", "infrastructure"
+    ),
+    _error("program-not-found", "name a program that is in the image, or in the recipe's directory", "user", "failed"),
+    _error("program-not-executable", "make the program executable, or start it by its interpreter", "user", "failed"),
+    _error("launcher-fault", "report it with the rank's exit record: it is an error of the launcher", "user", "failed"),
+    _error("stopped-before-start", "see what ended first: another rank, or the job", "user", "failed", "yes"),
+    Failure(
+        code="launcher-error",
+        source="launcher error",
+        pattern=r"",
+        cause=_NOT_STARTED,
+        fix="see the message in the rank's exit record",
+        who="user",
+        outcome="failed",
+    ),
+    Failure(
+        code="token-of-another-job",
+        source="rank tokens",
+        pattern=r"^differ$",
+        cause="{ranks} came with the token of another job step",
+        fix="remove RUNNER_* and the scheduler's variables from what the job's environment carries over",
+        who="user",
+        outcome="infrastructure",
+    ),
+)

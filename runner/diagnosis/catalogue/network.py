@@ -1,0 +1,17 @@
+"""What NCCL's logs say of the network that it used."""
+
+from __future__ import annotations
+
+from runner.diagnosis.failure import Failure
+
+FAILURES = (
+    Failure(
+        code="nccl-on-sockets",
+        source="NCCL log",
+        pattern=r"^Socket$",
+        cause="NCCL used sockets between nodes, not the fabric (see nccl/)",
+        fix="see in nccl/ why NCCL took no fabric: often NCCL_IB_HCA, a missing plugin, or the memlock limit",
+        who="site",
+        outcome="not-proven",
+    ),
+)

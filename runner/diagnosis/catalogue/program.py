@@ -1,0 +1,63 @@
+"""How a rank's program ended."""
+
+from __future__ import annotations
+
+from runner.diagnosis.failure import Failure
+
+_BY_SIGNAL = "{who} was ended by signal {signal} ({name})"
+
+FAILURES = (
+    # The kernel's killer takes a program by SIGKILL, and slurmstepd or srun report it.
+    Failure(
+        code="program-out-of-memory",
+        source="program signal",
+        pattern=r"^SIGKILL$",
+        context=r"(?i)out of memory|oom.kill",
+        cause=_BY_SIGNAL,
+        detail="it ran out of memory: the kernel ended it at {rss_mib:.0f} MiB{limit}",
+        fix="a smaller batch, fewer data workers, or whole nodes, which have all their memory",
+        who="user",
+        outcome="failed",
+    ),
+    # kill-on-bad-exit and time limits end the other ranks so. A SIGKILL of theirs takes the launcher, too: a program
+    # that was killed and whose launcher could record it was killed by itself, by the kernel for one.
+    Failure(
+        code="ended-by-others",
+        source="program signal",
+        pattern=r"^SIGTERM$",
+        cause=_BY_SIGNAL,
+        fix="see what ended first: another rank, or the job",
+        who="user",
+        outcome="failed",
+        consequence="yes",
+    ),
+    # A rank of the node that has ended may have served the image to this one.
+    Failure(
+        code="bus-error",
+        source="program signal",
+        pattern=r"^SIGBUS$",
+        cause=_BY_SIGNAL,
+        fix="see whether /dev/shm or the disk is full, and whether another rank of the node ended first",
+        who="user",
+        outcome="failed",
+        consequence="perhaps",
+    ),
+    Failure(
+        code="program-signal",
+        source="program signal",
+        pattern=r"",
+        cause=_BY_SIGNAL,
+        fix="see the rank's log: logs/rank-N.err",
+        who="user",
+        outcome="failed",
+    ),
+    Failure(
+        code="program-exit-code",
+        source="program exit code",
+        pattern=r"",
+        cause="{who} exited with code {code}",
+        fix="see the rank's log: logs/rank-N.err",
+        who="user",
+        outcome="failed",
+    ),
+)

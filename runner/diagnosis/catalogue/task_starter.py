@@ -1,0 +1,49 @@
+"""What srun reports of a rank that left no exit record."""
+
+from __future__ import annotations
+
+from runner.diagnosis.failure import Failure
+
+_REPORTED = "{who} left no exit record; srun says: {end}"
+
+FAILURES = (
+    Failure(
+        code="logs-not-writable",
+        source="task starter",
+        pattern=r"could not connect IO",
+        cause=_REPORTED + " (its node may not write to logs/ in the run directory)",
+        fix="name a run directory that every node may write to (--runs)",
+        who="user",
+        outcome="failed",
+    ),
+    Failure(
+        code="rank-stopped",
+        source="task starter",
+        pattern=r"^(Killed|Terminated)$",
+        cause=_REPORTED,
+        fix="see what ended first: another rank, or the job",
+        who="user",
+        outcome="failed",
+        consequence="yes",
+    ),
+    # A bus error may well come from the image's going away with another rank.
+    Failure(
+        code="rank-bus-error",
+        source="task starter",
+        pattern=r"^Bus error$",
+        cause=_REPORTED,
+        fix="see what ended first, and whether /dev/shm or the disk is full",
+        who="user",
+        outcome="failed",
+        consequence="perhaps",
+    ),
+    Failure(
+        code="rank-left-no-record",
+        source="task starter",
+        pattern=r"",
+        cause=_REPORTED,
+        fix="see the rank's log: logs/rank-N.err",
+        who="user",
+        outcome="failed",
+    ),
+)

@@ -1,0 +1,68 @@
+"""One known failure: where it shows, by which pattern, and what it means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.model.verdict import Outcome
+
+# Where a failure is looked for, and what the text is that its pattern is matched with.
+Source = Literal[
+    "scheduler state",  # the scheduler's last state of the job; context: its reason
+    "unexplained state",  # the same, where no rank and no script explains it
+    "end marker",  # "missing", where the batch script left none; context: the phase that the scheduler reports
+    "batch script",  # the batch script's own exit code
+    "job exit code",  # the job's exit code, where no rank's record explains it
+    "run directory",  # "full", where no record fits into it
+    "launcher error",  # the launcher's own failure, in a rank's exit record
+    "rank tokens",  # "differ", where ranks came with tokens of several job steps
+    "program signal",  # the signal that ended a rank's program; context: what srun and the rank's log say of it
+    "program exit code",  # a rank's program's own
+    "task starter",  # what srun reports of a rank that left no exit record
+    "container log",  # a line of a rank's or the batch script's log, where no rank started
+    "NCCL log",  # a network that NCCL reports
+]
+Who = Literal["user", "site", "infrastructure"]
+# Whether the end of a rank is only what follows from another one's: never, perhaps, always.
+Consequence = Literal["no", "perhaps", "yes"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A row of the catalogue.
+
+    Attributes:
+        code: its name in docs/failures.md, kebab-case.
+        source: where it is looked for.
+        pattern: searched in the source's text; a regular expression.
+        cause: the verdict's sentence; names in braces are filled in with what is known of the run.
+        fix: what to do about it.
+        who: who can do so.
+        outcome: of a run that fails by it.
+        context: searched in the source's context; empty where any will do.
+        unless: the row does not match where this is in the text; empty for no exception.
+        detail: a second sentence of the verdict; empty for none.
+        consequence: whether it only follows from another rank's end.
+    """
+
+    code: str
+    source: Source
+    pattern: str
+    cause: str
+    fix: str
+    who: Who
+    outcome: Outcome
+    context: str = ""
+    unless: str = ""
+    detail: str = ""
+    consequence: Consequence = "no"
+
+    def matches(self, text: str, context: str) -> bool:
+        """Whether the row describes this text, seen in this context."""
+        return (
+            re.search(self.pattern, text) is not None
+            and re.search(self.context, context) is not None
+            and not (self.unless and re.search(self.unless, text))
+        )
