@@ -13,6 +13,7 @@ import pytest
 
 from runner.sites.loader import names, read_site
 from tests.support.golden_jobs import CASES, SCRIPTS, golden, script
+from tests.support.squashfs import SUPERBLOCK
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,7 +51,7 @@ def test_bash_and_shellcheck_take_it(name: str) -> None:
 def test_the_script_is_a_function_of_the_plan_alone(tmp_path: Path) -> None:
     """From another directory, user, clock, locale and login environment it is the same, to the byte."""
     image = tmp_path / "x.sqsh"
-    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))  # a superblock of version 4
+    image.write_bytes(SUPERBLOCK)
     request = ["submit", "--gpus", "16", "--site", "technion", "--dry-run", "--image"]
     words = [sys.executable, "-m", "runner", *request, str(image)]
     root = str(Path(__file__).parents[2])

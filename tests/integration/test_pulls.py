@@ -216,5 +216,5 @@ def test_bad_input_is_told_with_its_code(
     assert run(["build", "pytorch", *words]) == code
     said = capfd.readouterr().err
     assert told in said
-    assert "fix:" in said or code == Exit.USAGE
+    assert {Exit.USAGE: "error:"}.get(code, "fix:") in said
     assert everything(client) == before

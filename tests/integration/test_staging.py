@@ -16,9 +16,9 @@ from runner.images.store.store import StoredImage
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started
+from tests.support.squashfs import SUPERBLOCK
 
 pytestmark = pytest.mark.integration
-SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)
 WHERE = "/var/tmp"  # the box's own local_scratch
 
 

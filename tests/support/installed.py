@@ -12,6 +12,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.squashfs import SUPERBLOCK
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 TIMEOUT_S = 400
@@ -132,7 +134,7 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
     assert "submit" in installed("--help", code=0)
     assert "technion" in installed("site", "list", code=0)
     image = directory / "an image.sqsh"
-    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
+    image.write_bytes(SUPERBLOCK)
     words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]
     words += ["--image", str(image), "--runs", str(directory)]
     for recipe in ("horovod-pytorch", "probe"):

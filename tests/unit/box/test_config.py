@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,29 +111,32 @@ def test_user_namespace_only_for_those_who_need_one() -> None:
     assert "--user" in config.unshare_argv(USER, Path("/s"), Path("/r"))
 
 
-@pytest.mark.parametrize("text", ["a:b", "/a:b", "/a\n:/b", "/a:/b/../etc", ""])
-def test_bad_binds_are_usage_errors(text: str) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("a:b", "absolute"), ("/a:b", "absolute"), ("", "absolute"), ("/a\n:/b", "newline"), ("/a:/b/../etc", r"'\.\.'")],
+)
+def test_bad_binds_are_usage_errors(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
         Bind.parse(text)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "says"),
     [
-        {"nodes": 0},
-        {"nodes": 100},
-        {"slurm": "21.08"},
-        {"name": "../x"},
-        {"spank": ("hello x.so",)},
-        {"spank": ("required /x.so\nrequired /y.so",)},
-        {"partition": "a b"},
-        {"shape": NodeShape(features=("a,b",))},
-        {"packages": ("gcc -o x",)},
+        (partial(BoxSpec, nodes=0), "not 0"),
+        (partial(BoxSpec, nodes=100), "not 100"),
+        (partial(BoxSpec, slurm="21.08"), r"21\.08"),
+        (partial(BoxSpec, name="../x"), r"name.*'\.\./x'"),
+        (partial(BoxSpec, spank=("hello x.so",)), r"plugstack\.conf: 'hello x\.so'"),
+        (partial(BoxSpec, spank=("required /x.so\nrequired /y.so",)), r"plugstack\.conf: .*\\nrequired /y\.so"),
+        (partial(BoxSpec, partition="a b"), "partition.*'a b'"),
+        (partial(BoxSpec, shape=NodeShape(features=("a,b",))), "feature.*'a,b'"),
+        (partial(BoxSpec, packages=("gcc -o x",)), "package.*'gcc -o x'"),
     ],
 )
-def test_bad_specs_are_usage_errors(wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        BoxSpec(**wrong)  # type: ignore[arg-type]
+def test_bad_specs_are_usage_errors(wrong: Callable[[], BoxSpec], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        wrong()
 
 
 def test_the_key_of_a_root_follows_what_goes_into_it() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from runner.cli import VERBS, run
 from runner.errors import Exit
+from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound, submit
 
 
@@ -26,7 +27,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNNER_STORE", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
-    Path(IMAGE).write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
+    Path(IMAGE).write_bytes(SUPERBLOCK)
 
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -174,22 +175,6 @@ def test_a_place_of_ours_that_cannot_be_made_is_told_with_its_variable(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("kilobytes", [4, 16, 64, 128, 160, 192, 256, 1024])
-def test_a_disk_that_fills_at_any_moment_is_told(tmp_path: Path, kilobytes: int) -> None:
-    """A run directory on a file system of this size, in a mount namespace that goes with the command."""
-    words = [sys.executable, "-m", "runner", *sound("--runs", str(tmp_path))]
-    script = f'mount -t tmpfs -o size={kilobytes}k tmpfs "$1" && cd / && shift && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", tmp_path, *words],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
-    full = "No space left on device" in done.stderr and done.returncode in (Exit.USAGE, Exit.INFRASTRUCTURE)
-    through = "no Slurm client" in done.stderr and done.returncode == Exit.NOT_ACCEPTED
-    assert full if kilobytes <= 64 else full or through, done.stderr
-    assert through if kilobytes == 1024 else True
-
-
 def test_a_login_node_that_would_compute_itself_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +204,7 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(
 
 def test_an_image_given_as_a_file_is_taken_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     image = tmp_path / "it's mine.sqsh"
-    image.write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))  # a superblock of version 4
+    image.write_bytes(SUPERBLOCK)  # a superblock of version 4
     assert run(submit("--image", str(image), "--dry-run")) == Exit.GOOD
     assert "it'\\''s mine.sqsh" in capfd.readouterr().out
 
@@ -354,8 +339,10 @@ def test_the_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_it_from_outside_lets_it_put_things_away(number: signal.Signals) -> None:
+    """Also where the tests themselves run under nohup, whose children ignore SIGHUP."""
     program = f"""
-import os, time
+import os, signal, time
+signal.signal({int(number)}, signal.SIG_DFL)
 from runner import cli
 def slow(_words):
     try:
@@ -368,3 +355,17 @@ cli.main([])
 """
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stdout) == (128 + number, "put away\n")
+
+
+def test_under_nohup_a_lost_terminal_ends_nothing() -> None:
+    program = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from runner import cli
+def hung_up(_words):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 0
+cli.run = hung_up
+cli.main([])
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -14,8 +14,8 @@ import pytest
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.store import StoredImage
+from tests.support.squashfs import SUPERBLOCK
 
-SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)
 ROOT = Path(__file__).parents[3]
 # Whatever a job sets must not reach the importer.
 JOB = {"PATH": "/usr/bin:/bin", "RUNNER_STORE": "/nowhere", "PYTHONPATH": "/nowhere", "PYTHONHOME": "/nowhere"}

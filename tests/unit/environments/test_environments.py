@@ -175,7 +175,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
     assert caught.value.fix == "python -m runner env create b --site alpha"
     with pytest.raises(RefusedError, match="nobody has told"):
         directory.find("a", "", "local")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"'\.\.'"):
         directory.find("..", str(tmp_path), "local")
     assert [found for _, found in directory.listed(tmp_path / "gpu-runner/environments")] == [None]
 

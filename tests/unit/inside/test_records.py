@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from gpu_runner_inside import records
 
+from tests.support.limits import largest_file
 from tests.support.schema import check
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,9 +36,11 @@ def test_a_record_that_can_not_be_written_leaves_the_old_one(tmp_path: Path) -> 
     assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_a_full_disk_leaves_no_half_record() -> None:
-    with pytest.raises(OSError, match=r".*"):
-        records.write("/dev/full/x.json", "exit", {})
+def test_a_full_disk_leaves_no_half_record(tmp_path: Path) -> None:
+    path = tmp_path / "3.exit.json"
+    with largest_file(20), pytest.raises(OSError, match="File too large"):
+        records.write(str(path), "exit", {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of, submit
 from runner.schedulers import client_call
 from runner.schedulers.slurm.client import Slurm
+from tests.support.limits import largest_file
 from tests.support.plans import PLAN
 
 Submit = Callable[[Path], RunDirectory]
@@ -36,16 +36,9 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
 
 
 def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tmp_path: Path) -> None:
-    """Files may grow to 10 kB only: the kernel refuses the rest, as a full disk would."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with pytest.raises(RunnerError) as caught:
-            submission(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with largest_file(10_000), pytest.raises(RunnerError, match="File too large") as caught:
+        submission(tmp_path)
     assert isinstance(caught.value, InfrastructureError)
-    assert "File too large" in caught.value.what
     assert "nothing was submitted" in caught.value.fix
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
 

@@ -37,9 +37,12 @@ def test_every_rank_is_placed_and_no_node_is_empty_or_over_full(gpus: int) -> No
     assert all(1 <= count <= 8 for count in placed)
 
 
-@pytest.mark.parametrize(("gpus", "nodes"), [(0, None), (-1, None), (8, 0), (8, -2), (2, 3)])
-def test_impossible_numbers_are_usage_errors(gpus: int, nodes: int | None) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "says"),
+    [(0, None, "0 GPUs"), (-1, None, "-1 GPUs"), (8, 0, "0 nodes"), (8, -2, "-2 nodes"), (2, 3, "2 GPUs .* 3 nodes")],
+)
+def test_impossible_numbers_are_usage_errors(gpus: int, nodes: int | None, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
         place(gpus, nodes, DGX)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from runner.errors import UsageError
@@ -62,7 +64,7 @@ def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: 
 )  # fmt: skip
 def test_reserved_names_are_refused(name: str) -> None:
     assert refuse_reason(name)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=re.escape(repr(name))):
         merge({}, {}, ((name, "x"),))
 
 
@@ -73,22 +75,22 @@ def test_other_names_may_be_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "", "x" * 65, "a/b", "é", "a\n"])
 def test_a_job_name_is_plain(name: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=re.escape(repr(name))):
         plan(RECIPE, SITE, Request(gpus=1, job_name=name), IMAGE)
 
 
 @pytest.mark.parametrize(
-    "mounts",
+    ("mounts", "says"),
     [
-        (Mount("/a", "relative"),),
-        (Mount("/a", "/results"),),
-        (Mount("/a", "/x"), Mount("/b", "/x/")),
-        (Mount("/a\nb", "/x"),),
-        (Mount("/a", "/x\0"),),
+        ((Mount("/a", "relative"),), "'relative' is not absolute"),
+        ((Mount("/a", "/results"),), "/results"),
+        ((Mount("/a", "/x"), Mount("/b", "/x/")), "/x is .* /a already"),
+        ((Mount("/a\nb", "/x"),), "newline"),
+        ((Mount("/a", "/x\0"),), "NUL"),
     ],
 )
-def test_impossible_mounts_are_refused(mounts: tuple[Mount, ...]) -> None:
-    with pytest.raises(UsageError):
+def test_impossible_mounts_are_refused(mounts: tuple[Mount, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
         plan(RECIPE, SITE, Request(gpus=1, mounts=mounts), IMAGE)
 
 

@@ -26,7 +26,7 @@ def says(directory: Path, name: str, version: str) -> None:
 def test_a_game_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     says(tmp_path, "singularity", "Endgame: Singularity 1.00")
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="apptainer"):
         apptainer_build.program()
     says(tmp_path, "singularity", "singularity-ce version 4.1.0")
     assert apptainer_build.program() == "singularity"
@@ -77,7 +77,7 @@ def test_what_is_no_whole_sif_is_told(made: Path, tmp_path: Path) -> None:
     for raw in (*broken, whole.replace(struct.pack("<i?", 0x4004, True), struct.pack("<i?", 0x4001, True))):
         made.write_bytes(raw)
         assert "no SIF" in sif_file.problem(made)
-        with pytest.raises(InfrastructureError):
+        with pytest.raises(InfrastructureError, match="no SIF"):
             sif_file.entries(made)
 
 

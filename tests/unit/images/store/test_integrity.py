@@ -67,15 +67,15 @@ def test_a_file_that_is_cut_off_is_seen_at_a_glance(image: StoredImage, left: in
     assert integrity.verified(image).broken
 
 
-@pytest.mark.parametrize("at", [0, 100, 50_000, -5])
-def test_one_bit_is_found_and_remembered(image: StoredImage, at: int) -> None:
+@pytest.mark.parametrize(("at", "says"), [(0, "squashfs"), (100, "SHA-256"), (50_000, "SHA-256"), (-5, "SHA-256")])
+def test_one_bit_is_found_and_remembered(image: StoredImage, at: int, says: str) -> None:
     times = image.path.stat()
     flip(image.path, at % image.size_bytes)
     os.utime(image.path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert integrity.verified(image).broken
     known = store.lookup("x:1", image.path.parent)
     assert known is not None
-    assert "squashfs" in integrity.problem(known) or "SHA-256" in integrity.problem(known)
+    assert says in integrity.problem(known)
 
 
 def test_what_was_written_to_is_seen_at_a_glance_and_what_was_copied_is_good_again_after_a_check(

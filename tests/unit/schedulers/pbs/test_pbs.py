@@ -256,9 +256,12 @@ def test_another_directorys_job_is_not_ours(clients: Path) -> None:
 def test_a_job_that_is_gone_is_unknown_and_a_silent_server_is_told(clients: Path) -> None:
     says(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
     assert Pbs(clients).state("7.pbs", Path("/r")).phase == "unknown"
-    for body in ("echo 'cannot connect to server' >&2; exit 255", "echo '{not json'"):
+    for body, says_so in (
+        ("echo 'cannot connect to server' >&2; exit 255", "cannot connect"),
+        ("echo '{not json'", "{not json"),
+    ):
         says(clients, "qstat", body)
-        with pytest.raises(UnknownStateError):
+        with pytest.raises(UnknownStateError, match=says_so):
             Pbs(clients).state("7.pbs", Path("/r"))
 
 
@@ -288,5 +291,5 @@ def test_a_job_that_has_ended_may_be_cancelled(clients: Path, body: str, fails: 
     if not fails:
         Pbs(clients).cancel("7.pbs")
         return
-    with pytest.raises(UnknownStateError):
+    with pytest.raises(UnknownStateError, match="Unauthorized Request"):
         Pbs(clients).cancel("7.pbs")
