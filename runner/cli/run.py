@@ -21,8 +21,7 @@ def command(dry_run: bool, as_json: bool, **values: Any) -> int:
     not the allocation.
     """
     from runner.cli.show import show_prepared, show_start, wait_and_judge
-    from runner.jobs.logs import follow_files
-    from runner.jobs.submission import scheduler_of
+    from runner.jobs.life import follow_step
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_options
 
@@ -35,12 +34,7 @@ def command(dry_run: bool, as_json: bool, **values: Any) -> int:
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)
-        try:
-            follow_files(run, _print, rank=None, every=False)
-        except KeyboardInterrupt:
-            interrupted = True
-            click.echo("interrupted: the step is being ended", err=True)
-            scheduler_of(run)[0].cancel(job_id)
+        interrupted = follow_step(run, _print, lambda text: click.echo(text, err=True))
     verdict = wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=True)
     return Exit.INTERRUPTED if interrupted else verdict
 

@@ -14,13 +14,9 @@ import click
 import msgspec
 
 from runner.errors import Exit
-from runner.jobs import cancel as cancelling
-from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
-from runner.jobs.verdict import judge
-from runner.jobs.watch import Progress, wait
-from runner.model.job import JobState
+from runner.jobs.life import WaitInterrupted, finish, tasks_of
+from runner.jobs.watch import JobProgress
 from runner.model.plan import Plan, PlannedImage
 from runner.model.verdict import Verdict
 
@@ -66,47 +62,30 @@ def _as_of(image: PlannedImage) -> str:
 def wait_and_judge(
     run: RunDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False
 ) -> int:
-    """Wait for the run's end, judge it, keep and print the verdict; returns the exit code.
+    """Wait for the run's end and print its verdict; returns the exit code.
 
-    Ctrl-C ends the waiting, and leaves the job to itself unless ``cancel_on_interrupt``.
+    Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
-    state = run.read("ended.json", JobState)
-    if state is None:
-        state = _wait(run, timeout_s=timeout_s, quiet=as_json, cancel=cancel_on_interrupt)
-    verdict = judge(collect(run, state))
-    _keep(run, "verdict.json", verdict)
+    try:
+        with _display(tasks_of(run), quiet=as_json) as on_progress:
+            verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
+    except WaitInterrupted as stopped:
+        if stopped.cancelled:
+            click.echo(f"interrupted: job {stopped.job_id} is being cancelled", err=True)
+        else:
+            click.echo(
+                f"Detached; job {stopped.job_id} continues. Reattach: `python -m runner wait {run.run_id}`; "
+                f"cancel it: `python -m runner cancel {run.run_id}`",
+                err=True,
+            )
+        return Exit.INTERRUPTED
     show_verdict(run, verdict, as_json=as_json)
     return verdict.exit_code
 
 
-def _wait(run: RunDirectory, *, timeout_s: float | None, quiet: bool, cancel: bool) -> JobState:
-    """The scheduler's last word on the run's job, kept in the run directory: schedulers forget."""
-    scheduler, job_id = scheduler_of(run)
-    try:
-        with _display(run.read("plan.json", Plan), quiet=quiet) as on_progress:
-            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
-    except KeyboardInterrupt:
-        if cancel:
-            cancelling.cancel(run, scheduler, job_id)
-            click.echo(f"interrupted: job {job_id} is being cancelled", err=True)
-            raise
-        click.echo(
-            f"interrupted: job {job_id} goes on. `python -m runner wait {run.run_id}` waits on, "
-            f"`python -m runner cancel {run.run_id}` cancels it.",
-            err=True,
-        )
-        raise
-    if state.phase == "ended":
-        _keep(run, "ended.json", state)
-    return state
-
-
-def _keep(run: RunDirectory, name: str, value: msgspec.Struct) -> None:
-    """Write into the run directory; where that cannot be done, what was found out is told all the same."""
-    try:
-        run.write(name, value)
-    except OSError as error:
-        click.echo(f"warning: {name} cannot be kept in {run.path}: {error.strerror}", err=True)
+def warn(text: str) -> None:
+    """Print a warning."""
+    click.echo(f"warning: {text}", err=True)
 
 
 def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
@@ -139,7 +118,7 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
     click.echo(f"  run directory: {run.path}")
 
 
-def describe(progress: Progress, tasks: int) -> str:
+def describe(progress: JobProgress, tasks: int) -> str:
     """One line of where a job stands."""
     if progress.state is None:
         where = "waiting for the scheduler"
@@ -151,25 +130,31 @@ def describe(progress: Progress, tasks: int) -> str:
 
 
 @contextmanager
-def _display(plan: Plan | None, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _display(tasks: int, *, quiet: bool) -> Iterator[Callable[[JobProgress], None]]:
     """A status line in a terminal; elsewhere a plain line whenever something has changed."""
-    tasks = plan.tasks if plan else 0
     if quiet:
         yield lambda _progress: None
-        return
-    if sys.stderr.isatty():
+    elif sys.stderr.isatty():
         from rich.console import Console
 
-        with Console(stderr=True).status("waiting for the scheduler") as status:
-            yield lambda progress: status.update(f"{describe(progress, tasks)}  {progress.elapsed_s:.0f} s")
-        return
-    last = ""
+        status = Console(stderr=True).status("waiting for the scheduler")
 
-    def line(progress: Progress) -> None:
-        nonlocal last
-        text = describe(progress, tasks)
-        if text != last:
-            click.echo(f"[{progress.elapsed_s:6.1f} s] {text}", err=True)
-            last = text
+        def update(progress: JobProgress) -> None:
+            status.start()
+            status.update(f"{describe(progress, tasks)}  {progress.elapsed_s:.0f} s")
 
-    yield line
+        try:
+            yield update
+        finally:
+            status.stop()
+    else:
+        last = ""
+
+        def line(progress: JobProgress) -> None:
+            nonlocal last
+            text = describe(progress, tasks)
+            if text != last:
+                click.echo(f"[{progress.elapsed_s:6.1f} s] {text}", err=True)
+                last = text
+
+        yield line

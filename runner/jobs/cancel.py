@@ -1,4 +1,4 @@
-"""Ask for a job's end, and leave word of who asked: many schedulers keep no account of it."""
+"""Cancel a run's job, and record who did: many schedulers do not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,26 @@ import time
 from contextlib import suppress
 
 from runner.jobs.directory import RunDirectory
+from runner.jobs.submission import scheduler_of
 from runner.model.job import Cancelled
 from runner.schedulers import Scheduler
+
+
+def cancel_run(run: RunDirectory) -> tuple[str, bool]:
+    """Cancel the run's job unless it has ended.
+
+    Returns:
+        The job's id, and whether it had ended already.
+
+    Raises:
+        NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer.
+    """
+    scheduler, job_id = scheduler_of(run)
+    # A job of that id from another directory belongs to another run: its state is unknown here, and it is left alone.
+    if scheduler.state(job_id, run.path).phase in ("ended", "unknown"):
+        return job_id, True
+    cancel(run, scheduler, job_id)
+    return job_id, False
 
 
 def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
@@ -19,7 +37,7 @@ def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
     Raises:
         UnknownStateError: the scheduler did not answer, or refused.
     """
-    with suppress(OSError):  # before, as the end may come at once; a full disk keeps nobody from cancelling
+    with suppress(OSError):  # written before, as the end may come at once; a full disk must not prevent it
         run.write("cancelled.json", Cancelled(_user(), platform.node(), time.time()))
     scheduler.cancel(job_id)
 

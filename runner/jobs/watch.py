@@ -19,7 +19,7 @@ _SHORTEST_S, _LONGEST_S = 0.3, 5.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """Where a job stands.
 
     Attributes:
@@ -38,7 +38,7 @@ def wait(
     run: RunDirectory,
     scheduler: Scheduler,
     job_id: str,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[JobProgress], None],
     *,
     timeout_s: float | None = None,
 ) -> JobState:
@@ -92,9 +92,9 @@ def _at_rest(run: RunDirectory, state: JobState, ended: int) -> bool:
     return True
 
 
-def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> Progress:
+def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> JobProgress:
     """Where the run stands by the records that lie in it."""
-    return Progress(
+    return JobProgress(
         state,
         sum(1 for _ in run.ranks.glob("*.start.json")),
         sum(1 for _ in run.ranks.glob("*.exit.json")),

@@ -211,7 +211,7 @@ def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
-    assert b"goes on" in err
+    assert b"continues" in err
     assert b"cancel" in err
     assert json.loads(runner("status", "--json", code=0).out)["state"]["phase"] == "running"
     runner("cancel", code=0)

@@ -1,0 +1,124 @@
+"""A run from its submission to its verdict: where it stands, its end, its verdict. What is learned is kept in the run
+directory, as schedulers forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from runner.jobs.cancel import cancel
+from runner.jobs.collect import collect
+from runner.jobs.directory import RunDirectory
+from runner.jobs.logs import follow_files
+from runner.jobs.submission import scheduler_of
+from runner.jobs.verdict import judge
+from runner.jobs.watch import JobProgress, progress, wait
+from runner.model.job import JobState
+from runner.model.plan import Plan
+from runner.model.verdict import Verdict
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands that has no verdict yet; ``tasks``: its ranks, 0 where unknown."""
+
+    job_id: str
+    progress: JobProgress
+    tasks: int
+
+
+class WaitInterrupted(KeyboardInterrupt):
+    """Ctrl-C while waiting for a job.
+
+    Attributes:
+        cancelled: the job is being cancelled; else it continues.
+    """
+
+    def __init__(self, job_id: str, *, cancelled: bool) -> None:
+        super().__init__()
+        self.job_id = job_id
+        self.cancelled = cancelled
+
+
+def standing(run: RunDirectory) -> Verdict | Standing:
+    """The run's verdict if it has one, else where it stands now.
+
+    Raises:
+        NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
+    """
+    verdict = run.read("verdict.json", Verdict)
+    if verdict is not None:
+        return verdict
+    scheduler, job_id = scheduler_of(run)
+    return Standing(job_id, progress(run, scheduler.state(job_id, run.path), 0.0), tasks_of(run))
+
+
+def tasks_of(run: RunDirectory) -> int:
+    """The number of the run's ranks; 0 where its plan cannot be read."""
+    plan = run.read("plan.json", Plan)
+    return plan.tasks if plan else 0
+
+
+def finish(
+    run: RunDirectory,
+    on_progress: Callable[[JobProgress], None],
+    warn: Warn,
+    *,
+    timeout_s: float | None = None,
+    cancel_on_interrupt: bool = False,
+) -> Verdict:
+    """Wait for the run's end, judge it, and keep its last state and its verdict.
+
+    Args:
+        on_progress: called after each look at the job; not at all where the end is known.
+        warn: called with what could not be kept.
+        timeout_s: seconds to wait at most.
+
+    Raises:
+        WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
+        UnknownStateError: the time is over, or the scheduler does not answer.
+    """
+    state = run.read("ended.json", JobState)
+    if state is None:
+        scheduler, job_id = scheduler_of(run)
+        try:
+            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
+        except KeyboardInterrupt:
+            if cancel_on_interrupt:
+                cancel(run, scheduler, job_id)
+            raise WaitInterrupted(job_id, cancelled=cancel_on_interrupt) from None
+        if state.phase == "ended":
+            _keep(run, "ended.json", state, warn)
+    verdict = judge(collect(run, state))
+    _keep(run, "verdict.json", verdict, warn)
+    return verdict
+
+
+def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], on_interrupt: Warn) -> bool:
+    """Hand on what rank 0 and the script write until the step has ended; Ctrl-C ends the step.
+
+    Returns:
+        Whether it was interrupted.
+    """
+    try:
+        follow_files(run, on_content, rank=None, every=False)
+    except KeyboardInterrupt:
+        on_interrupt("interrupted: the step is being ended")
+        scheduler, job_id = scheduler_of(run)
+        scheduler.cancel(job_id)
+        return True
+    return False
+
+
+def _keep(run: RunDirectory, name: str, value: msgspec.Struct, warn: Warn) -> None:
+    """Write into the run directory; a failure there must not hide what was learned."""
+    try:
+        run.write(name, value)
+    except OSError as error:
+        warn(f"{name} cannot be kept in {run.path}: {error.strerror}")

@@ -1,0 +1,65 @@
+"""A run's end is judged and kept once; what cannot be kept is said, and the verdict stands all the same."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UnknownStateError
+from runner.jobs import directory
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import finish, standing, tasks_of
+from runner.jobs.watch import JobProgress
+from runner.model.job import JobState, Submitted
+from runner.model.verdict import Verdict
+from tests.support.plans import PLAN
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run whose job this machine's scheduler has forgotten, or never had."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    made = directory.create(tmp_path / "runs", "probe-4", 0.0)
+    made.write("plan.json", PLAN)
+    made.write("job.json", Submitted("local", "1", "", "0", time.time()))
+    return made
+
+
+def unexpected(progress: JobProgress) -> None:
+    raise AssertionError(f"looked at the job: {progress}")
+
+
+def test_a_run_whose_end_is_known_is_judged_without_waiting_and_keeps_its_verdict(run: RunDirectory) -> None:
+    run.write("ended.json", JobState("ended", "TIMEOUT"))
+    verdict = finish(run, unexpected, unexpected_warning)
+    assert verdict.outcome != "measured"
+    assert run.read("verdict.json", Verdict) == verdict == standing(run)
+
+
+def unexpected_warning(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_a_verdict_that_cannot_be_kept_is_returned_with_a_warning(run: RunDirectory) -> None:
+    run.write("ended.json", JobState("ended", "TIMEOUT"))
+    (run.path / "verdict.json").mkdir()
+    warnings: list[str] = []
+    assert finish(run, unexpected, warnings.append).outcome != "measured"
+    assert len(warnings) == 1
+    assert warnings[0].startswith("verdict.json cannot be kept in")
+
+
+def test_waiting_ends_when_the_time_is_over(run: RunDirectory) -> None:
+    seen: list[JobProgress] = []
+    with pytest.raises(UnknownStateError, match="has not ended within 0 s"):
+        finish(run, seen.append, unexpected_warning, timeout_s=0.0)
+    assert seen
+    assert not (run.path / "verdict.json").exists()
+
+
+def test_without_a_readable_plan_the_number_of_ranks_is_unknown(run: RunDirectory) -> None:
+    assert tasks_of(run) == 4
+    (run.path / "plan.json").write_text("{")
+    assert tasks_of(run) == 0
