@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from runner.model.finding import Finding
 from runner.model.plan import Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.queues import fitting, misfit
 from runner.suggest import instead
@@ -48,6 +49,6 @@ def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
     if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
         what = f"{plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * gpus > node.cpus and plan.scheduler not in ("local", "hosts"):  # ranks on CPUs may share them
+    elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
         what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")

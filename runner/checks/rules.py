@@ -15,6 +15,7 @@ from runner.checks import gpus, image_fit, limits, storage
 from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
+from runner.model.runtimes import RUNTIMES
 from runner.model.site import Site
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
@@ -166,11 +167,11 @@ def _gpus(case: Case) -> Iterator[Finding]:
 
 
 def _home(case: Case) -> Iterator[Finding]:
-    """Shifter shows the home directory, elsewhere a mount may; natively it is there."""
+    """Some runtimes show the home directory, elsewhere a mount may."""
     home = case.observed.home.rstrip("/")
     targets = [posixpath.normpath(mount.target) for mount in case.plan.mounts]
     mounted = bool(home) and any(f"{home}/.local/".startswith(f"{target}/") for target in targets)
-    seen = mounted or case.plan.runtime in ("shifter", "native")
+    seen = mounted or RUNTIMES[case.plan.runtime].shows_home
     if seen and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
         yield Finding(
             "user-packages",
@@ -182,7 +183,7 @@ def _home(case: Case) -> Iterator[Finding]:
 
 def _directives(case: Case) -> Iterator[Finding]:
     """An option that the site demands of every job, given as nothing."""
-    demanded = case.site.pbs.directives if case.site.scheduler == "pbs" else case.site.slurm.directives
+    demanded = case.site.directives
     given = dict(case.plan.directives)
     for option, value in demanded.items():
         if value and not given.get(option):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from runner.errors import Exit, RefusedError, UsageError
+from runner.model.runtimes import NATIVE
 
 if TYPE_CHECKING:
     from runner.model.environment import Environment, Framework
@@ -180,7 +181,7 @@ def _site(name: str | None, scratch: str | None) -> tuple[Site, str]:
 def _way(site: Site) -> Way:
     from runner.model.site import Way
 
-    return site.ways.get("native", Way())
+    return site.ways.get(NATIVE, Way())
 
 
 def _framework(asked: str | None) -> Framework:

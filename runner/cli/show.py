@@ -18,6 +18,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import WaitInterrupted, finish, tasks_of
 from runner.jobs.watch import JobProgress
 from runner.model.plan import Plan, PlannedImage
+from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print which job a run has become."""
     click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
-    if plan.runtime == "native":
+    if not RUNTIMES[plan.runtime].is_container:
         own = "the site's own environment" if plan.load else "this shell's environment"
         click.echo(f"no image: {f'the environment {pinned}' if pinned else own}")
     else:

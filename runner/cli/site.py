@@ -10,6 +10,7 @@ import msgspec
 
 from runner.cli.options import setting
 from runner.errors import Exit
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site, Way
 from runner.planning.setup import lines
 
@@ -126,7 +127,7 @@ def _print(site: Site) -> None:
     node = site.node
     click.echo(f"{site.name}: {site.description}")
     click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
-    if site.scheduler == "hosts":
+    if SCHEDULERS[site.scheduler].nodes == "listed":
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
         click.echo(f"  hosts: {named or 'as --hosts or --hostfile names them'}")
     else:

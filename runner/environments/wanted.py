@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from runner.model.environment import Activate, Framework, Kind, Origin, Setup
+from runner.model.runtimes import NATIVE
 from runner.model.site import Site, Way
 
 # The framework of each device, with what the proof and the recipes import besides; the versions that images are proven
@@ -62,7 +63,7 @@ def of_site(
         modules: instead of the site's.
         requirements: of pip, instead of the pinned ones.
     """
-    way = site.ways.get("native", Way())
+    way = site.ways.get(NATIVE, Way())
     made = kind or way.kind
     origin: Origin = "modules" if made == "modules" else way.framework
     pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.names import SchedulerName
+from runner.model.schedulers import SchedulerName
 
 Phase = Literal["pending", "running", "ended", "unknown"]
 

@@ -1,11 +1,10 @@
-"""Names: of schedulers, and those that stand in directory names, job names and lists, plain on purpose."""
+"""Names: those that stand in directory names, job names and lists, plain on purpose."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-SchedulerName = Literal["slurm", "pbs", "local", "hosts"]
 # How ranks find each other; ``torchrun``: by our rendezvous, too, and told in torchrun's words; ``own``: the program
 # starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]

@@ -9,8 +9,9 @@ import msgspec
 
 from runner.model.finding import Finding
 from runner.model.image import ImageFacts
-from runner.model.names import SchedulerName, Wireup
+from runner.model.names import Wireup
 from runner.model.request import Mount
+from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
 
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container

@@ -8,9 +8,9 @@ import msgspec
 
 from runner.model.environment import Kind, Origin, Setup
 from runner.model.hardware import Hardware
-from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
+from runner.model.schedulers import SCHEDULERS, SchedulerName
 
 Owned = Literal["account", "project", "scratch"]  # what only the user can tell a site
 
@@ -261,3 +261,9 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     box: str = ""
     sources: dict[str, str] = {}
     proven: dict[str, str] = {}
+
+    @property
+    def directives(self) -> dict[str, str]:
+        """The scheduler's options of every job."""
+        section = SCHEDULERS[self.scheduler].directives
+        return dict(getattr(self, section).directives) if section else {}

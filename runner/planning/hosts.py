@@ -9,6 +9,7 @@ import msgspec
 
 from runner.errors import RefusedError, UsageError
 from runner.model.plan import Hosts
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Site
 from runner.planning.placement import spread
 
@@ -89,7 +90,7 @@ def shaped(site: Site, asked: tuple[Host, ...] = ()) -> Site:
     Raises:
         UsageError: hosts are asked for where a scheduler gives out the nodes.
     """
-    if site.scheduler != "hosts":
+    if SCHEDULERS[site.scheduler].nodes != "listed":
         if asked:
             raise UsageError(
                 f"the nodes of {site.name} are given out by {site.scheduler}",
@@ -139,7 +140,7 @@ def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...
         program: what each must have in PATH.
         modules: what the ``python3`` of each must be able to import.
     """
-    if site.scheduler != "hosts":
+    if SCHEDULERS[site.scheduler].nodes != "listed":
         return None
     programs = (program,) if program else ()
     return Hosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)

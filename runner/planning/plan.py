@@ -12,6 +12,8 @@ from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site, Way
 from runner.planning import existing_allocation, hosts, queues, wireup
 from runner.planning.environment import merge
@@ -36,19 +38,18 @@ def plan(
     environment: Environment | None = None,
     *,
     allocation: Allocation | None = None,
-    host_program: str = "",
 ) -> Plan:
     """Decide everything about a job.
 
     Args:
         environment: what stands for the setup of the site's native way.
         allocation: an existing one, of which the job becomes a step; None for a job that gets its own.
-        host_program: what each host must have in PATH, where no scheduler gives out the nodes.
 
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
-    if site.scheduler == "hosts":
+    scheduler = SCHEDULERS[site.scheduler]
+    if scheduler.nodes == "listed":
         tasks_per_node = hosts.place(request.gpus, request.nodes, site.ssh.hosts)
     else:
         tasks_per_node = place(request.gpus, request.nodes, site.node)
@@ -69,7 +70,6 @@ def plan(
     load = (*way.load, *lines(environment.setup if environment else way.setup))
     if started.wireup in wireup.BY_MPI:
         load = (*load, *site.mpi.load)
-    directives = site.pbs.directives if site.scheduler == "pbs" else site.slurm.directives
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.alone(tasks_per_node) if started.wireup == "own" else tasks_per_node
     return Plan(
@@ -86,14 +86,14 @@ def plan(
         cpus_per_task=cpus_per_task,
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
-        whole_nodes=whole and site.scheduler != "hosts",  # nobody keeps others away there
+        whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
         queue=queues.choose(site, request.queue, len(tasks_per_node), walltime_s),
         account=request.account,
         slurm=site.slurm,
         pbs=site.pbs,
         mpi=started.mpi,
-        directives=tuple(sorted((directives | dict(request.scheduler_options)).items())),
+        directives=tuple(sorted((site.directives | dict(request.scheduler_options)).items())),
         load=load,
         modules=way.modules,
         library_path=way.library_path,
@@ -115,8 +115,8 @@ def plan(
         hosts=hosts.chosen(
             site,
             len(tasks_per_node),
-            program=host_program,
-            modules=recipe.needs if runtime == "native" and not load else (),
+            program=RUNTIMES[runtime].program or runtime,
+            modules=recipe.needs if not RUNTIMES[runtime].is_container and not load else (),
         ),
         bind="none" if started.wireup == "own" else request.bind,
     )

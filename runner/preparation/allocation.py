@@ -5,6 +5,7 @@ from __future__ import annotations
 from runner.errors import RefusedError
 from runner.model.allocation import Allocation
 from runner.model.plan import Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.preparation.clients import clients
 from runner.runtimes import runtime
@@ -18,7 +19,7 @@ def existing_allocation(site: Site) -> Allocation | None:
     Raises:
         RefusedError: it has ended, the site is a box that is not up, or its scheduler has no steps.
     """
-    if site.scheduler != "slurm":
+    if not SCHEDULERS[site.scheduler].steps:
         raise RefusedError(
             f"a step in a held allocation is a thing of Slurm, and the site has {site.scheduler}",
             where=f"site {site.name}",

@@ -10,10 +10,12 @@ import msgspec
 
 from runner.errors import RefusedError, UsageError
 from runner.model.request import Request
+from runner.model.runtimes import NATIVE, RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site, Way
 from runner.planning import hosts
 from runner.preparation.site import UserSite
-from runner.runtimes.schedulerless import ALONE, choose
+from runner.runtimes.schedulerless import choose
 
 FindProgram = Callable[[str], Path | None]
 
@@ -47,34 +49,36 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
     """
     site = hosts.shaped(user_site.site, request.hosts)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
-    if site.scheduler == "local":
+    nodes = SCHEDULERS[site.scheduler].nodes
+    if nodes == "this-machine":
         name = _runtime_of_this_machine(site, name, find_program)
-    elif site.scheduler == "hosts" and name is None:
+    elif nodes == "listed" and name is None:
         name = choose(site.runtimes, site.device, lambda _program: True)
     request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
-    environment = request.env_name or site.ways.get("native", Way()).environment
+    environment = request.env_name or site.ways.get(NATIVE, Way()).environment
     return Choices(site, request, name or site.runtimes[0], environment)
 
 
 def _runtime_of_environment(request: Request) -> str:
-    if request.runtime not in (None, "native"):
+    if request.runtime not in (None, NATIVE):
         what = f"{request.runtime} runs images, no environments"
         raise UsageError(what, where="--env-name", fix="leave --runtime out")
     if request.image is not None:
         raise UsageError("a job runs in an environment or in an image", where="--image", fix="leave one of them out")
-    return "native"
+    return NATIVE
 
 
 def _runtime_of_this_machine(site: Site, requested: str | None, find_program: FindProgram) -> str:
     """The runtime that was requested, or the first of the site's that is installed here."""
     if requested is not None:
-        facts = ALONE.get(requested)
-        if facts and find_program(facts.program) is None:
+        facts = RUNTIMES.get(requested)
+        if facts and facts.without_scheduler and find_program(facts.program) is None:
             raise RefusedError(f"{facts.program} is not on this machine", where="PATH", fix=facts.install)
         return requested
     chosen = choose(site.runtimes, site.device, lambda program: find_program(program) is not None)
     if chosen is None:
-        known = [f"{name}: {ALONE[name].install}" for name in site.runtimes if name in ALONE]
+        rows = ((name, RUNTIMES.get(name)) for name in site.runtimes)
+        known = [f"{name}: {facts.install}" for name, facts in rows if facts and facts.without_scheduler]
         raise RefusedError(
             f"none of {', '.join(site.runtimes)} is on this machine",
             where="PATH",

@@ -20,7 +20,7 @@ from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.planning.plan import image_reference
 from runner.preparation.choices import Choices
-from runner.runtimes import runtime
+from runner.runtimes import facts
 
 _CONVERT = {"squashfs": "python -m runner convert", "sif": "python -m runner convert --format sif"}
 
@@ -47,7 +47,7 @@ def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
     Raises:
         RefusedError, UsageError: there is no such environment or runtime, or the reference is none.
     """
-    form = runtime(choices.runtime).IMAGE
+    form = facts(choices.runtime).image
     if form == "none" and choices.environment:
         environment = find(choices.environment, scratch, choices.site.name)
         return JobImage(as_image(environment), environment=environment)

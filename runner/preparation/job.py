@@ -37,7 +37,6 @@ from runner.preparation.request import JobOptions
 from runner.preparation.site import read_user_site
 from runner.recipes.loader import library, recipe_or_program
 from runner.runtimes import runtime, staging
-from runner.runtimes.schedulerless import ALONE
 from runner.schedulers import connect, render
 
 DEFAULT_SITE = "box"
@@ -85,7 +84,6 @@ def prepare(options: JobOptions, *, in_allocation: bool = False) -> PreparedJob:
         image.planned,
         image.environment,
         allocation=allocation,
-        host_program=ALONE[choices.runtime].program if choices.runtime in ALONE else choices.runtime,
     )
     if in_allocation and allocation is None:
         raise missing_allocation(planned)

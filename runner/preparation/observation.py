@@ -10,14 +10,15 @@ from pathlib import Path
 from runner.checks import environment_fit, storage
 from runner.checks.rules import Observed
 from runner.model.recipe import Recipe
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.preparation.choices import Choices
 from runner.preparation.file_systems import home
 from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
-from runner.runtimes import Runtime, runtime
-from runner.runtimes.schedulerless import ALONE
+from runner.runtimes.common import mount_problem
 from runner.setup.cluster import real_cluster
 from runner.setup.modules import lacking
 from runner.sites.workspaces import workspaces
@@ -25,17 +26,18 @@ from runner.sites.workspaces import workspaces
 
 def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: Recipe, image: JobImage) -> Observed:
     """Look at everything on this machine that the checks will judge."""
-    site, module = choices.site, runtime(choices.runtime)
+    site, facts = choices.site, RUNTIMES[choices.runtime]
+    on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
     runs = _both_names(options.runs)
-    lacks, fix = _environment_problem(recipe, image, runs_here=module.IMAGE == "none" and site.scheduler == "local")
+    lacks, fix = _environment_problem(recipe, image, runs_here=on_this_machine and not facts.is_container)
     return Observed(
         image_problem=image.problem,
         image_fix=image.fix,
         missing_sources=tuple(mount.source for mount in options.request.mounts if not _exists(mount.source)),
         run_directory=runs,
-        run_directory_problem=_run_directory_problem(module, options.runs),
+        run_directory_problem=_run_directory_problem(choices.runtime, options.runs),
         absent=user_site.missing,
-        login_node=_login_node() if site.scheduler == "local" else "",
+        login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
         environment_fix=fix,
         left_open=tuple(unknown.key for unknown in user_site.unknowns),
@@ -75,7 +77,7 @@ def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) ->
     if not runs_here:
         return "", ""
     lacks, fix = lacking(recipe.needs)
-    return lacks, f"{fix}; or a container: {ALONE['charliecloud'].install}" if lacks else ""
+    return lacks, f"{fix}; or a container: {RUNTIMES['charliecloud'].install}" if lacks else ""
 
 
 def _login_node() -> str:
@@ -90,10 +92,10 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _run_directory_problem(module: Runtime, runs: Path) -> str | None:
+def _run_directory_problem(runtime: str, runs: Path) -> str | None:
     """Why jobs could not run below ``runs`` with its links resolved: scheduler and runtime see the real path."""
     try:
         real = str(runs.resolve())
     except (OSError, RuntimeError) as error:
         return f"{runs} cannot be used: {error}"
-    return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else module.mount_problem(real)
+    return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else mount_problem(runtime, real)

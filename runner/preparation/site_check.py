@@ -13,6 +13,8 @@ from runner.model.finding import Finding
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.clients import clients
@@ -33,7 +35,6 @@ _IMAGES: dict[ImageForm, PlannedImage] = {
     "registry": PlannedImage(reference="registry.example.org/image:1", digest="", path=""),
     "none": PlannedImage(reference="", digest="", path=""),
 }
-_SCHEDULERS = ("slurm", "pbs")  # that have directives, and a cluster to compare with
 
 
 class SiteReport(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
         return SiteReport(left_open=left_open)
     site = site_of(documents)
     user_site = with_user_values(site, Request(gpus=1), read_config())
-    if site.scheduler in _SCHEDULERS:
+    if SCHEDULERS[site.scheduler].nodes == "allocated":
         _try_every_way(user_site)
     remarks = [f"{site.name}: the file is sound; its ways: {', '.join(site.runtimes)}"]
     unconfirmed = sorted(key for key, source in site.sources.items() if "unconfirmed" in source)
@@ -80,7 +81,7 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
     missing = user_site.missing
     if missing:
         remarks.append(f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or your configuration")
-    if offline or site.scheduler not in _SCHEDULERS:
+    if offline or not SCHEDULERS[site.scheduler].compared:
         return SiteReport(remarks=tuple(remarks))
     try:
         detected = detect_cluster(site, on_node=on_node, options=options)
@@ -136,6 +137,5 @@ def _try_every_way(user_site: UserSite) -> None:
     recipe = read_recipe("probe").recipe
     for name in user_site.site.runtimes:
         request = Request(gpus=1, runtime=name, account=user_site.account)
-        module = runtime(name)
-        planned = plan(recipe, user_site.site, request, _IMAGES[module.IMAGE])
-        render(planned, module.step(planned))
+        planned = plan(recipe, user_site.site, request, _IMAGES[RUNTIMES[name].image])
+        render(planned, runtime(name).step(planned))

@@ -1,7 +1,6 @@
 """Container runtimes: each one file, from a plan to a StepSpec, pure.
 
-A new runtime is one module with ``IMAGE``, ``step`` and ``mount_problem``, and its name here; if it serves on a
-machine with no scheduler, a line in ``alone``.
+A new runtime is one module here with ``step``, and its row in ``runner.model.runtimes``.
 """
 
 from __future__ import annotations
@@ -10,49 +9,34 @@ import importlib
 from typing import Protocol, cast
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import Plan
+from runner.model.runtimes import RUNTIMES, RuntimeFacts
 from runner.model.step import StepSpec
 from runner.suggest import instead
-
-# Name -> module; Singularity is Apptainer by its older name.
-_MODULES = {
-    "pyxis": "pyxis",
-    "enroot": "enroot",
-    "apptainer": "apptainer",
-    "singularity": "apptainer",
-    "shifter": "shifter",
-    "podman-hpc": "podman_hpc",
-    "charliecloud": "charliecloud",
-    "native": "native",
-}
-NAMES = tuple(_MODULES)
 
 
 class Runtime(Protocol):
     """What every runtime's module offers."""
 
-    @property
-    def IMAGE(self) -> ImageForm:
-        """The form in which it takes an image."""
-
     def step(self, plan: Plan) -> StepSpec:
         """How this runtime runs the plan's step. Raises UsageError for what it cannot express."""
 
-    def mount_problem(self, path: str) -> str | None:
-        """Why a host path cannot be mounted by this runtime; None if it can."""
 
-
-def runtime(name: str) -> Runtime:
-    """The runtime of that name.
+def facts(name: str) -> RuntimeFacts:
+    """What is known of the runtime of that name.
 
     Raises:
         UsageError: there is none; names the nearest.
     """
-    if name not in _MODULES:
+    if name not in RUNTIMES:
         raise UsageError(
             f"no runtime named {name!r}",
             where="--runtime",
-            fix=instead(name, NAMES, f"runtimes: {', '.join(NAMES)}"),
+            fix=instead(name, RUNTIMES, f"runtimes: {', '.join(RUNTIMES)}"),
         )
-    return cast(Runtime, importlib.import_module(f"runner.runtimes.{_MODULES[name]}"))
+    return RUNTIMES[name]
+
+
+def runtime(name: str) -> Runtime:
+    """The runtime of that name. Raises UsageError as ``facts``."""
+    return cast(Runtime, importlib.import_module(f"runner.runtimes.{facts(name).module}"))

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
+from runner.model.runtimes import RUNTIMES
+from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
     carried,
-    expressible_mounts,
-    forbidden,
     image_file,
     launched_program,
     loads,
+    mount_options,
     prefixed,
     shell,
 )
-
-IMAGE: ImageForm = "sif"
-
-
-def mount_problem(path: str) -> str | None:
-    """``--bind`` splits at ',' and ':', and newer versions take a backslash for an escape."""
-    return forbidden(path, "Apptainer", ",:\\")
 
 
 def step(plan: Plan) -> StepSpec:
@@ -46,11 +38,12 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(),
         launcher=(),
         command=(
-            text("singularity" if plan.runtime == "singularity" else "apptainer"),
+            text(RUNTIMES[plan.runtime].program),
             text("exec"),
             *texts(*(("--nv",) if plan.device == "cuda" else ()), "--no-home", "--pwd", plan.workdir),
-            *_binds(plan),
-            image_file(plan, "Apptainer"),
+            *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
+            *mount_options(plan, "--bind"),
+            image_file(plan),
             *shell(plan, rename=True),
             *launched_program(plan),
         ),
@@ -64,10 +57,3 @@ def _refuse_bytes(value: str, where: str) -> None:
             raise UsageError(
                 f"Apptainer cannot carry the byte {character!r}, which is no UTF-8", where=where, fix="leave it out"
             )
-
-
-def _binds(plan: Plan) -> tuple[Word, ...]:
-    words: list[Word] = [text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))]
-    for mount in expressible_mounts(plan, mount_problem):
-        words += [text("--bind"), text(f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))]
-    return tuple(words)

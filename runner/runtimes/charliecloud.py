@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
     carried,
-    expressible_mounts,
     launched_program,
     loads,
+    mount_options,
     prefixed,
     shell,
 )
-
-IMAGE: ImageForm = "squashfs"
 
 # Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
 # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
@@ -25,11 +21,6 @@ _UNTOUCHED_BY_SIGNALS = texts("/bin/bash", "-c", 'trap "" HUP INT TERM USR1 USR2
 
 # slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
 _OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
-
-
-def mount_problem(path: str) -> str | None:
-    """``ch-run --bind`` splits at ':' and knows no escape."""
-    return f"Charliecloud cannot mount a path with ':' in it: {path!r}" if ":" in path else None
 
 
 def step(plan: Plan) -> StepSpec:
@@ -55,20 +46,11 @@ def step(plan: Plan) -> StepSpec:
             text("ch-run"),
             *join,
             *texts("--set-env", "--cd", plan.workdir),
-            *_binds(plan),
+            *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
+            *mount_options(plan, "--bind"),
             *texts(plan.image.path, "--"),
             *shell(plan, rename=True),
             # The rank that made the mount serves it: none may leave before all of its node have ended.
             *launched_program(plan, *(("--leave-together",) if even else ())),
         ),
     )
-
-
-def _binds(plan: Plan) -> tuple[Word, ...]:
-    words: list[Word] = [text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))]
-    for mount in expressible_mounts(plan, mount_problem):
-        if mount.read_only:
-            where = f"--mount {mount.source}"
-            raise UsageError("Charliecloud cannot mount read-only", where=where, fix="leave ':ro' out")
-        words += [text("--bind"), text(f"{mount.source}:{mount.target}")]
-    return tuple(words)

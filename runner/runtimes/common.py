@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
 from runner.errors import UsageError
 from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
+from runner.model.runtimes import RUNTIMES, RuntimeFacts
 from runner.model.step import Export, Load, Statement, Text, Unset, Word, text, texts
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
@@ -90,7 +91,7 @@ def prefixed(name: str, value: Word) -> Export:
     return Export(PREFIX + name, value)
 
 
-def image_file(plan: Plan, runtime: str) -> Word:
+def image_file(plan: Plan) -> Word:
     """The image's file, whose path no runtime takes for anything else.
 
     Raises:
@@ -98,14 +99,14 @@ def image_file(plan: Plan, runtime: str) -> Word:
     """
     if not plan.image.path.startswith("/"):
         raise UsageError(
-            f"{runtime} would take {plan.image.path!r} for a registry's image",
+            f"{_facts(plan).title} would take {plan.image.path!r} for a registry's image",
             where="--image",
             fix="use an absolute path",
         )
     return text(plan.image.path)
 
 
-def image_reference(plan: Plan, runtime: str) -> str:
+def image_reference(plan: Plan) -> str:
     """The image's reference, for a runtime that has images of its own.
 
     Raises:
@@ -113,30 +114,52 @@ def image_reference(plan: Plan, runtime: str) -> str:
     """
     if plan.image.reference.startswith((".", "/", "~")) or plan.image.reference.endswith((".sqsh", ".sif")):
         raise UsageError(
-            f"{runtime} runs images of a registry, not the file {plan.image.reference!r}",
+            f"{_facts(plan).title} runs images of a registry, not the file {plan.image.reference!r}",
             where="--image",
             fix="push the image to a registry that the site can reach, and give its reference",
         )
     return plan.image.reference
 
 
-def expressible_mounts(plan: Plan, problem: Callable[[str], str | None]) -> tuple[Mount, ...]:
-    """The plan's mounts, of which the runtime has no problem with a path.
+def mount_problem(runtime: str, path: str) -> str | None:
+    """Why a runtime cannot mount a host path, by its row in the table; None if it can."""
+    facts = RUNTIMES[runtime]
+    syntax = facts.mounts
+    for character in syntax.forbidden:
+        if character in path:
+            return f"{facts.title} cannot mount a path with {character!r} in it: {path!r}"
+    if syntax.only and not re.match(rf"/[{syntax.only.replace(' ', '')}]*\Z", path, re.ASCII):
+        return f"{facts.title} cannot mount {path!r}: only {syntax.only} may stand in it"
+    if syntax.absolute and not path.startswith("/"):
+        return f"{facts.title} wants an absolute path to mount: {path!r}"
+    return None
+
+
+def mounted(plan: Plan) -> tuple[tuple[Mount, str], ...]:
+    """The plan's mounts, each with the value of the runtime's mount option.
 
     Raises:
-        UsageError: the runtime has a problem with a path.
+        UsageError: the runtime cannot mount a path, or not read-only.
     """
+    syntax = _facts(plan).mounts
+    values = []
     for mount in plan.mounts:
         for path in (mount.source, mount.target):
-            why = problem(path)
+            why = mount_problem(plan.runtime, path)
             if why:
                 raise UsageError(why, where="--mount", fix="mount a directory above it, or make a link to it")
-    return plan.mounts
+        if mount.read_only and not syntax.read_only:
+            what = f"{_facts(plan).title} cannot mount read-only"
+            raise UsageError(what, where=f"--mount {mount.source}", fix="leave ':ro' out")
+        value = syntax.pair.format(source=mount.source, target=mount.target)
+        values.append((mount, value + (syntax.read_only if mount.read_only else syntax.writable)))
+    return tuple(values)
 
 
-def forbidden(path: str, runtime: str, characters: str) -> str | None:
-    """Why a path cannot be mounted by a runtime whose syntax has no place for these characters; None if it can."""
-    for character in characters:
-        if character in path:
-            return f"{runtime} cannot mount a path with {character!r} in it: {path!r}"
-    return None if path.startswith("/") else f"{runtime} wants an absolute path to mount: {path!r}"
+def mount_options(plan: Plan, option: str) -> tuple[Word, ...]:
+    """The plan's mounts as ``OPTION VALUE``; raises UsageError as ``mounted``."""
+    return tuple(word for _, value in mounted(plan) for word in texts(option, value))
+
+
+def _facts(plan: Plan) -> RuntimeFacts:
+    return RUNTIMES[plan.runtime]

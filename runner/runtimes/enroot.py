@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import (
     PREFIX,
     STARTERS,
     carried,
-    expressible_mounts,
-    forbidden,
     image_file,
     launched_program,
     loads,
+    mount_options,
     prefixed,
     shell,
 )
-
-IMAGE: ImageForm = "squashfs"
 
 # Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
 # namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
@@ -33,11 +29,6 @@ _TASK = (
     + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
     + 'exec enroot start "${runner_words[@]}" "$@"'
 )
-
-
-def mount_problem(path: str) -> str | None:
-    """``--mount`` is a line of an fstab whose fields are separated by ':' (Enroot 4.1, ``runtime.sh``)."""
-    return forbidden(path, "Enroot", ": \t\n\v\f\r\\")
 
 
 def step(plan: Plan) -> StepSpec:
@@ -67,13 +58,14 @@ def step(plan: Plan) -> StepSpec:
             _RC,
             *texts("enroot", "create", "--force", "--name"),
             name,
-            image_file(plan, "Enroot"),
+            image_file(plan),
         ),
         launcher=(),
         command=(
             *texts("/bin/bash", "-c", _TASK, "bash"),
             _RC,
-            *_mounts(plan),
+            *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
+            *mount_options(plan, "--mount"),
             name,
             *shell(plan, rename=True, change_directory=True),
             *launched_program(plan),
@@ -88,12 +80,3 @@ def _quoted(value: str) -> str:
     """
     ends = value.rstrip(" \t\v\f\r")
     return f'""{value}""' if len(ends) > 1 and ends[0] in "\"'" and ends[-1] in "\"'" else value
-
-
-def _mounts(plan: Plan) -> tuple[Word, ...]:
-    options = "none:x-create=auto,rbind"
-    words: list[Word] = [text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:{options},rw"))]
-    for mount in expressible_mounts(plan, mount_problem):
-        access = "ro" if mount.read_only else "rw"
-        words += [text("--mount"), text(f"{mount.source}:{mount.target}:{options},{access}")]
-    return tuple(words)

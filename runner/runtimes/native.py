@@ -5,17 +5,9 @@ from __future__ import annotations
 import posixpath
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes.common import launched_program, load_lines
-
-IMAGE: ImageForm = "none"
-
-
-def mount_problem(_path: str) -> str | None:
-    """Any directory of the host is itself."""
-    return None
 
 
 def step(plan: Plan) -> StepSpec:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
     STARTERS,
     carried,
-    expressible_mounts,
-    forbidden,
     image_reference,
     launched_program,
     loads,
+    mount_options,
     shell,
 )
-
-IMAGE: ImageForm = "registry"
-
-
-def mount_problem(path: str) -> str | None:
-    """``--volume`` splits at ':' and knows no escape; a relative path would name a volume of Podman's."""
-    return forbidden(path, "Podman", ":")
 
 
 def step(plan: Plan) -> StepSpec:
@@ -43,18 +34,11 @@ def step(plan: Plan) -> StepSpec:
             *texts("--network=host", "--ipc=host", f"--workdir={plan.workdir}"),
             text("--volume"),
             (Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
-            *_volumes(plan),
+            *mount_options(plan, "--volume"),
             *(text(f"--env={prefix}*") for prefix in STARTERS),
             *(text(f"--env={name}") for name in names),
-            text(image_reference(plan, "podman-hpc")),
+            text(image_reference(plan)),
             *shell(plan, rename=False),
             *launched_program(plan),
         ),
     )
-
-
-def _volumes(plan: Plan) -> tuple[Word, ...]:
-    words: list[Word] = []
-    for mount in expressible_mounts(plan, mount_problem):
-        words += [text("--volume"), text(f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))]
-    return tuple(words)

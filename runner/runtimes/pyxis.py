@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
 from runner.runtimes import common
-from runner.runtimes.common import expressible_mounts, forbidden, image_file, launched_program, loads, prefixed
-
-IMAGE: ImageForm = "squashfs"
-
-
-def mount_problem(path: str) -> str | None:
-    """Pyxis splits mounts at ',' and ':', and hands them to Enroot through a shell's double quotes (0.24)."""
-    return forbidden(path, "Pyxis", ',:"$`\\')
+from runner.runtimes.common import image_file, launched_program, loads, mounted, prefixed
 
 
 def step(plan: Plan) -> StepSpec:
@@ -22,7 +15,7 @@ def step(plan: Plan) -> StepSpec:
 
     A named one would outlive the job where containers are global, which is Pyxis's default.
     """
-    if plan.scheduler != "slurm":
+    if SCHEDULERS[plan.scheduler].launcher != "srun":
         raise UsageError(
             f"Pyxis is a plugin of Slurm's, and {plan.site} has {plan.scheduler}",
             where="--runtime pyxis",
@@ -40,7 +33,7 @@ def step(plan: Plan) -> StepSpec:
         ),
         once_a_node=(),
         launcher=(
-            (Text("--container-image="), *image_file(plan, "Pyxis")),
+            (Text("--container-image="), *image_file(plan)),
             _mounts(plan),
             text(f"--container-workdir={plan.workdir}"),
             *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
@@ -52,6 +45,4 @@ def step(plan: Plan) -> StepSpec:
 
 def _mounts(plan: Plan) -> Word:
     words: list[Text | Var] = [Text("--container-mounts="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")]
-    for mount in expressible_mounts(plan, mount_problem):
-        words.append(Text(f",{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")))
-    return tuple(words)
+    return (*words, *(Text(f",{value}") for _, value in mounted(plan)))

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import posixpath
-import re
 
 from runner.errors import UsageError
-from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text
 from runner.runtimes.common import (
     carried,
-    expressible_mounts,
     image_reference,
     launched_program,
     loads,
+    mounted,
     prefixed,
     shell,
 )
 
-IMAGE: ImageForm = "registry"
-
-_PATH = re.compile(r"/[A-Za-z0-9_.+/-]*\Z", re.ASCII)  # userInputPathFilter drops all else, in silence
 _CLOSED = ("/dev", "/etc", "/opt/udiImage", "/proc", "/var")  # validateVolumeMap_userRequest
-
-
-def mount_problem(path: str) -> str | None:
-    """Shifter drops every character of a path but letters, digits and ``_.+-/``, without a word."""
-    return None if _PATH.match(path) else f"Shifter cannot mount {path!r}: only A-Z a-z 0-9 _ . + - / may stand in it"
 
 
 def step(plan: Plan) -> StepSpec:
@@ -37,7 +27,7 @@ def step(plan: Plan) -> StepSpec:
     The image's own variables win over the job's (its documented order), and TMPDIR and LD_* are dropped: all travel
     under a prefix. A mount point must exist in the image; ours have RESULTS.
     """
-    image = f"docker:{image_reference(plan, 'Shifter')}"
+    image = f"docker:{image_reference(plan)}"
     modules = ",".join(plan.modules)
     return StepSpec(
         prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in carried(plan))),
@@ -48,7 +38,7 @@ def step(plan: Plan) -> StepSpec:
             text(f"--image={image}"),
             *((text(f"--module={modules}"),) if modules else ()),
             (Text("--volume="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
-            *(_volume(mount) for mount in expressible_mounts(plan, mount_problem)),
+            *(_volume(mount, value) for mount, value in mounted(plan)),
             text(f"--workdir={plan.workdir}"),
             *shell(plan, rename=True),
             *launched_program(plan),
@@ -57,7 +47,7 @@ def step(plan: Plan) -> StepSpec:
     )
 
 
-def _volume(mount: Mount) -> Word:
+def _volume(mount: Mount, value: str) -> Word:
     target = posixpath.normpath(mount.target)
     if target == "/opt" or any(target == closed or target.startswith(f"{closed}/") for closed in _CLOSED):
         raise UsageError(
@@ -65,4 +55,4 @@ def _volume(mount: Mount) -> Word:
             where=f"--mount {mount.source}:{mount.target}",
             fix="choose another mount point, which must exist in the image",
         )
-    return text(f"--volume={mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))
+    return text(f"--volume={value}")

@@ -2,8 +2,8 @@
 
 ``local`` is this machine, with no scheduler at all.
 
-A new scheduler is a folder with two modules, ``client`` with ``connect`` and ``script`` with ``render``, and its name
-in ``runner.model.names``.
+A new scheduler is a folder with two modules, ``client`` with ``connect`` and ``script`` with ``render``, and its row
+in ``runner.model.schedulers``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from runner.model.job import JobState
-from runner.model.names import SchedulerName
 from runner.model.plan import Plan
+from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.step import StepSpec
 
 
@@ -53,19 +53,17 @@ class _Script(Protocol):
 
 def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
     """The scheduler of that name, through the client programs in ``clients`` (None: PATH)."""
-    return cast(_Client, importlib.import_module(f"runner.schedulers.{_folder(name)}.client")).connect(clients)
+    return cast(_Client, _module(name, "client")).connect(clients)
 
 
 def render(plan: Plan, step: StepSpec) -> str:
     """The plan's whole batch script: a function of plan and step alone.
 
     Raises:
-        UsageError: a value that the shell or the scheduler could not take as it is; says which.
+        UsageError: a value that the shell or the scheduler cannot take; says which.
     """
-    return cast(_Script, importlib.import_module(f"runner.schedulers.{_folder(plan.scheduler)}.script")).render(
-        plan, step
-    )
+    return cast(_Script, _module(plan.scheduler, "script")).render(plan, step)
 
 
-def _folder(name: SchedulerName) -> str:
-    return "ssh" if name == "hosts" else name
+def _module(name: SchedulerName, part: str) -> object:
+    return importlib.import_module(f"runner.schedulers.{SCHEDULERS[name].folder}.{part}")

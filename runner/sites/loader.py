@@ -10,6 +10,8 @@ from runner import strict_yaml
 from runner.errors import UsageError
 from runner.model.environment import Setup
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
+from runner.model.runtimes import NATIVE
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, Site
 from runner.planning import hosts
 from runner.render import pbs, sbatch
@@ -66,7 +68,7 @@ def site_of(documents: Sequence[Document]) -> Site:
     for document in reversed(documents[:-1]):
         merged = _over(document, merged)
     site = strict_yaml.typed(merged, Site)
-    if site.scheduler == "local" and site.node == NO_NODE:
+    if SCHEDULERS[site.scheduler].nodes == "this-machine" and site.node == NO_NODE:
         site = fitted(site, observe())
     for name, ranks in site.ssh.hosts.items():
         hosts.valid(name, ranks, f"{path}: ssh.hosts")
@@ -136,7 +138,7 @@ def _check(site: Site, path: Path) -> None:
         if way not in site.runtimes:
             fix = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
             raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", fix=fix)
-        if way != "native" and (facts.setup != Setup() or facts.environment):
+        if way != NATIVE and (facts.setup != Setup() or facts.environment):
             fix = "write lines that make a container runtime available as `load`"
             raise UsageError("is for the way `native` alone", where=f"{path}: ways.{way}.setup", fix=fix)
     _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from runner.model.environment import Activate, Kind, Origin, Setup
-from runner.model.names import SchedulerName
 from runner.model.recipe import Option
 from runner.model.request import Mount
+from runner.model.schedulers import SchedulerName
 from runner.model.site import (
     Home,
     MpiFacts,

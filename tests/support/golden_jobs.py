@@ -12,6 +12,7 @@ from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
+from runner.model.runtimes import RUNTIMES
 from runner.model.site import Site, Way
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, expand_placeholders
@@ -178,7 +179,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     shipped = read_site(site)
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
-    form, site_of_elvis = runtime(via).IMAGE, expand_placeholders(shipped, ELVIS)
+    form, site_of_elvis = RUNTIMES[via].image, expand_placeholders(shipped, ELVIS)
     environment = made(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)

@@ -1,14 +1,17 @@
-"""What Pyxis, Enroot and ch-run say when a container does not start."""
+"""What container runtimes say when a container does not start: the table of runtimes has their patterns."""
 
 from __future__ import annotations
 
 from runner.diagnosis.failure import Failure
+from runner.model.runtimes import RUNTIMES
+
+_OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failure)
 
 FAILURES = (
     Failure(
         code="container-not-started",
         source="container log",
-        pattern=r"(?i)pyxis: |enroot|ch-run\[\d+\]: error|container|cannot stage the image",
+        pattern="(?i)" + "|".join((*_OF_RUNTIMES, "container", "cannot stage the image")),
         # What they say besides, of a container that does start.
         unless=r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)"
         r"|starting container",

@@ -21,6 +21,7 @@ from runner.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.job import JobState
 from runner.model.plan import Hosts as Names
 from runner.model.plan import Plan
+from runner.model.runtimes import RUNTIMES
 from runner.schedulers.local import client
 from runner.schedulers.ssh import command, preflight
 
@@ -92,7 +93,7 @@ def _faults(plan: Plan, run: str, token: str) -> list[preflight.Fault]:
     """What keeps the hosts from taking the job; empty if nothing does."""
     hosts = _hosts(plan)
     head = _head(hosts)
-    path = os.environ.get("PATH", "") if plan.runtime == "native" else ""
+    path = os.environ.get("PATH", "") if not RUNTIMES[plan.runtime].is_container else ""
     ended = _asked(hosts, preflight.question(plan, run, head, path))
     answers = [None if done is None or done.code != 0 else preflight.answer(done.out) for done in ended]
     silent = [

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RefusedError
+from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.schedulers import SchedulerName
 from runner.sites.detection import answers, host, pbs, slurm, slurm_facts
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 from runner.suggest import instead
@@ -44,13 +46,18 @@ class Detected:
         return f"PBS {self.pbs.version if self.pbs else ''}".strip()
 
     @property
+    def scheduler_name(self) -> SchedulerName:
+        """As a site file names it."""
+        return "slurm" if self.slurm is not None else "pbs"
+
+    @property
     def runtimes(self) -> tuple[str, ...]:
         """Container runtimes found: plugins of srun's, programs of the GPU node, else of this host."""
         options = self.slurm.options if self.slurm is not None else frozenset()
-        plugins = [name for name, option in (("pyxis", "container-image"), ("shifter", "image")) if option in options]
+        plugins = [name for name, facts in RUNTIMES.items() if facts.srun_option in options]
         where = self.node or self.login
         programs = where.runtimes if where is not None else ()
-        loaded = [name for name in host.PROGRAMS if self.module_of(name)]
+        loaded = [name for name in PROGRAMS if self.module_of(name)]
         return tuple(dict.fromkeys((*plugins, *programs, *loaded)))
 
     def module_of(self, runtime: str) -> str:
@@ -58,7 +65,7 @@ class Detected:
         where = self.node or self.login
         if where is not None and runtime in where.runtimes:
             return ""
-        found = [name for name in self.modules if name.split("/")[0].lower() == host.PROGRAMS.get(runtime, runtime)]
+        found = [name for name in self.modules if name.split("/")[0].lower() == PROGRAMS.get(runtime, runtime)]
         return found[-1] if found else ""
 
 
@@ -123,7 +130,7 @@ def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
     where = f"on {found.node.name}" if found.node is not None else "here; a GPU node was not asked"
     if not found.runtimes:
         how = f"no container runtime on PATH {where}: ask the site, or `site detect --on-node`"
-        return (Unknown("runtimes", f"{how}; one or more of pyxis, {', '.join(host.PROGRAMS)}, native"),)
+        return (Unknown("runtimes", f"{how}; one or more of {', '.join(RUNTIMES)}"),)
     loads = ((name, found.module_of(name)) for name in found.runtimes)
     source = f"module avail, {found.day}"
     return (

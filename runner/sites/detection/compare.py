@@ -7,18 +7,17 @@ from typing import Literal
 
 from runner.checks.image_fit import version
 from runner.model.finding import Finding
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, Site, Way
-from runner.sites.detection import host, pbs, slurm
+from runner.sites.detection import pbs, slurm
 from runner.sites.detection.cluster import Detected
 from runner.suggest import instead
-
-_LOOKED_UP = ("pyxis", "shifter", *host.PROGRAMS)  # runtimes that can be looked for
 
 
 def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
     """What differs, refusals first: what would fail is refused, what would only be planned worse is warned of."""
-    answering = "slurm" if found.slurm is not None else "pbs"
-    if site.scheduler != answering:
+    if site.scheduler != found.scheduler_name:
         what = f"{site.name} has {site.scheduler}, and {found.scheduler} answers here"
         fix = "check it on its own login node, or correct `scheduler`"
         return (Finding("scheduler-differs", "refuse", what, fix),)
@@ -123,18 +122,19 @@ def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding
         yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
     if memory_mb < node.memory_mb:
         what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
-        asks = site.scheduler == "pbs" or site.slurm.memory != "none"
+        asks = SCHEDULERS[site.scheduler].asks_memory or site.slurm.memory != "none"
         yield Finding("memory-differs", "refuse" if asks else "warn", what, f"node.memory_mb: {memory_mb}")
 
 
 def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
     for name in site.runtimes:
         severity: Literal["refuse", "warn"] = "refuse" if name == site.runtimes[0] else "warn"  # jobs take the first
-        if name in found.runtimes or name not in _LOOKED_UP or site.ways.get(name, Way()).load:
+        facts = RUNTIMES[name]
+        if name in found.runtimes or not facts.is_container or site.ways.get(name, Way()).load:
             continue
-        if name == "pyxis":
-            what = "srun has no --container-image: the Pyxis plugin is not loaded (plugstack.conf)"
-            yield Finding("runtime-missing", severity, what, "load spank_pyxis.so for srun", who="administrator")
+        if not facts.program:
+            what = f"srun has no --{facts.srun_option}: the {facts.title} plugin is not loaded (plugstack.conf)"
+            yield Finding("runtime-missing", severity, what, f"load {facts.plugin} for srun", who="administrator")
         elif found.node is not None:
             what = f"{name} is not on {found.node.name}"
             fix = f"install it on the nodes, or say how it is loaded (ways.{name}.load)"
@@ -143,7 +143,7 @@ def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
             what = f"{name} is not on this host; whether GPU nodes have it was not asked"
             yield Finding("runtime-not-here", "warn", what, "site check --on-node")
     where = found.node or found.login
-    needing = [name for name in site.runtimes if name in host.NEED_NAMESPACES]
+    needing = [name for name in site.runtimes if RUNTIMES[name].user_namespaces]
     if where is not None and where.namespaces is False and needing:
         yield Finding(
             "user-namespaces-off",

@@ -57,7 +57,7 @@ def _head(found: Detected, name: str) -> Iterator[Entry]:
     if found.slurm is not None:
         yield Fact("extends", base.name, "")
         return
-    yield Fact("scheduler", "pbs", "")
+    yield Fact("scheduler", found.scheduler_name, "")
     yield Fact("env", dict(base.env), "")
     yield Fact("image_tags", dict(base.image_tags), "")
 

@@ -7,22 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.model.runtimes import PROGRAMS
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 
-# Runtime -> its program, in the order in which a site's default is chosen (Pyxis has none, it is a plugin of srun's).
-PROGRAMS = {
-    "shifter": "shifter",
-    "apptainer": "apptainer",
-    "singularity": "singularity",
-    "enroot": "enroot",
-    "podman-hpc": "podman-hpc",
-    "charliecloud": "ch-run",
-}
-NEED_NAMESPACES = frozenset({"pyxis", "enroot", "charliecloud", "podman-hpc"})  # Apptainer may be set-uid instead
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()
-HERE = ("sh", "-c", SCRIPT)
+HERE = ("sh", "-c", SCRIPT, "host.sh", *PROGRAMS.values())
 # `module` is a function that a login shell defines; it answers on the second stream.
 MODULES = ("bash", "--noprofile", "--norc", "-c", "type module &>/dev/null || . /etc/profile; module -t avail 2>&1")
 

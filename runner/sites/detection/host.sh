@@ -1,5 +1,6 @@
 #!/bin/sh
-# What one host has, as NAME=VALUE lines; a name may come several times. For sh: nodes may have little more.
+# What one host has, as NAME=VALUE lines; a name may come several times. Arguments: programs to look for. For sh: nodes
+# may have little more.
 say() { printf '%s=%s\n' "$1" "$2"; }
 say host "$(uname -n)"
 say kernel "$(uname -r)"
@@ -9,7 +10,7 @@ say libc "$(getconf GNU_LIBC_VERSION 2>/dev/null)"
 for name in user/max_user_namespaces kernel/unprivileged_userns_clone kernel/apparmor_restrict_unprivileged_userns; do
     [ ! -r "/proc/sys/$name" ] || say "${name#*/}" "$(cat "/proc/sys/$name")"
 done
-for program in enroot apptainer singularity shifter podman-hpc ch-run; do
+for program; do
     [ -z "$(command -v "$program")" ] || say program "$program"
 done
 if [ -r /proc/driver/nvidia/version ]; then

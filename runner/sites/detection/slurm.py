@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from runner.model.runtimes import RUNTIMES
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import natural, seconds
 
@@ -19,6 +20,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 _ACCOUNTS = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=Account")
 _UNUSABLE = re.compile(r"down|drain|fail|maint|unknown|power_down|planned_down", re.IGNORECASE)
+_ADDED = tuple(facts.srun_option for facts in RUNTIMES.values() if facts.srun_option)
+_OPTION = re.compile(rf"^\s+--({'|'.join(map(re.escape, _ADDED))})\b", re.MULTILINE)
 _MIG = re.compile(r"\dg\.\d+gb", re.IGNORECASE)
 
 
@@ -109,7 +112,7 @@ def read(answers: Mapping[str, Answer]) -> Slurm:
         partitions=tuple(_partitions(good["partitions"].out)),
         nodes=_nodes(good["nodes"].out),
         mpi=_mpi(good["mpi"].said),
-        options=frozenset(re.findall(r"^\s+--(container-image|image|module)\b", good["srun"].said, re.MULTILINE)),
+        options=frozenset(_OPTION.findall(good["srun"].said)),
         accounts=_accounts(good["accounts"].out),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
     )

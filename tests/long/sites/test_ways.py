@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from runner.images.store.store import StoredImage
-from runner.runtimes import runtime
+from runner.model.runtimes import RUNTIMES
 from tests.support.commands import Runner
 from tests.support.rank_records import records
 from tests.support.sites.clusters import MACHINES, Cluster
@@ -56,7 +56,7 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
     if way.wireup == "rendezvous":
         seen = (word for name in SEEN for word in ("--env", name))
         what, program = ("--recipe", "probe"), ("--", *seen, "--timeout", "240", "--sleep", "2", "ls", HOSTILE)
-    form = runtime(way.runtime).IMAGE
+    form = RUNTIMES[way.runtime].image
     image = ("--scratch", str(here.directory)) if native else ("--image", here.image(form))
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
     mount = ("--mount", f"{data}:{target}", "--env", f"NOTE={HOSTILE}")

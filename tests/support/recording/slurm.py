@@ -21,6 +21,7 @@ from runner.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
+from runner.model.runtimes import PROGRAMS, RUNTIMES
 from runner.model.site import NodeShape, Site, SlurmFacts
 from runner.model.step import StepSpec, Text
 from runner.planning.plan import plan
@@ -75,7 +76,7 @@ env -0 >"$RECORD/environment"
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
 
 
-_CONTAINERS = frozenset(("ch-run", "apptainer", "singularity", "shifter", "podman-hpc", "enroot"))
+_CONTAINERS = frozenset(PROGRAMS.values())
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def arrives_or_is_refused(
     assert os.fsencode(image) in joined or b"registry.example/i:1" in joined
     assert os.fsencode(f"--mpi={mpi}") in arrived.words
     for source, target in mounts:
-        assert os.fsencode(f"{source}:{target}") in joined
+        assert os.fsencode(RUNTIMES[via].mounts.pair.format(source=source, target=target)) in joined
     return len(arguments) + len(of_recipe) + len(env) + 2 * len(mounts) + 3
 
 

@@ -127,7 +127,7 @@ def test_a_site_file_with_a_host_that_ssh_would_not_take_is_refused(tmp_path: Pa
 def planned(**changes: Any) -> Plan:
     site = msgspec.structs.replace(shaped(read_site("hosts"), parse("a:2,b:2")), **changes)
     request = Request(gpus=4, mounts=(Mount("/da ta", "/data"),))
-    return plan(RECIPE, site, request, IMAGE, host_program="python3")
+    return plan(RECIPE, site, request, IMAGE)
 
 
 GOOD = {"token": "t", "gpus": "2", "head": "10.0.0.1 STREAM a", "image": "100", "python": "3 11", "no-modules": ""}

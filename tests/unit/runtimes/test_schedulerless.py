@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from runner.recipes.program import recipe_of
-from runner.runtimes import NAMES
-from runner.runtimes.schedulerless import ALONE, choose
+from runner.runtimes.schedulerless import choose
 from runner.setup.modules import lacking
 from runner.sites.loader import read_site
 from runner.sites.machine import Machine, fitted, observe
@@ -63,7 +62,6 @@ def test_the_first_runtime_that_is_there_and_can_use_the_device(
     there: set[str], device: str, chosen: str | None
 ) -> None:
     assert choose(("pyxis", "charliecloud", "native"), device, there.__contains__) == chosen
-    assert set(ALONE) <= set(NAMES)
 
 
 def test_what_a_python_lacks_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

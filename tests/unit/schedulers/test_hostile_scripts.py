@@ -12,17 +12,18 @@ from runner.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
+from runner.model.runtimes import RUNTIMES
 from runner.model.site import NodeShape, Site, SlurmFacts
 from runner.planning.plan import plan
 from runner.render.sbatch import directive
-from runner.runtimes import NAMES, runtime
+from runner.runtimes import runtime
 from runner.schedulers import render
 from tests.support.hostile import HARD, HOSTILE
 from tests.support.recording.slurm import arrives_or_is_refused
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 
-CONTAINERS = tuple(name for name in NAMES if name != "native")  # that one: local/test_script.py
+CONTAINERS = tuple(name for name, facts in RUNTIMES.items() if facts.is_container)  # that one: local/test_script.py
 
 
 @pytest.mark.parametrize("via", CONTAINERS)

@@ -9,8 +9,8 @@ import pytest
 from runner.cli import run
 from runner.errors import Exit, UsageError
 from runner.model.request import Request
+from runner.model.runtimes import RUNTIMES
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values
-from runner.runtimes import NAMES
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
 from runner.sites.user import personal, read_config
@@ -28,7 +28,7 @@ def write(path: Path, text: str) -> str:
 def test_a_shipped_site_has_only_runtimes_that_there_are_and_says_where_its_facts_are_from(name: str) -> None:
     site = read_site(name)
     assert site.name == name
-    assert set(site.runtimes) <= set(NAMES)
+    assert set(site.runtimes) <= set(RUNTIMES)
     assert "node" in site.sources
     for source in site.sources.values():
         assert source

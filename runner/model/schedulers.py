@@ -1,0 +1,44 @@
+"""What is known of each scheduler besides its clients and its scripts: one row each.
+
+A new scheduler is a folder of ``runner.schedulers``, its name in ``SchedulerName`` and its row here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SchedulerName = Literal["slurm", "pbs", "local", "hosts"]
+
+
+class SchedulerFacts(msgspec.Struct, frozen=True):
+    """One scheduler.
+
+    Attributes:
+        folder: in ``runner.schedulers``.
+        nodes: where a job's nodes come from: the scheduler allocates them, the user lists them, or it is this machine.
+        launcher: the program that starts a job's tasks; empty where the script itself does.
+        directives: the section of a site file whose ``directives`` are options of every job; empty without one.
+        exclusive_nodes: a job that has all GPUs of its nodes shares them with no other job.
+        compared: ``site check`` compares a site file with the cluster that answers.
+        asks_memory: every job asks for its memory.
+        steps: a job can run as a step of an allocation that the shell holds.
+    """
+
+    folder: str
+    nodes: Literal["allocated", "listed", "this-machine"]
+    launcher: Literal["srun", "mpiexec", ""] = ""
+    directives: Literal["slurm", "pbs", ""] = ""
+    exclusive_nodes: bool = True
+    compared: bool = False
+    asks_memory: bool = False
+    steps: bool = False
+
+
+SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
+    "slurm": SchedulerFacts("slurm", "allocated", launcher="srun", directives="slurm", compared=True, steps=True),
+    "pbs": SchedulerFacts("pbs", "allocated", launcher="mpiexec", directives="pbs", compared=True, asks_memory=True),
+    "local": SchedulerFacts("local", "this-machine"),
+    "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False),  # nothing keeps other users' programs away
+}
