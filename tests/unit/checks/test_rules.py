@@ -16,7 +16,7 @@ from runner.model.image import ImageFacts
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Home, SlurmFacts
+from runner.model.site import Home, MpiFacts, SlurmFacts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
 
@@ -46,6 +46,14 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("run-directory-unmountable", "technion", Observed(run_directory_problem="a comma"), {}, "a comma"),
         ("runtime-not-at-site", "technion", Observed(), {"runtime": "shifter"}, "pyxis"),
         ("account-missing", "polaris", Observed(absent=("account",)), {}, "--account"),
+        ("project-missing", "polaris", Observed(absent=("project",)), {}, "--project"),
+        (
+            "environment-lacks",
+            "neuron",
+            Observed(environment_problem="no torch", environment_fix="--env-name"),
+            {},
+            "no",
+        ),
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
@@ -66,6 +74,24 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
     assert says in f"{refusal.what} {refusal.fix}"
     forced = found(site, observed, force=(code,), **asked)[code]
     assert (forced.severity, forced.forced) == ("warn", True)
+
+
+def test_a_time_beyond_the_sites_limit_is_refused() -> None:
+    site = msgspec.structs.replace(read_site("technion"), max_walltime_s=600)
+    findings = check(plan(RECIPE, site, Request(gpus=16, walltime_s=601), IMAGE), site, NOTHING_WRONG)
+    assert [(finding.code, finding.severity) for finding in findings] == [("walltime-too-long", "refuse")]
+
+
+def test_mpi_that_was_never_proven_at_the_site_is_warned_of() -> None:
+    site = msgspec.structs.replace(read_site("technion"), mpi=MpiFacts(pmi=("pmix",)))
+    image = msgspec.structs.replace(IMAGE, mpi="openmpi")
+    codes = [
+        {finding.code: finding.severity for finding in check(plan(RECIPE, given, request, image), given, NOTHING_WRONG)}
+        for request in (Request(gpus=16, wireup="pmix"),)
+        for given in (site, msgspec.structs.replace(site, proven={"pyxis/pmix": "2026-11-21"}))
+    ]
+    assert codes[0]["wireup-unproven"] == "warn"
+    assert "wireup-unproven" not in codes[1]
 
 
 def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:

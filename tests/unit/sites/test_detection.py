@@ -290,6 +290,12 @@ def test_what_only_an_administrator_can_fix_says_so() -> None:
     assert {finding.code for finding in differences(site_with({}), without)} == {"driver-missing"}
 
 
+def test_a_site_whose_gpu_nodes_are_all_down_is_warned_of() -> None:
+    down = mixed(nodes="g1|a100|down*|48|2|24|2|1031000|gpu:a100:8(S:0-1)|ib,hbm40g\n")
+    compared = differences(site_with({}), found(down, node=NODE))
+    assert ("nodes-down", "warn", "administrator") in {(each.code, each.severity, each.who) for each in compared}
+
+
 def test_a_login_node_proves_nothing_about_the_nodes() -> None:
     told = differences(site_with({"runtimes": ["apptainer"]}), found(mixed()))
     assert [(finding.code, finding.severity) for finding in told] == [("runtime-not-here", "warn")]

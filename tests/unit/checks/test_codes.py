@@ -1,0 +1,44 @@
+"""Every code that a check can show a person is explained on the page of failures, and named by a test."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from runner.checks.rules import CODES
+from runner.environments.directory import IN_HOME
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/failures.md").read_text()
+TESTS = "".join(path.read_text() for path in (ROOT / "tests/unit").rglob("*.py") if path != Path(__file__).resolve())
+
+
+def written_codes() -> set[str]:
+    """The codes that stand as words in the code that makes findings, of those that only warn as well."""
+    calls = (
+        node
+        for path in (ROOT / "runner").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+    )
+    codes = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    return {code for code in codes if isinstance(code, str)}
+
+
+ALL = sorted(CODES | {IN_HOME} | written_codes())
+
+
+def test_the_codes_are_found_where_they_are_written() -> None:
+    assert {"queue-unfit", "mig-slices", "nodes-down"} <= written_codes()
+
+
+@pytest.mark.parametrize("code", ALL)
+def test_the_page_of_failures_has_a_row_for_each_code(code: str) -> None:
+    assert any(f"`[{code}]`" in line for line in PAGE.splitlines() if line.startswith("|"))
+
+
+@pytest.mark.parametrize("code", ALL)
+def test_each_code_is_named_by_a_test(code: str) -> None:
+    assert f'"{code}"' in TESTS
