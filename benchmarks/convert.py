@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks import enroot
 from runner import process
-from runner.images import engine
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import connection, private_engine
 from runner.images.packing.mksquashfs import Packing
 from runner.progress import Silent
 
@@ -197,8 +197,8 @@ def main() -> None:
     parser.add_argument("--block-size", default=Packing().block)
     parser.add_argument("--engine", metavar="URL", help="default: DOCKER_HOST, else the private engine")
     asked = parser.parse_args()
-    url = asked.engine or os.environ.get("DOCKER_HOST") or engine.private_url(engine.default_state())
-    client = engine.connect(url)
+    url = asked.engine or os.environ.get("DOCKER_HOST") or private_engine.url(private_engine.default_state())
+    client = connection.connect(url)
     packing = Packing(level=asked.zstd_level, block=asked.block_size)
     same, default = "Enroot's way, same options", "Enroot's way, its defaults"
     options = (*packing.options()[: packing.options().index("-all-root")], "-exit-on-error")

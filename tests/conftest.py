@@ -55,12 +55,12 @@ def pytest_runtest_makereport(
 def engine_client() -> docker.DockerClient:
     """The engine that answers, else the private one below the cache directory; it is left running."""
     from runner.errors import RefusedError
-    from runner.images import engine
+    from runner.images.engine import connection, private_engine
 
     try:
-        return engine.connect()
+        return connection.connect()
     except RefusedError:
-        return engine.connect(engine.start_private(engine.default_state()))
+        return connection.connect(private_engine.start(private_engine.default_state()))
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def _by_engine(
 
     from runner.cli.progress import shown
     from runner.images.build.build import build
-    from runner.images.engine import connect
+    from runner.images.engine.connection import connect
 
     with shown(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args)

@@ -16,14 +16,14 @@ from runner.errors import RefusedError
 @click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
 def command(keep_cache: bool) -> None:
     """Stop boxes and the private engine; remove what they and the other verbs keep in the cache directory."""
-    from runner.images import engine
+    from runner.images.engine import private_engine
 
     cache = paths.cache_dir()
     _check_ours(cache)
     for name in box.names():
         if box.down(name):
             click.echo(f"box {name} stopped")
-    if engine.stop_private(engine.default_state()):
+    if private_engine.stop(private_engine.default_state()):
         click.echo("private engine stopped")
     if keep_cache:
         click.echo(f"kept: {cache}")
@@ -31,7 +31,7 @@ def command(keep_cache: bool) -> None:
     if not cache.is_dir():
         click.echo(f"nothing to remove: no {cache}")
         return
-    engine.remove_private(engine.default_state())
+    private_engine.remove(private_engine.default_state())
     for entry in sorted(cache.iterdir()):
         if entry.name in paths.CACHES:
             size, count = _size(entry)

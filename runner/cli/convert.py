@@ -109,7 +109,7 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     from runner.errors import UsageError
     from runner.images.conversion import sif
     from runner.images.conversion.source_selection import parse
-    from runner.images.engine import connected
+    from runner.images.engine.connection import connected
 
     asked = click.get_current_context().get_parameter_source
     given = [name for name in _OF_A_SQUASHFS if asked(name) == ParameterSource.COMMANDLINE]

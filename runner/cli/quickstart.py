@@ -65,7 +65,7 @@ def command(only_prepare: bool, private_engine: bool) -> int:
 
 def _prepare(private_engine: bool) -> int:
     """Packages, then an engine that answers: our private one where there is none, or where it is asked for."""
-    from runner.images import engine
+    from runner.images.engine.private_engine import default_state, start
     from runner.setup import packages
 
     click.secho("== what this machine needs", bold=True)
@@ -81,15 +81,15 @@ def _prepare(private_engine: bool) -> int:
         why = "as asked" if private_engine else "no container engine answers"
         click.echo(f"  {why}: starting a private one, on a socket of its own")
         # The steps that follow take this one, whatever else answers.
-        os.environ["DOCKER_HOST"] = engine.start_private(engine.default_state())
+        os.environ["DOCKER_HOST"] = start(default_state())
     return Exit.GOOD
 
 
 def _engine_answers() -> bool:
-    from runner.images import engine
+    from runner.images.engine import connection
 
     try:
-        engine.connect().close()
+        connection.connect().close()
     except RefusedError:
         return False
     return True

@@ -24,9 +24,9 @@ import pytest
 from benchmarks import enroot
 from runner import paths
 from runner.errors import RefusedError
-from runner.images import engine
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import private_engine
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.store import StoredImage
 from runner.progress import Silent
@@ -100,7 +100,7 @@ def trees(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trees:
     directory = tmp_path_factory.mktemp("trees")
-    url = os.environ.get("DOCKER_HOST") or engine.private_url(engine.default_state())
+    url = os.environ.get("DOCKER_HOST") or private_engine.url(private_engine.default_state())
     theirs = directory / "enroot.sqsh"
     enroot.import_image(odd, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
     roots = directory / "ours", directory / "theirs"
@@ -295,14 +295,14 @@ def containers_of(client: docker.DockerClient, image: str) -> list[str]:
 
 CONVERTING = """
 import sys, pathlib
-from runner.images import engine
+from runner.images.engine import connection
 from runner.images.conversion.squashfs import convert
 from runner.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
-    convert(sys.argv[1], engine.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
+    convert(sys.argv[1], connection.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
 except KeyboardInterrupt:
     sys.exit(130)
 """

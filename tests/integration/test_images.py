@@ -20,12 +20,12 @@ import pytest
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.images import engine
 from runner.images.build import build as building
 from runner.images.build.build import BuiltImage, build
 from runner.images.build.engine_leftovers import PART_LABEL
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import connection, private_engine
 from runner.images.store import store
 from runner.images.store.store import StoredImage
 from runner.progress import Silent
@@ -187,7 +187,7 @@ def test_a_proof_that_fails_fails_the_build(
 
 INTERRUPTED = """
 import sys, pathlib
-from runner.images import engine
+from runner.images.engine import connection, private_engine
 from runner.images.build import build
 from runner.progress import Silent
 share = pathlib.Path(sys.argv[1])
@@ -196,7 +196,7 @@ build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"
 class Loud(Silent):
     def line(self, text): print(text, flush=True)
 try:
-    build.build("pytorch", "standin", engine.connect(), Loud())
+    build.build("pytorch", "standin", connection.connect(), Loud())
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -298,7 +298,7 @@ def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tm
 
 def test_no_engine_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InfrastructureError, match="does not answer") as caught:
-        engine.connect("unix:///nowhere/docker.sock")
+        connection.connect("unix:///nowhere/docker.sock")
     assert caught.value.code == 8
     assert caught.value.where == "--engine"
 
@@ -309,20 +309,20 @@ def test_a_private_engine_leaves_the_host_as_it_was() -> None:
     state = parent / ("long" * 30) / "engine"
     before = host_state()
     try:
-        url = engine.start_private(state)
-        assert engine.start_private(state) == url
-        client = engine.connect(url)
-        assert engine.needs_host_network(client)
+        url = private_engine.start(state)
+        assert private_engine.start(state) == url
+        client = connection.connect(url)
+        assert connection.needs_host_network(client)
         client.api.import_image_from_data(small_root(), repository="private", tag="1")
         assert host_state()["mounts"] == before["mounts"]
         client.close()
-        assert engine.stop_private(state)
-        assert not engine.stop_private(state)
+        assert private_engine.stop(state)
+        assert not private_engine.stop(state)
         assert host_state() == before
-        engine.remove_private(state)
+        private_engine.remove(state)
         assert not state.exists()
     finally:
-        engine.remove_private(state)
+        private_engine.remove(state)
         shutil.rmtree(parent)
 
 
@@ -330,13 +330,13 @@ def test_a_private_engine_leaves_the_host_as_it_was() -> None:
 def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_alive: bool) -> None:
     state = tmp_path / "engine"
     try:
-        url = engine.start_private(state)
+        url = private_engine.start(state)
         run_dir = Path(url.removeprefix("unix://")).parent
         pids = [int((run_dir / "dockerd.pid").read_text())]
         pids += [] if left_alive else [int((run_dir / "x/containerd/containerd.pid").read_text())]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        assert engine.start_private(state) == url
-        engine.connect(url).close()
+        assert private_engine.start(state) == url
+        connection.connect(url).close()
     finally:
-        engine.remove_private(state)
+        private_engine.remove(state)

@@ -16,9 +16,9 @@ import pytest
 
 from runner.cli import run
 from runner.errors import Exit, RefusedError, RunnerError
-from runner.images import engine
 from runner.images.build.build import build
 from runner.images.build.pull import base_image, pull_error
+from runner.images.engine import connection, private_engine
 from runner.progress import Silent
 from tests.support import registry as registries
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
@@ -46,9 +46,9 @@ def own_engine() -> Iterator[str]:
     """An engine where nobody else makes or removes anything, so that all can be counted."""
     state = Path(tempfile.mkdtemp(prefix="engine-"))
     try:
-        yield engine.start_private(state)
+        yield private_engine.start(state)
     finally:
-        engine.remove_private(state)
+        private_engine.remove(state)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def client(own_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("DOCKER_CONFIG", "XDG_CONFIG_HOME", "ENROOT_CONFIG_PATH"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
-    return engine.connect()
+    return connection.connect()
 
 
 def log_in(host: str, place: Path, password: str = PASSWORD) -> None:
@@ -93,13 +93,13 @@ def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another
     client: docker.DockerClient, locked: str, tmp_path: Path
 ) -> None:
     log_in(locked, tmp_path)
-    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
+    error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
     assert (error.code, f"{locked} has no image" in error.what) == (Exit.REFUSED, True), error
 
 
 def test_a_wrong_password_is_told_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
     log_in(locked, tmp_path, "wrong")
-    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
+    error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
     assert f"does not let the login in {tmp_path / 'config.json'} have nvidia/pytorch (401)" in error.what
 

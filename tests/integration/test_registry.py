@@ -23,11 +23,11 @@ import pytest
 import zstandard
 
 from runner.errors import Exit, InfrastructureError, RefusedError
-from runner.images import engine
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.source_selection import Options
 from runner.images.conversion.source_selection import convert as convert_any
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import connection
 from runner.images.sources import blobs
 from runner.images.store import store
 from runner.progress import Silent
@@ -471,7 +471,7 @@ def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
     own: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.image([layer("a")], "1")
-    monkeypatch.setattr(engine, "_default_urls", lambda _: ())
+    monkeypatch.setattr(connection, "default_urls", lambda _: ())
     said: list[str] = []
 
     class Telling(Silent):

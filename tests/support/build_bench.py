@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from runner import paths
 from runner.errors import Exit
-from runner.images import engine
+from runner.images.engine import connection, private_engine
 from tests.support import light_base
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Bench:
 
 def began(state: Path, work: Path) -> Bench:
     """The engine started, the bases in it, one build done: what that keeps is no leftover."""
-    url = engine.start_private(state)
-    client = engine.connect(url)
+    url = private_engine.start(state)
+    client = connection.connect(url)
     for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
         client.api.import_image_from_data(light_base.archive(**more), repository=name, changes=list(light_base.CHANGES))
     found = Bench(client, url, state, work)

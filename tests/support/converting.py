@@ -27,7 +27,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from runner.images.conversion.squashfs import convert
-from runner.images.engine import connect
+from runner.images.engine.connection import connect
 from runner.progress import Silent
 image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 way = sys.argv[5]

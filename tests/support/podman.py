@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.errors import InfrastructureError
-from runner.images import engine
+from runner.images.engine import connection
 from tests.support.packages import unpacked
 
 NOBODY = 65534
@@ -72,7 +72,7 @@ def _answering(url: str, child: subprocess.Popen[bytes], log: Path) -> str:
     for _ in range(600):
         assert child.poll() is None, log.read_text()
         with suppress(InfrastructureError):
-            engine.connect(url).close()
+            connection.connect(url).close()
             return url
         time.sleep(0.1)
     raise AssertionError(log.read_text())

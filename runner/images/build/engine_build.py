@@ -18,7 +18,7 @@ from runner.files import process_identity
 from runner.images.build import buildlog
 from runner.images.build.engine_leftovers import OWNER_LABEL, StepContainers, sweep
 from runner.images.build.pull import FULL_FIX
-from runner.images.engine import needs_host_network
+from runner.images.engine.connection import needs_host_network
 from runner.progress import Progress
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
     if (kept := _kept_by_digest(name, options)) is not None:
         return Conversion(kept, made=False, seconds=0.0)
     if name.kind in ("engine", "any"):
-        from runner.images.engine import connect
+        from runner.images.engine.connection import connect
 
         try:
             client = connect(options.engine)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images import engine
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import connection, private_engine
 from runner.progress import Silent
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
@@ -97,8 +97,8 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
     name = "gpu-runner/test-dying:1"
     try:
         for number in range(4):
-            url = engine.start_private(state)
-            client = engine.connect(url)
+            url = private_engine.start(state)
+            client = connection.connect(url)
             converting.small_image(client, name, files=2500)
             target = tmp_path / str(number)
             words = [sys.executable, "-m", "runner", "convert", "--engine", url, "--store", str(target)]
@@ -115,8 +115,8 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
             assert "Traceback" not in told
             assert [path for path in target.rglob("*") if path.is_file()] == []
             client.close()
-            client = engine.connect(engine.start_private(state))
+            client = connection.connect(private_engine.start(state))
             converting.assert_recovers(name, client, target, [child.pid])
             client.close()
     finally:
-        engine.remove_private(state)
+        private_engine.remove(state)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.errors import Exit
-from runner.images import engine
+from runner.images.engine import private_engine
 from tests.support.build_bench import BASE, SLOW, Bench, began, settled, until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     try:
         yield began(state, work)
     finally:
-        engine.remove_private(state)
+        private_engine.remove(state)
 
 
 def test_a_step_that_fails(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def test_an_engine_that_dies_in_the_middle_and_comes_back(bench: Bench) -> None:
     assert "Traceback" not in said, said
     assert child.returncode == Exit.INFRASTRUCTURE
     assert "the engine went away in the middle of the build" in said
-    assert engine.start_private(bench.state) == bench.url
+    assert private_engine.start(bench.state) == bench.url
     bench.build("echo the next && exit 7", code=Exit.PROGRAM_FAILED)
     settled(bench, before)
 
@@ -116,6 +116,6 @@ def test_a_full_disk_of_the_engine(tmp_path: Path) -> None:
         assert bench.counted() == before
         bench.build(code=Exit.GOOD)
     finally:
-        engine.stop_private(state)
+        private_engine.stop(state)
         subprocess.run(["umount", "--lazy", state / "data"], check=True)
-        engine.remove_private(state)
+        private_engine.remove(state)

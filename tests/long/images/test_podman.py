@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from runner.errors import Exit
-from runner.images import engine
 from runner.images.build.build import build
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
+from runner.images.engine import connection
 from runner.progress import Silent
 from tests.support import light_base, podman
 from tests.support.build_bench import BASE, Bench, settled, until
@@ -26,7 +26,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for place in ("cache", "tmp"):
         (work / place).mkdir()
     with podman.running(rootless=request.param) as url:
-        client = engine.connect(url)
+        client = connection.connect(url)
         client.api.import_image_from_data(light_base.archive(), repository=BASE, changes=list(light_base.CHANGES))
         yield Bench(client, url, work, work)
 

@@ -1,6 +1,6 @@
-"""Container engines: find one that answers, or run a private one that leaves the host as it was.
+"""A private container engine, which leaves the host as it was.
 
-The private engine is a Docker daemon in its own mount namespace (so its overlay mounts never show on the host),
+It is a Docker daemon in its own mount namespace (so its overlay mounts never show on the host),
 with no bridge and no packet filter rules, its own data root, containerd namespace and cgroup parent, ended by its
 process id. Facts: docs of dockerd 20.10 and later; a bridge-less engine builds and runs with the host's network.
 """
@@ -12,17 +12,14 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner import paths, process
-from runner.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.errors import InfrastructureError, RefusedError, RunnerError
 from runner.files.hashes import sha256
-
-if TYPE_CHECKING:
-    import docker
+from runner.images.engine.client import open_client
 
 # sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
 _SOCKET_ROOM = 64
@@ -32,9 +29,6 @@ _CGROUP_PARENT = "gpu-runner-engine"
 _NAMESPACE = "gpu-runner"
 # A daemon's fixed places on the host; the private one mounts its own directories over them.
 _FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
-_NONE_FIX = (
-    "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
-)
 
 
 def default_state() -> Path:
@@ -42,40 +36,7 @@ def default_state() -> Path:
     return paths.cache("engine")
 
 
-def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
-    """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
-
-    Raises:
-        UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
-        RefusedError: none was named and none answers.
-    """
-    return connected(url, state=state)[1]
-
-
-def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str, docker.DockerClient]:
-    """The URL of that engine, and its client; raises as ``connect`` does."""
-    named = url or os.environ.get("DOCKER_HOST")
-    if named:
-        return named, _answering(named, where="--engine" if url else "DOCKER_HOST")
-    tried: list[str] = []
-    for candidate in _default_urls(state or default_state()):
-        if not Path(candidate.removeprefix("unix://")).exists():
-            continue
-        try:
-            return candidate, _answering(candidate, where=candidate)
-        except InfrastructureError as error:
-            tried.append(error.what)
-    raise RefusedError("no container engine answers", where="; ".join(tried), fix=_NONE_FIX)
-
-
-def needs_host_network(client: docker.DockerClient) -> bool:
-    """True where the engine has no bridge network to give to containers, or does not say whether it has: Podman,
-    which lists one that its plugins cannot make, and none where it is rootless. The host's always works there.
-    """
-    return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
-
-
-def start_private(state: Path) -> str:
+def start(state: Path) -> str:
     """Start the private engine (or find it running) and return its URL.
 
     Needs root, or ``sudo`` that asks nothing; the socket then belongs to the user's group.
@@ -84,12 +45,12 @@ def start_private(state: Path) -> str:
         RefusedError: dockerd is absent, there is no way to become root, or its sockets' place is somebody else's.
         InfrastructureError: it did not come up; the log's last lines are in the message.
     """
-    url = private_url(state)
-    if _pid(state) is not None and _comes_to_answer(url, lambda: _pid(state) is not None):
-        return url
+    address = url(state)
+    if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):
+        return address
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
-    stop_private(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
+    stop(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
     paths.made(state)
     _make_private(_run_dir(state))
     _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
@@ -100,12 +61,12 @@ def start_private(state: Path) -> str:
             stderr=process.STDOUT,
             env=dict(os.environ, PATH=_search_path()),
         )
-    if not _comes_to_answer(url, lambda: started.poll() is None):
+    if not _comes_to_answer(address, lambda: started.poll() is None):
         raise _not_up(state)
-    return url
+    return address
 
 
-def stop_private(state: Path) -> bool:
+def stop(state: Path) -> bool:
     """Stop the private engine and what it left in memory; its images stay. False where none was running."""
     pid = _pid(state)
     if pid is not None:
@@ -113,7 +74,7 @@ def stop_private(state: Path) -> bool:
         if not _ended(pid, _STOP_S):
             _signal(pid, signal.SIGKILL)
             _ended(pid, 5.0)
-    if not _is_private(_run_dir(state)):
+    if not has_own_sockets(state):
         return False  # nothing, or somebody else's: what it holds is not to be believed
     orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
     if orphan is not None:
@@ -130,60 +91,20 @@ def stop_private(state: Path) -> bool:
     return pid is not None
 
 
-def remove_private(state: Path) -> None:
+def remove(state: Path) -> None:
     """Stop the private engine and delete its images and all that it keeps."""
-    stop_private(state)
+    stop(state)
     _remove_tree(state)
 
 
-def private_url(state: Path) -> str:
+def url(state: Path) -> str:
     """The private engine's URL, whether or not it runs."""
     return f"unix://{_run_dir(state)}/docker.sock"
 
 
-def _default_urls(state: Path) -> Iterator[str]:
-    yield "unix:///var/run/docker.sock"
-    runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-    yield f"unix://{runtime_dir}/docker.sock"
-    yield f"unix://{runtime_dir}/podman/podman.sock"
-    if _is_private(_run_dir(state)):
-        yield private_url(state)
-
-
-def _shown(url: str) -> str:
-    """The URL without what it may hold of a user name and a password."""
-    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
-    has_user = "@" in rest and not rest.startswith("/")
-    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_user else url
-
-
-def _answering(url: str, *, where: str) -> docker.DockerClient:
-    import docker
-    import requests
-
-    try:
-        # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
-        client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
-        client.ping()
-    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        denied = "ermission denied" in str(error)
-        raise InfrastructureError(
-            f"the container engine at {_shown(url)} does not answer" + (": permission denied" if denied else ""),
-            where=where,
-            fix="join the group that owns the socket (often `docker`), then log in again" if denied else _NONE_FIX,
-        ) from error
-    except (ValueError, OverflowError) as error:
-        raise UsageError(
-            f"{_shown(url)!r} is not the URL of a container engine",
-            where=where,
-            fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
-        ) from error
-    return client
-
-
-def _is_podman(client: docker.DockerClient) -> bool:
-    components = client.version().get("Components") or []
-    return any("podman" in str(part.get("Name", "")).lower() for part in components)
+def has_own_sockets(state: Path) -> bool:
+    """Whether the sockets' directory exists and is this user's alone."""
+    return _is_private(_run_dir(state))
 
 
 def _run_dir(state: Path) -> Path:
@@ -236,7 +157,7 @@ def _dockerd_words(state: Path) -> list[str]:
     )
     words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
     words += [*map(str, _FIXED_PLACES), "--"]
-    words += ["--host", private_url(state), "--group", str(os.getgid())]
+    words += ["--host", url(state), "--group", str(os.getgid())]
     words += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
     words += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
     words += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
@@ -277,7 +198,7 @@ def _as_root() -> list[str]:
 
 def _pid(state: Path) -> int | None:
     """The running private engine's process id."""
-    if not _is_private(_run_dir(state)):
+    if not has_own_sockets(state):
         return None
     return _process(_run_dir(state) / "dockerd.pid", state.absolute() / "data")
 
@@ -291,12 +212,12 @@ def _process(pid_file: Path, word: Path) -> int | None:
     return None
 
 
-def _comes_to_answer(url: str, goes_on: Callable[[], bool]) -> bool:
+def _comes_to_answer(address: str, goes_on: Callable[[], bool]) -> bool:
     """Whether an engine that is on its way answers; False when it has ended, or after _START_S seconds."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and goes_on():
         with suppress(RunnerError):
-            _answering(url, where=url).close()
+            open_client(address, where=address).close()
             return True
         time.sleep(0.1)
     return False

@@ -1,0 +1,60 @@
+"""The private engine's sockets lie in a place that is this user's alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import RefusedError
+from runner.images.engine import connection, private_engine
+
+
+@pytest.fixture
+def short_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sockets go as the state's path is too long, and no runtime directory is there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return Path(private_engine.url(long_state(tmp_path)).removeprefix("unix://")).parent
+
+
+def long_state(tmp_path: Path) -> Path:
+    return tmp_path / ("long" * 30) / "engine"
+
+
+@pytest.mark.parametrize("kind", ["open to others", "link", "file"])
+def test_sockets_never_lie_in_a_place_of_somebody_else(tmp_path: Path, short_place: Path, kind: str) -> None:
+    assert short_place.parent == tmp_path
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (mine / "docker.sock").touch()
+    if kind == "link":
+        short_place.symlink_to(mine)
+    elif kind == "file":
+        short_place.touch()
+    else:
+        short_place.mkdir()
+        short_place.chmod(0o777)
+        (short_place / "docker.sock").touch()
+    assert private_engine.url(long_state(tmp_path)) not in list(connection.default_urls(long_state(tmp_path)))
+    with pytest.raises(RefusedError, match="not this user's alone") as caught:
+        private_engine._make_private(short_place)
+    assert caught.value.where == str(short_place)
+    assert not private_engine.stop(long_state(tmp_path))
+    assert (mine / "docker.sock").exists()
+
+
+def test_a_private_place_is_taken_again(tmp_path: Path, short_place: Path) -> None:
+    for _ in range(2):
+        private_engine._make_private(short_place)
+    assert private_engine.url(long_state(tmp_path)) in list(connection.default_urls(long_state(tmp_path)))
+
+
+def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as runtime:  # private, and short enough
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        assert private_engine.url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")
+        Path(runtime).chmod(0o755)
+        assert not private_engine.url(long_state(tmp_path)).startswith(f"unix://{runtime}/")
