@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from runner.box import Box
     from runner.images.build.build import BuiltImage
-    from runner.images.store.store import StoredImage
+    from runner.images.store.stored_image import StoredImage
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

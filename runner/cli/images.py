@@ -14,7 +14,7 @@ from runner.errors import Exit
 
 if TYPE_CHECKING:
     from runner.images.store.prune import Candidate
-    from runner.images.store.store import BrokenSidecar, StoredImage
+    from runner.images.store.stored_image import BrokenSidecar, StoredImage
     from runner.jobs.image_usage import Use
 
 STORE = click.option(
@@ -38,12 +38,13 @@ def command() -> None:
 def list_images(store_dir: Path | None, as_json: bool) -> int:
     """List the images of the store, and the runs of yours that used them."""
     from runner.images.store import integrity, store
+    from runner.images.store.stored_image import BrokenSidecar, age_s
     from runner.jobs.image_usage import uses
 
     target, known = _directory(store_dir), uses()
     rows = []
     for found in store.everything(target):
-        if isinstance(found, store.BrokenSidecar):
+        if isinstance(found, BrokenSidecar):
             rows.append({"path": str(found.path), "problem": found.why, "size_bytes": _size(found.path)})
             continue
         rows.append(
@@ -53,7 +54,7 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
                 "digest": found.digest,
                 "size_bytes": found.size_bytes,
                 "format": _format(found.path),
-                "age_s": round(store.age_s(found)),
+                "age_s": round(age_s(found)),
                 "problem": integrity.problem(found),
                 "runs": [use.run for use in known if use.of(found.path)],
             }
@@ -141,12 +142,13 @@ def prune(
     """
     from runner.images.store import store
     from runner.images.store.prune import Limits, doomed
+    from runner.images.store.stored_image import StoredImage
     from runner.jobs.image_usage import uses
 
     if older_than_s is None and max_bytes is None and not unused:
         raise click.UsageError("say which: --older-than AGE, --max-size SIZE or --unused")
     target, known = _directory(store_dir), uses()
-    images = [found for found in store.everything(target) if isinstance(found, store.StoredImage)]
+    images = [found for found in store.everything(target) if isinstance(found, StoredImage)]
     candidates = [_candidate(image, known) for image in images]
     going = doomed(candidates, Limits(older_than_s, unused, max_bytes))
     if not dry_run:
@@ -187,9 +189,10 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
     from runner.errors import RefusedError
     from runner.images import reference
     from runner.images.store import store
+    from runner.images.store.stored_image import SUFFIXES
 
     target = _directory(store_dir)
-    forms = tuple(store.SUFFIXES)[: 1 if reference.is_path(image) else None]
+    forms = tuple(SUFFIXES)[: 1 if reference.is_path(image) else None]
     found = tuple(filter(None, (store.lookup(image, target, form) for form in forms)))
     if not found:
         raise RefusedError(
@@ -202,9 +205,10 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
 
 def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
     """What a full check finds, and what the image is called. What cannot be read now is told, not remembered."""
-    from runner.images.store import integrity, store
+    from runner.images.store import integrity
+    from runner.images.store.stored_image import BrokenSidecar
 
-    if isinstance(image, store.BrokenSidecar):
+    if isinstance(image, BrokenSidecar):
         return image.why, image.path.name
     try:
         return integrity.verified(image).broken, image.reference
@@ -215,21 +219,22 @@ def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
 def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
     import time
 
-    from runner.images.store import store
     from runner.images.store.prune import Candidate
+    from runner.images.store.stored_image import age_s
 
     mine = [use for use in known if use.of(image.path)]
-    age = store.age_s(image)
+    age = age_s(image)
     idle_s = min([age, *(time.time() - use.began_s for use in mine)])
     needed = any(use.needed for use in mine)
     return Candidate(image.path, image.size_bytes, age, idle_s, bool(mine), needed)
 
 
 def _format(path: Path) -> str:
-    from runner.images.store import sif_file, squashfs_file, store
+    from runner.images.store import sif_file, squashfs_file
+    from runner.images.store.stored_image import form_of
 
     try:
-        if store.form_of(path) == "sif":
+        if form_of(path) == "sif":
             return "SIF" if sif_file.root(path) else "no SIF"
         head = squashfs_file.superblock(path)
     except OSError:

@@ -53,8 +53,9 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
 def _as_of(image: PlannedImage) -> str:
     """When the name was last found to stand for its image: by now it may stand for another."""
     from runner.images.store import store
+    from runner.images.store.stored_image import form_of
 
-    confirmed_at = store.confirmed_at(image.reference, form=store.form_of(Path(image.path)))
+    confirmed_at = store.confirmed_at(image.reference, form=form_of(Path(image.path)))
     if confirmed_at is None:
         return ""
     return f" (as of {datetime.fromtimestamp(confirmed_at, timezone.utc):%Y-%m-%d %H:%M} UTC)"

@@ -13,6 +13,7 @@ from runner import paths
 from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
+from runner.images.store.stored_image import SUFFIXES, Form, form_of
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
@@ -63,12 +64,12 @@ def pin(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
     return _stored(reference, form)
 
 
-def _stored(reference: str, form: store.Form) -> tuple[PlannedImage, str, str]:
+def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
     """An image file: in the store by its name, anywhere by its path."""
     is_path = references.is_path(reference)
     path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
     unpinned = PlannedImage(reference=reference, digest="", path=path)
-    if is_path and (store.form_of(Path(path)) == "sif") != (form == "sif"):
+    if is_path and (form_of(Path(path)) == "sif") != (form == "sif"):
         kind, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
         return unpinned, f"this runtime takes a {kind}, and {reference} is none", f"name one that ends in {suffix}"
     try:
@@ -117,10 +118,10 @@ def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
     return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
 
 
-def _not_converted(reference: str, form: store.Form) -> str:
+def _not_converted(reference: str, form: Form) -> str:
     """The path that a script has for an image that is not in the store yet."""
     name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
-    return str(store.directory() / f"NOT-CONVERTED-{name}{store.SUFFIXES[form]}")
+    return str(store.directory() / f"NOT-CONVERTED-{name}{SUFFIXES[form]}")
 
 
 def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:

@@ -28,7 +28,7 @@ from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import private_engine
 from runner.images.packing.mksquashfs import Packing
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 from tests.support import odd_image
 from tests.support.odd_image import EPOCH, OLD, Entry

@@ -27,7 +27,7 @@ from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine
 from runner.images.store import store
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 from tests.support.small_images import small_root
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started

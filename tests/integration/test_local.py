@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE

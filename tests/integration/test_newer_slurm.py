@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.placements import accepted, lie_as_planned
 from tests.support.rank_records import has_started, records

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.sites.loader import read_site
 from tests.support.commands import Runner
 

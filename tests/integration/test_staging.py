@@ -12,7 +12,7 @@ import pytest
 
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage, file_name
 from tests.support.commands import Runner
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started
@@ -53,7 +53,7 @@ def test_a_copy_that_is_not_what_was_converted_never_starts(runner: Runner, tmp_
     """The damage that no glance at submission can see."""
     made = tmp_path / ".made"
     made.write_bytes(SUPERBLOCK + bytes(100_000))
-    name = store.file_name("x:1", "", "0" * 64)
+    name = file_name("x:1", "", "0" * 64)
     damaged = StoredImage(
         path=tmp_path / name, reference="x:1", key="k", size_bytes=made.stat().st_size, sha256=sha256_of(made)
     )

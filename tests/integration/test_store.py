@@ -16,7 +16,7 @@ import pytest
 
 from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 from tests.support import converting
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import docker
 
     from runner.images.build.build import BuiltImage
-    from runner.images.store.store import StoredImage
+    from runner.images.store.stored_image import StoredImage
 
 pytestmark = pytest.mark.integration
 JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")

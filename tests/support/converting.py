@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
+from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def assert_sound(directory: Path) -> int:
     """Whatever stands in the store under a final name is whole, to the last bit; returns how many images do."""
     found = store.everything(directory)
     for image in found:
-        assert isinstance(image, store.StoredImage), image
+        assert isinstance(image, StoredImage), image
         assert integrity.verified(image).broken == "", image.path
     return len(found)
 

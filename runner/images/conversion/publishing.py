@@ -22,7 +22,8 @@ from runner.errors import InfrastructureError
 from runner.files.hashes import sha256
 from runner.files.lease import abandoned, leased
 from runner.images.conversion.source import Source
-from runner.images.store import integrity, store
+from runner.images.store import integrity, names, store
+from runner.images.store.stored_image import Form, StoredImage, file_name
 from runner.progress import Progress
 
 ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
@@ -35,7 +36,7 @@ class Conversion:
     moved_from: digest of the image that its name stood for until now; empty where it is the same or was not known.
     """
 
-    image: store.StoredImage
+    image: StoredImage
     made: bool
     seconds: float
     moved_from: str = ""
@@ -66,7 +67,7 @@ class Maker(Protocol):
     @property
     def source(self) -> Source: ...
     @property
-    def form(self) -> store.Form: ...
+    def form(self) -> Form: ...
     @property
     def converter(self) -> str: ...
     @property
@@ -120,7 +121,7 @@ def about_of(raw: bytes | str | None) -> dict[str, Any]:
     return {}
 
 
-def _make(maker: Maker, target: Path, progress: Progress) -> store.StoredImage:
+def _make(maker: Maker, target: Path, progress: Progress) -> StoredImage:
     partial = store.partial_path(maker.keys[0], target)
     try:
         contents = maker.make(partial, progress)
@@ -131,11 +132,11 @@ def _make(maker: Maker, target: Path, progress: Progress) -> store.StoredImage:
         partial.unlink(missing_ok=True)
 
 
-def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> store.StoredImage:
+def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> StoredImage:
     """A finished and verified file as the store ``target`` is to know it."""
     source, config, checksum = maker.source, maker.source.config, sha256(made)
-    return store.StoredImage(
-        path=target / store.file_name(source.name, source.digest, checksum, maker.form),
+    return StoredImage(
+        path=target / file_name(source.name, source.digest, checksum, maker.form),
         reference=source.name,
         digest=source.digest,
         origin=source.origin,
@@ -157,7 +158,7 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> st
     )
 
 
-def _moved_from(source: Source, target: Path, form: store.Form) -> str:
+def _moved_from(source: Source, target: Path, form: Form) -> str:
     """Digest of another image that the source's name stands for in the store; empty where there is none."""
     with suppress(InfrastructureError):  # an unreadable sidecar: of that image nothing is known
         before = store.lookup(source.name, target, form)
@@ -166,7 +167,7 @@ def _moved_from(source: Source, target: Path, form: store.Form) -> str:
     return ""
 
 
-def _usable(key: str, target: Path, form: store.Form) -> store.StoredImage | None:
+def _usable(key: str, target: Path, form: Form) -> StoredImage | None:
     """The stored image of this key; None where there is none, or none that could be used."""
     if paths.caches_ignored():
         return None
@@ -176,9 +177,9 @@ def _usable(key: str, target: Path, form: store.Form) -> store.StoredImage | Non
     return None
 
 
-def _with_names(image: store.StoredImage, source: Source) -> store.StoredImage:
+def _with_names(image: StoredImage, source: Source) -> StoredImage:
     """The image, after every name of the source was made to stand for it."""
     with suppress(InfrastructureError):  # a store that may only be read serves as well
         for name in (*source.names, source.name):
-            store.confirm(name, image)
+            names.confirm(name, image)
     return image

@@ -12,7 +12,8 @@ from runner.images.conversion import apptainer_build
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, about_of, publish
 from runner.images.conversion.source import Source
-from runner.images.store import sif_file, store
+from runner.images.store import sif_file
+from runner.images.store.stored_image import Form
 from runner.progress import Progress
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class SifMaker:
 
     source: Source
     write: Callable[[Path], None]
-    form: store.Form = "sif"
+    form: Form = "sif"
     converter: str = CONVERTER
     options: tuple[str, ...] = apptainer_build.MKSQUASHFS_OPTIONS
 

@@ -15,7 +15,7 @@ from runner.images.conversion.engine_source import Method
 from runner.images.conversion.publishing import Conversion
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import integrity, store
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.progress import Progress
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from runner.images.conversion.engine_source import Method, engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, about_of, publish
 from runner.images.conversion.source import PackableSource
 from runner.images.packing import mksquashfs, rootfs, tarstream
-from runner.images.store import squashfs_file, store
+from runner.images.store import squashfs_file
+from runner.images.store.stored_image import Form
 from runner.model.plan import RESULTS
 from runner.progress import Progress
 
@@ -33,7 +34,7 @@ class SquashfsMaker:
 
     source: PackableSource
     packing: mksquashfs.Packing
-    form: store.Form = "squashfs"
+    form: Form = "squashfs"
     converter: str = CONVERTER
 
     @property

@@ -11,8 +11,8 @@ import msgspec
 
 from runner.errors import InfrastructureError
 from runner.files.hashes import sha256
-from runner.images.store import sif_file, squashfs_file, store
-from runner.images.store.store import StoredImage
+from runner.images.store import sidecar, sif_file, squashfs_file
+from runner.images.store.stored_image import StoredImage, form_of
 from runner.process import CommandFailedError
 
 
@@ -73,9 +73,9 @@ def verified(image: StoredImage) -> StoredImage:
     checked = msgspec.structs.replace(image, broken=why, mtime_ns=mtime_ns)
     if image.sha256 and checked != image:
         with suppress(InfrastructureError):
-            store.record(checked)
+            sidecar.write(checked)
     return checked
 
 
 def _kind(path: Path) -> _Kind:
-    return sif_file if store.form_of(path) == "sif" else squashfs_file
+    return sif_file if form_of(path) == "sif" else squashfs_file

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.killing import judge_what_is_left, killed_while_submitting

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import docker
 
     from runner.box import Box
-    from runner.images.store.store import StoredImage
+    from runner.images.store.stored_image import StoredImage
 
 pytestmark = pytest.mark.integration
 

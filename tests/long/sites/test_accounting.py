@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.sites import accounting
 from tests.support.sites.clusters import Cluster, cluster

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 
 PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.rank_records import records
 

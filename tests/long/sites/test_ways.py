@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from runner.model.runtimes import RUNTIMES
 from tests.support.commands import Runner
 from tests.support.rank_records import records

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.placements import accepted, lie_as_planned

@@ -20,8 +20,8 @@ from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import source_selection
 from runner.images.conversion.squashfs import CONVERTER
 from runner.images.packing.mksquashfs import Packing
-from runner.images.store import store
-from runner.images.store.store import StoredImage
+from runner.images.store import sidecar, store
+from runner.images.store.stored_image import StoredImage, file_name
 from runner.jobs import directory
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlannedImage
@@ -50,7 +50,7 @@ def put(tmp_path: Path, name: str) -> StoredImage:
     (tree / name).write_bytes(os.urandom(9000))
     subprocess.run(["mksquashfs", tree, made, "-noappend", "-quiet", "-no-progress"], check=True)
     digest, sha256 = "sha256:" + name * 64, sha256_of(made)
-    path = made.with_name(store.file_name(f"{name}:1", digest, sha256))
+    path = made.with_name(file_name(f"{name}:1", digest, sha256))
     created = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     size, about = made.stat().st_size, {"framework": "pytorch"}
     image = StoredImage(
@@ -164,7 +164,7 @@ def test_pruning_wants_to_be_told_what(words: list[str], images: list[StoredImag
 
 def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImage]) -> None:
     image = msgspec.structs.replace(images[0], converter=CONVERTER, options=Packing().options())
-    store.record(image)
+    sidecar.write(image)
     name, options = f"a@{image.digest}", source_selection.Options(engine="unix:///nowhere/at/all.sock")
     assert source_selection.convert(name, options, Silent()).image == image
     os.truncate(image.path, image.size_bytes // 2)

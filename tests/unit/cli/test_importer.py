@@ -13,7 +13,7 @@ import pytest
 
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
-from runner.images.store.store import StoredImage
+from runner.images.store.stored_image import StoredImage
 from tests.support.squashfs import SUPERBLOCK
 
 ROOT = Path(__file__).parents[3]

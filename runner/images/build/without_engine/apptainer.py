@@ -16,12 +16,12 @@ from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
 from runner.images.sources.registry import Registry
 from runner.images.sources.registry_http import is_loopback
-from runner.images.store import store
+from runner.images.store.stored_image import Form
 from runner.progress import Progress
 
 PROGRAMS: tuple[str, ...] = ()  # which of the two there is, apptainer_build.program tells
 INSTALL = ""
-FORM: store.Form = "sif"
+FORM: Form = "sif"
 
 
 def base(reference: str, progress: Progress) -> Base:

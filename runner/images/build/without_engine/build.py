@@ -20,6 +20,7 @@ from runner.images.build.build import DEFAULT_ARGS, DEFAULT_BASES, INPUTS_LABEL,
 from runner.images.build.without_engine import definition, steps, wheels
 from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order
 from runner.images.store import integrity, store
+from runner.images.store.stored_image import Form
 from runner.progress import Progress
 
 TOOLS = {"ch-image": "charliecloud", "enroot": "enroot", "apptainer": "apptainer"}  # what --with takes -> the module
@@ -34,7 +35,7 @@ class Builder(Protocol):
 
     PROGRAMS: tuple[str, ...]
     INSTALL: str
-    FORM: store.Form
+    FORM: Form
 
     def base(self, reference: str, progress: Progress) -> Base:
         """The base image, fetched by the builder's own way and with its own login."""
@@ -140,7 +141,7 @@ def _as_reference(base: str) -> str:
     return f"archive/{words or 'base'}:latest"
 
 
-def _existing(order: Order, form: store.Form) -> Path | None:
+def _existing(order: Order, form: Form) -> Path | None:
     """The stored image of these inputs, under its name."""
     if paths.caches_ignored():
         return None

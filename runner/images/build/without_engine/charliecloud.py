@@ -23,11 +23,11 @@ from runner.images.build.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing import rootfs
 from runner.images.sources.registry import Registry
-from runner.images.store import store
+from runner.images.store.stored_image import Form
 from runner.progress import Progress
 
 PROGRAMS = ("ch-image", "ch-run")
-FORM: store.Form = "squashfs"
+FORM: Form = "squashfs"
 INSTALL = "`module load charliecloud` on a cluster; Debian: apt install charliecloud-builders charliecloud-runtime"
 _TAG = "gpu-runner-build"  # of images in the making; none of them outlives the build
 # What ch-image keeps in a root for itself, and its mark of a root that is one.

@@ -20,10 +20,11 @@ from runner.images.conversion import source_selection
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing import rootfs
 from runner.images.store import store
+from runner.images.store.stored_image import Form
 from runner.progress import Progress
 
 PROGRAMS = ("enroot",)
-FORM: store.Form = "squashfs"
+FORM: Form = "squashfs"
 INSTALL = "`module load enroot` on a cluster; elsewhere see https://github.com/NVIDIA/enroot"
 _IMAGE = "image"  # the name of the last stage's root
 # The command itself, not the image's entry point: a banner has no place in a build.

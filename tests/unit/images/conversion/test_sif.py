@@ -12,7 +12,8 @@ from runner.cli import run
 from runner.errors import Exit, InfrastructureError, RefusedError
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import apptainer_build
-from runner.images.store import sif_file, store
+from runner.images.store import names, sif_file, store
+from runner.images.store.stored_image import StoredImage, file_name
 from runner.preparation.image import pin
 from tests.support.sif import sif_of
 from tests.support.submissions import sound
@@ -44,13 +45,13 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "x.sif"
 
 
-def publish(made: Path, directory: Path, digest: str) -> store.StoredImage:
+def publish(made: Path, directory: Path, digest: str) -> StoredImage:
     directory.mkdir(exist_ok=True)
     partial = directory / ".partial"
     partial.write_bytes(made.read_bytes())
     sha256 = sha256_of(partial)
-    image = store.StoredImage(
-        path=directory / store.file_name("x/horovod:1", digest, sha256, "sif"),
+    image = StoredImage(
+        path=directory / file_name("x/horovod:1", digest, sha256, "sif"),
         reference="x/horovod:1",
         digest=digest,
         size_bytes=partial.stat().st_size,
@@ -116,7 +117,7 @@ def test_a_reference_stands_for_the_newest_file(
     job = sound("--runtime", "apptainer", "--image", "x/horovod:1", "--dry-run")
     job[job.index("--site") + 1] = "slurm"
     publish(made, target, "sha256:" + "b" * 64)
-    store.refer("x/horovod:1", store.StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
+    names.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
     (target / "x.sqsh").write_bytes(b"")
     newest = publish(made, target, "sha256:" + "c" * 64)
     assert run(job) == Exit.GOOD

@@ -12,8 +12,8 @@ import pytest
 
 from runner.errors import InfrastructureError
 from runner.files.hashes import sha256 as sha256_of
-from runner.images.store import integrity, squashfs_file, store
-from runner.images.store.store import StoredImage
+from runner.images.store import integrity, sidecar, squashfs_file, store
+from runner.images.store.stored_image import StoredImage, file_name
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 ODD = (b"new\nline", b"bad\xff", b"back\\slash", b"tab\there", b"gr\xc3\xbc\xc3\x9fe", b"end\n", b" ", b"d/e/f")
@@ -36,7 +36,7 @@ def made(tmp_path: Path) -> Path:
 def image(made: Path, tmp_path: Path) -> StoredImage:
     """The same in a store."""
     sha256 = sha256_of(made)
-    path = tmp_path / store.file_name("x:1", "sha256:" + "a" * 64, sha256)
+    path = tmp_path / file_name("x:1", "sha256:" + "a" * 64, sha256)
     size = made.stat().st_size
     digest = "sha256:" + "a" * 64
     return store.publish(
@@ -95,7 +95,7 @@ def test_no_clock_makes_an_image_bad(image: StoredImage, years: int) -> None:
     then = int(image.mtime_ns + years * 365 * 86400 * 1e9)
     os.utime(image.path, ns=(then, then))
     skewed = msgspec.structs.replace(image, mtime_ns=then, created="2099-01-01T00:00:00+00:00")
-    store.record(skewed)
+    sidecar.write(skewed)
     assert store.lookup("x:1", image.path.parent) == skewed
     assert integrity.problem(skewed) == ""
 

@@ -13,8 +13,8 @@ import pytest
 from runner.errors import InfrastructureError, UsageError
 from runner.files import process_identity
 from runner.files.hashes import key_of
-from runner.images.store import store
-from runner.images.store.store import StoredImage
+from runner.images.store import names, store
+from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
 
 DIGEST = "sha256:" + "0123456789ab" + "c" * 52
 
@@ -23,7 +23,7 @@ def put(directory: Path, reference: str = "gpu-runner/x:standin", digest: str = 
     directory.mkdir(exist_ok=True)
     made = directory / ".partial"
     made.write_bytes(b"hsqs")
-    path = directory / store.file_name(reference, digest, key)
+    path = directory / file_name(reference, digest, key)
     image = StoredImage(
         path=path, reference=reference, digest=digest, key=key, environment={"A": "x y", "B": "ü\n"}, entries=3
     )
@@ -53,7 +53,7 @@ def test_a_name_knows_when_its_source_last_confirmed_it(tmp_path: Path) -> None:
     for ref in (tmp_path / "refs").iterdir():
         os.utime(ref, (long_ago, long_ago))
     assert store.confirmed_at("gpu-runner/x:standin", tmp_path) == pytest.approx(long_ago)
-    store.confirm("gpu-runner/x:standin", image)
+    names.confirm("gpu-runner/x:standin", image)
     assert (store.confirmed_at("docker://gpu-runner/x:standin", tmp_path) or 0) > long_ago + 9_000
     assert store.confirmed_at(DIGEST, tmp_path) == pytest.approx(long_ago)
     assert store.confirmed_at("gpu-runner/x:other", tmp_path) is None
@@ -80,15 +80,15 @@ def test_the_newest_conversion_of_a_name_is_meant(tmp_path: Path) -> None:
 def test_a_name_that_moves_back_means_the_first_again(tmp_path: Path) -> None:
     old = put(tmp_path)
     put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
-    store.refer("gpu-runner/x:standin", old)
+    names.refer("gpu-runner/x:standin", old)
     assert store.lookup("gpu-runner/x:standin", tmp_path) == old
 
 
 def test_the_same_image_in_other_bytes_is_another_file(tmp_path: Path) -> None:
     """Two hosts with other tools that convert at once: each sidecar stays beside its own bytes."""
-    names = {store.file_name("x:1", DIGEST, sha256) for sha256 in ("a" * 64, "b" * 64)}
+    names = {file_name("x:1", DIGEST, sha256) for sha256 in ("a" * 64, "b" * 64)}
     assert len(names) == 2
-    assert len(store.file_name("x/" * 300, DIGEST, "a" * 64)) < 200
+    assert len(file_name("x/" * 300, DIGEST, "a" * 64)) < 200
 
 
 def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
     image, other = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
     store.remove(image.path)
     assert store.everything(tmp_path) == (other,)
-    assert set(store.names_of(tmp_path).values()) == {other.path.name}
+    assert set(names.of_store(tmp_path).values()) == {other.path.name}
 
 
 def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
     (tmp_path / "refs").rename(tmp_path / "away")
     (tmp_path / "refs").touch()
     with pytest.raises(InfrastructureError, match="cannot write to the image store") as caught:
-        store.refer("x:2", image)
+        names.refer("x:2", image)
     assert "--store DIR" in caught.value.fix
 
 
@@ -174,7 +174,7 @@ def test_what_is_no_reference_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(ref)
     assert store.lookup("gpu-runner/x:standin", tmp_path) is None
     (tmp_path / "refs" / "strange").mkdir()
-    assert set(store.names_of(tmp_path).values()) == {image.path.name}
+    assert set(names.of_store(tmp_path).values()) == {image.path.name}
     store.remove(image.path)
     assert store.everything(tmp_path) == ()
 
@@ -186,7 +186,7 @@ def test_strange_files_in_the_store_are_listed_as_strangers(tmp_path: Path) -> N
     (tmp_path / "sidecar.sqsh").touch()
     os.mkfifo(tmp_path / "sidecar.sqsh.json")
     (tmp_path / "loop.sqsh").symlink_to("loop.sqsh")
-    assert [found.path.name for found in store.everything(tmp_path) if isinstance(found, store.BrokenSidecar)] == [
+    assert [found.path.name for found in store.everything(tmp_path) if isinstance(found, BrokenSidecar)] == [
         "directory.sqsh", "fifo.sif", "loop.sqsh", "sidecar.sqsh",
     ]  # fmt: skip
     assert image in store.everything(tmp_path)
@@ -204,7 +204,7 @@ def test_a_sidecar_that_may_not_be_read_hides_no_other_image(tmp_path: Path, mon
     monkeypatch.setattr(Path, "read_bytes", denied)
     assert store.everything(tmp_path) == (
         image,
-        store.BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),
+        BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),
     )
 
 

@@ -1,0 +1,54 @@
+"""Sidecars: the small file beside each stored image that says what it is.
+
+A sidecar holds the image's whole environment. Whoever may read the image reads that in it anyway, so a sidecar has
+its squashfs's permissions: what the umask gave at the conversion (``umask 077`` makes both private).
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import msgspec
+
+from runner.errors import InfrastructureError
+from runner.files import atomic
+from runner.images.store.failures import unreadable, writing
+from runner.images.store.stored_image import StoredImage
+
+_SUFFIX = ".json"
+
+
+def path_of(path: Path) -> Path:
+    """The sidecar's path, from the image's."""
+    return path.with_name(path.name + _SUFFIX)
+
+
+def read(path: Path) -> StoredImage | None:
+    """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved."""
+    sidecar = path_of(path)
+    try:
+        if not (sidecar.is_file() and path.is_file()):
+            return None
+        raw = sidecar.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(sidecar, error) from error
+    try:
+        image = msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
+    except msgspec.MsgspecError as error:
+        raise InfrastructureError(
+            f"the sidecar of a stored image cannot be read: {error}",
+            where=str(sidecar),
+            fix="delete it with its image file and convert the image again",
+        ) from error
+    return msgspec.structs.replace(image, path=path)
+
+
+def write(image: StoredImage, *, mode: int | None = None) -> None:
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's."""
+    content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
+    path = path_of(image.path)
+    with writing(path):
+        atomic.write(path, content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)

@@ -1,0 +1,88 @@
+"""A stored image: what is known of it, its form, and the name of its file. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Form = Literal["squashfs", "sif"]
+SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A squashfs or SIF and what is known about it.
+
+    Attributes:
+        path: the file. size_bytes: its size. sha256: of the file, hex.
+        reference: what it was converted from. digest: that image's id, ``sha256:...``; empty for a foreign file.
+        origin: digest of the manifest by which registries know it; empty where it did not come from one.
+        entries: files, directories and links in it.
+        environment: variables that the image sets. workdir, entrypoint, command: as in its configuration.
+        labels: of the image. about: its ``/opt/runner/image.json``; empty where it has none.
+        architecture: of the image, as Go names it (``amd64``).
+        key: hash of digest, converter and options. converter: name and version. options: of mksquashfs.
+        created: when it was converted, ISO 8601, UTC.
+        omitted: variables that /etc/environment cannot hold (a newline in the value).
+        mtime_ns: the file's modification time when it was last known to be whole; 0 where unknown.
+        broken: what a full check has found; empty where none has found anything.
+    """
+
+    path: Path
+    reference: str
+    digest: str = ""
+    origin: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+    entries: int = 0
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+    workdir: str = "/"
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    about: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    architecture: str = ""
+    key: str = ""
+    converter: str = ""
+    options: tuple[str, ...] = ()
+    created: str = ""
+    omitted: tuple[str, ...] = ()
+    mtime_ns: int = 0
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class BrokenSidecar:
+    """A file in the store of which nothing is known, and why."""
+
+    path: Path
+    why: str
+
+
+def form_of(path: Path) -> Form:
+    """What a file of the store is, by its name."""
+    return "sif" if path.suffix == SUFFIXES["sif"] else "squashfs"
+
+
+def age_s(image: StoredImage) -> float:
+    """Seconds since it was made, by this machine's clock; less than 0 where one of the clocks is wrong."""
+    try:
+        return time.time() - datetime.fromisoformat(image.created).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs") -> str:
+    """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at.
+
+    The file's own checksum is in its name: whoever else converts the same image to other bytes (another version of
+    the tool) makes another file, and a sidecar never stands beside bytes that are not its own.
+    """
+    slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])[-120:]
+    return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}{SUFFIXES[form]}"
