@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from runner import box
 from runner.box import lifecycle
 from runner.errors import InfrastructureError, RefusedError
 from runner.sites.loader import read_site
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 NAME = f"test-box-{os.getpid()}"  # two test runs at once have two boxes
@@ -79,7 +80,7 @@ def test_jobs_without_exported_variables_are_the_same_from_any_shell(here: box.B
     )
     for number, env in enumerate(({"PATH": "/usr/bin:/bin"}, {**os.environ, **DIRT})):
         client(here, "sbatch", f"--output=out-{number}", script, cwd=tmp_path, env=env)
-    _until(lambda: client(here, "squeue", "--noheader") == "", timeout_s=60)
+    until(lambda: client(here, "squeue", "--noheader") == "")
     # What differs from job to job whatever the shell.
     changing = re.compile(r"SLURM_(JOB_?ID|TASK_PID|STEP_\w+|SRUN_COMM_PORT)=.*")
     said = [
@@ -152,13 +153,13 @@ def test_signals_reach_the_client(here: box.Box, number: signal.Signals) -> None
         lines = client(here, "in-box", "ps", "-eo", "args").splitlines()
         return any(re.fullmatch(rf"(/\S+/)?sleep {re.escape(mark)}", line) for line in lines)
 
-    _until(sleeps)
+    until(sleeps)
     os.killpg(step.pid, number)  # as a terminal does
     if number == signal.SIGINT:  # srun wants it twice within a second
         time.sleep(0.2)
         os.killpg(step.pid, number)
     assert step.wait(20) != 0
-    _until(lambda: not sleeps())
+    until(lambda: not sleeps())
 
 
 def test_up_again_is_the_same_box(here: box.Box) -> None:
@@ -193,7 +194,7 @@ def test_a_box_that_was_killed_is_recovered(restart: bool) -> None:
     spec = box.BoxSpec(name=f"test-killed-{os.getpid()}", nodes=1)
     killed = box.up(spec)
     os.kill(killed.pid, signal.SIGKILL)
-    _until(lambda: box.find(spec.name) is None)
+    until(lambda: box.find(spec.name) is None)
     assert (killed.state / "pid").exists()
     refused = subprocess.run([killed.bin_dir / "squeue"], capture_output=True, text=True, timeout=30, check=False)
     assert (refused.returncode, refused.stderr.split(": ")[1]) == (1, f"box {spec.name} is not running; start it")
@@ -251,10 +252,3 @@ def _processes_of(first: int) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def _until(holds: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

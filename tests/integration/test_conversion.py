@@ -32,6 +32,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 from tests.support import odd_image
 from tests.support.odd_image import EPOCH, OLD, Entry
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from runner.images.build.build import BuiltImage
@@ -333,10 +334,7 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
         assert squashers(store)
         child.send_signal(number)
         assert child.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while squashers(store) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert squashers(store) == []
+    until(lambda: squashers(store) == [], "mksquashfs has ended", timeout_s=30)
     assert Path("/proc/self/mounts").read_text() == mounts
     assert list((paths.cache("mount")).iterdir()) == []
     assert list(store.glob("*.sqsh")) == []

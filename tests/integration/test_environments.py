@@ -6,12 +6,12 @@ import fcntl
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Runner
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is none
@@ -33,10 +33,7 @@ def left(root: Path) -> list[str]:
 
 def begun(root: Path) -> None:
     """Wait until the environment is being made."""
-    deadline = time.monotonic() + 60
-    while not list(root.glob("virtualenv-*/pyvenv.cfg")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: list(root.glob("virtualenv-*/pyvenv.cfg")), "pyvenv.cfg", every_s=0.02)
 
 
 def test_a_creation_that_fails_leaves_nothing_half_and_its_log(local: Runner, tmp_path: Path) -> None:

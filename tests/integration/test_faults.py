@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.killing import judge_what_is_left, killed_while_submitting
 from tests.support.planted_faults import Planted, is_told, started, submitted, under_way, with_sbatch
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -210,10 +210,8 @@ def test_a_submission_that_is_killed_while_sbatch_hangs_is_one_job(
     elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
     planted = Planted("nap:1", "measured", 0)
     with killed_at_the_end(elsewhere.start(*planted.submission())):
-        run = until_there_is_one(elsewhere)
-        deadline = time.monotonic() + 60
-        while not daemons.jobs_of(str(run)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        run = first_run(elsewhere)
+        until(lambda: daemons.jobs_of(str(run)), "a job of the run")
     is_told(elsewhere, run, planted)
     assert len(daemons.jobs_of(str(run))) == 1
 
@@ -234,10 +232,8 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
     elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
     child = elsewhere.start(*Planted("", "measured", 0).submission())
     with killed_at_the_end(child):
-        run = until_there_is_one(elsewhere)
-        deadline = time.monotonic() + 60
-        while not daemons.jobs_of(str(run)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        run = first_run(elsewhere)
+        until(lambda: daemons.jobs_of(str(run)), "a job of the run")
         child.send_signal(signal.SIGINT)
         _out, err = child.communicate(timeout=60)
     assert child.returncode == 130
@@ -246,14 +242,11 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
     assert json.loads(elsewhere("wait", "--json", run.name, code=0).out)["outcome"] == "measured"
 
 
-def until_there_is_one(runner: Runner) -> Path:
+def first_run(runner: Runner) -> Path:
     """The first run directory, as soon as its job is about to be submitted."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for record in runner.runs.glob("*/job.json"):
-            return record.parent
-        time.sleep(0.05)
-    raise AssertionError("no run within 60 s")
+    record = until(lambda: next(runner.runs.glob("*/job.json"), None), "a run", every_s=0.05)
+    assert record is not None
+    return record.parent
 
 
 @contextmanager

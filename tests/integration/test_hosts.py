@@ -19,7 +19,8 @@ from tests.support.local_jobs import leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
 from tests.support.programs import UNCHANGED
 from tests.support.rank_records import records
-from tests.support.sshd import Nodes, until
+from tests.support.sshd import Nodes
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ def hosts(nodes: Nodes, tmp_path: Path) -> Runner:
 def quiet(nodes: Nodes) -> None:
     """Wait until nothing of a job runs on any node."""
     for node in nodes.nodes:
-        until(node.is_quiet, f"{node.name} still runs {node.processes()}")
+        until(node.is_quiet, f"{node.name} runs nothing", timeout_s=90)
 
 
 def all_met(run: Path) -> bool:
@@ -123,7 +124,7 @@ def test_a_node_that_dies_is_named(hosts: Runner, nodes: Nodes) -> None:
     nodes.nodes[1].cut()
     hosts("wait", run.name, code=8)
     assert "NODE_FAIL: nodeb failed under it" in reasons(run)[0]
-    until(nodes.nodes[0].is_quiet, "nodea goes on")
+    until(nodes.nodes[0].is_quiet, "nodea runs nothing", timeout_s=90)
 
 
 def test_a_connection_that_is_lost_ends_both_ends(hosts: Runner, nodes: Nodes) -> None:

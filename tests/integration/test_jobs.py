@@ -27,6 +27,7 @@ from tests.support.commands import Runner
 from tests.support.hostile import HOSTILE
 from tests.support.rank_records import has_started, records
 from tests.support.schema import check
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -275,10 +276,5 @@ def test_no_slurm_client_in_path(runner: Runner, tmp_path: Path) -> None:
 
 def test_children_of_tests_leave_nothing(runner: Runner) -> None:
     """The queue is empty when every test has cleaned up after itself."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        done = subprocess.run([runner.clients / "squeue", "--noheader"], capture_output=True, text=True, check=True)
-        if not done.stdout.strip():
-            return
-        time.sleep(1)
-    raise AssertionError(done.stdout)
+    queue = [str(runner.clients / "squeue"), "--noheader"]
+    until(lambda: subprocess.run(queue, stdout=subprocess.PIPE, check=True).stdout.strip() == b"", "no job", every_s=1)

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +33,7 @@ from runner.progress import Silent
 from tests.support import odd_image
 from tests.support import registry as registries
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -326,9 +326,7 @@ def test_a_fetch_that_is_interrupted_goes_on_where_it_stopped(
         words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]
         with subprocess.Popen(words, stderr=subprocess.DEVNULL) as child:
             partial = blobs.directory() / f".{blob[7:]}.partial"
-            deadline = time.monotonic() + 60
-            while not (partial.exists() and partial.stat().st_size > 2_000_000) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: partial.exists() and partial.stat().st_size > 2_000_000, "2 MB", every_s=0.01)
             child.send_signal(number)
             assert child.wait(60) == (Exit.INTERRUPTED if number == signal.SIGINT else -number)
         assert list((own / "store").glob("**/*.sqsh")) == []

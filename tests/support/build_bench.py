@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from runner import paths
 from runner.errors import Exit
 from runner.images.engine import connection, private_engine
 from tests.support import light_base
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -86,7 +86,7 @@ def began(state: Path, work: Path) -> Bench:
     return found
 
 
-def until(child: subprocess.Popen[str], words: str) -> str:
+def read_until(child: subprocess.Popen[str], words: str) -> str:
     """Read what a build says until a line holds ``words``."""
     assert child.stdout is not None
     said = ""
@@ -99,7 +99,4 @@ def until(child: subprocess.Popen[str], words: str) -> str:
 
 def settled(bench: Bench, wanted: Counted) -> None:
     """As it was before; an engine needs a moment for what its client has left."""
-    deadline = time.monotonic() + 30
-    while bench.counted() != wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert bench.counted() == wanted
+    until(lambda: bench.counted() == wanted, f"nothing is left but {wanted}", timeout_s=30)

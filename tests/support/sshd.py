@@ -10,15 +10,16 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from tests.support.packages import unpacked
+from tests.support.waiting import until
 
 # In namespaces of its own: sshd's user and run directory, the nodes' names, and memory that nodes do not share.
 _NODE = """\
@@ -148,7 +149,7 @@ class Nodes:
                     env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(libraries)},
                 )  # fmt: skip
         for node in self.nodes:
-            until(lambda node=node: _answers(node), f"{node.name} does not answer")  # type: ignore[misc]
+            until(partial(_answers, node), f"{node.name} answers", timeout_s=90)
 
     def end(self) -> None:
         """End them all."""
@@ -156,14 +157,6 @@ class Nodes:
             if node.child is not None and node.child.poll() is None:
                 node.child.kill()
                 node.child.wait(20)
-
-
-def until(holds: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def _answers(node: Node) -> bool:

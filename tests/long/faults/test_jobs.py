@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.killing import judge_what_is_left, killed_while_submitting
 from tests.support.planted_faults import Planted, is_told, started, submitted, with_sbatch
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.integration,
@@ -219,7 +220,7 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     torn = runs["torn away"]
     until(lambda: len(list(torn.glob("ranks/*.report.json"))) == 4)
     daemons.inside("scancel", "--full", "--signal=KILL", *daemons.jobs_of(str(torn)))
-    until(lambda: not any(daemons.jobs_of(str(run)) for run in runs.values()), 240)
+    until(lambda: not any(daemons.jobs_of(str(run)) for run in runs.values()), timeout_s=240)
     verdicts = {name: is_told(ill, run, planted[name]) for name, run in runs.items()}
     daemons.configure(MinJobAge="300")  # starting anew, slurmctld may remember the jobs again
     assert any("the scheduler no longer knows the job" in sentence for sentence in verdicts["good"]["proven"])
@@ -280,11 +281,3 @@ def test_the_submitting_process_is_killed_at_any_moment(ill: Runner, daemons: Da
     print(f"of {len(left)} submissions that were killed: {dict(became)}")
     assert became["a job that was found again"] >= 1
     assert became["no run"] < len(left)
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)

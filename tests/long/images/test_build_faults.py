@@ -9,19 +9,15 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.errors import Exit
 from runner.images.engine import private_engine
-from tests.support.build_bench import BASE, SLOW, Bench, began, settled, until
-
-if TYPE_CHECKING:
-    pass
+from tests.support.build_bench import BASE, SLOW, Bench, began, read_until, settled
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +45,7 @@ def test_a_step_that_fails(bench: Bench) -> None:
 def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300")
-    until(child, "    now")
+    read_until(child, "    now")
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")
@@ -59,7 +55,7 @@ def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
 def test_ctrl_c_while_the_base_is_asked(bench: Bench) -> None:
     before = bench.counted()
     child = bench.start(base=SLOW)
-    until(child, "asking the base")
+    read_until(child, "asking the base")
     running(bench)
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
@@ -69,17 +65,14 @@ def test_ctrl_c_while_the_base_is_asked(bench: Bench) -> None:
 
 def running(bench: Bench) -> None:
     """Wait until the engine runs a container."""
-    deadline = time.monotonic() + 60
-    while not bench.client.containers.list() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert bench.client.containers.list()
+    until(bench.client.containers.list, "a container", every_s=0.05)
 
 
 @pytest.mark.parametrize(("base", "words"), [(BASE, "    now"), (SLOW, "asking the base")], ids=["step", "asked"])
 def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, words: str) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300", base=base)
-    until(child, words)
+    read_until(child, words)
     running(bench)
     child.kill()
     child.communicate(timeout=60)
@@ -90,7 +83,7 @@ def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, wo
 def test_an_engine_that_dies_in_the_middle_and_comes_back(bench: Bench) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300")
-    until(child, "    now")
+    read_until(child, "    now")
     os.kill(int((Path(bench.url.removeprefix("unix://")).parent / "dockerd.pid").read_text()), signal.SIGKILL)
     said, _ = child.communicate(timeout=120)
     assert "Traceback" not in said, said

@@ -15,7 +15,7 @@ from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection
 from runner.progress import Silent
 from tests.support import light_base, podman
-from tests.support.build_bench import BASE, Bench, settled, until
+from tests.support.build_bench import BASE, Bench, read_until, settled
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def test_a_step_that_fails_is_told_and_leaves_nothing(bench: Bench) -> None:
 def test_ctrl_c_is_an_interruption(bench: Bench) -> None:
     """Podman 4.3 ends the step that runs at its own end only, and keeps its layers for the next build."""
     child = bench.start("echo now && sleep 20")
-    until(child, "    now")
+    read_until(child, "    now")
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")

@@ -25,7 +25,7 @@ from runner.images.store import store
 from runner.progress import Silent
 from tests.support import charliecloud, light_base
 from tests.support import registry as registries
-from tests.support.build_bench import until
+from tests.support.build_bench import read_until
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker
         [*login.become, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=login.home,
         env={**os.environ, **login.variables},
     )  # fmt: skip
-    until(child, "    now")
+    read_until(child, "    now")
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.sites import accounting
 from tests.support.sites.clusters import Cluster, cluster
+from tests.support.waiting import until
 
 OTHER_USER = "4711"
 
@@ -100,7 +100,7 @@ def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
         Path(json.loads(runner(*request(here, gpus, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
         for seconds in ("300", "0")
     )
-    until(lambda: f"pending ({reason}" in runner("status", str(second), code=0).out)
+    until(lambda: f"pending ({reason}" in runner("status", str(second), code=0).out, timeout_s=120)
     assert reason in runner("wait", str(second), "--timeout", "1", code=9).err
     runner("cancel", str(first), code=0)
     runner("wait", str(second), code=6)
@@ -111,7 +111,7 @@ def test_a_job_that_a_limit_will_never_let_start_is_told_so(here: Cluster, runne
     mine = ("--account", "m1234", "--queue", "tiny", "--force", "queue-unknown", "--json")
     run = Path(json.loads(runner(*request(here, 4, *mine), code=0).out)["directory"])
     said = "pending (QOSMaxGRESPerJob: it asks for more than the QOS's limit on GPUs of one job: it will never start"
-    until(lambda: said in runner("status", str(run), code=0).out)
+    until(lambda: said in runner("status", str(run), code=0).out, timeout_s=120)
     runner("cancel", str(run), code=0)
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_somebody_else_has_cancelled(here: Cluster, runner: Runner, r
     words = ("--account", "m1234", "--json", *(() if running else ("-S", "begin=now+1hour")))
     run = Path(json.loads(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])
     if running:
-        until(lambda: len(list((run / "ranks").glob("*.report.json"))) == 4)
+        until(lambda: len(list((run / "ranks").glob("*.report.json"))) == 4, timeout_s=120)
     other = ("setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups")
     here.daemons.inside(*other, "scancel", job_of(run))
     runner("wait", str(run), code=5)
@@ -136,12 +136,5 @@ def job_of(run: Path) -> str:
 def sacct(here: Cluster, run: Path, fields: str) -> str:
     """The job's own line, which comes to the database some time after its end."""
     words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_of(run)}", f"--format={fields}"]
-    until(lambda: "RUNNING" not in (said := here.daemons.inside(*words)) and bool(said))
+    until(lambda: "RUNNING" not in (said := here.daemons.inside(*words)) and bool(said), timeout_s=120)
     return here.daemons.inside(*words).strip()
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.support.commands import Runner
 from tests.support.rank_records import records
 from tests.support.sites.clusters import MACHINES, Cluster
 from tests.support.sites.ways import REAL, WAYS, Way
+from tests.support.waiting import until
 
 AtSite = Callable[[str], Cluster]
 HOSTILE = 'it\'s "a" $HOME `id` \\ # % é,;'
@@ -102,10 +102,12 @@ def _allocated(here: Cluster, job: str) -> dict[str, tuple[int, int]]:
 
     They are shown only while the job runs, and so this waits until it does.
     """
-    deadline = time.monotonic() + 300
-    while "(IDX:" not in (shown := here.daemons.inside("scontrol", "show", "-d", "job", job)):
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.1)
+
+    def look() -> str:
+        text = here.daemons.inside("scontrol", "show", "-d", "job", job)
+        return text if "(IDX:" in text else ""
+
+    shown = until(look, "its GPUs are shown", timeout_s=300)
     found: dict[str, tuple[int, int]] = {}
     for match in re.finditer(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=gpu:\w+:\d+\(IDX:(\S+)\)", shown):
         names = here.daemons.inside("scontrol", "show", "hostnames", match[1]).split()

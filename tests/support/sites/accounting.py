@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from tests.support.daemons import CONTROLLER, Daemons
+from tests.support.waiting import until
 
 _DATABASE = """
 mkdir -p /run/mysqld /var/box/db
@@ -47,14 +46,14 @@ def begin(daemons: Daemons) -> None:
     kept = [line for line in conf.splitlines() if line.partition("=")[0] not in _SETTINGS]
     lines = [*kept, *(f"{key}={value}" for key, value in _SETTINGS.items())]
     daemons.inside("sh", "-c", 'printf "%s\\n" "$1" >/etc/slurm/slurm.conf', "sh", "\n".join(lines))
-    _until(daemons, "sacctmgr show cluster", "Cluster")
+    _says(daemons, "sacctmgr show cluster", "Cluster")
     manage(daemons, "add", "cluster", "box")
     daemons.end(CONTROLLER)
     daemons.inside("rm", "/var/box/state/clustername")  # the number that it gave itself is not the database's
     daemons.start()
     for node in daemons.box.spec.node_names:
         daemons.restart(node)
-    _until(daemons, "sacctmgr --noheader show tres type=gres", "gpu")  # the controller has told of its GPUs
+    _says(daemons, "sacctmgr --noheader show tres type=gres", "gpu")  # the controller has reported its GPUs
     for node in daemons.box.spec.node_names:
         daemons.await_up(node)
 
@@ -64,9 +63,9 @@ def manage(daemons: Daemons, *words: str) -> None:
     daemons.inside("sacctmgr", "--immediate", *words)
 
 
-def _until(daemons: Daemons, command: str, holds: str) -> None:
-    """Wait until what a command says holds a word; it may fail meanwhile."""
-    deadline = time.monotonic() + 120
-    while holds not in (said := daemons.inside("sh", "-c", f"{command} 2>&1 || true")):
-        assert time.monotonic() < deadline, said
-        time.sleep(0.3)
+def _says(daemons: Daemons, command: str, words: str) -> None:
+    """Wait until the command prints the words; it may fail meanwhile."""
+    until(
+        lambda: words in daemons.inside("sh", "-c", f"{command} 2>&1 || true"),
+        f"{command} says {words}", timeout_s=120, every_s=0.3,
+    )  # fmt: skip

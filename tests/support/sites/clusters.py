@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.golden_jobs import ELVIS, ENVIRONMENT
 from tests.support.sif import sif_of
+from tests.support.waiting import until
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
 STAND_IN = Path(__file__).parent / "stand_in.sh"
@@ -124,10 +124,8 @@ class Cluster:
 
     def at_rest(self, timeout_s: float = 300) -> None:
         """Wait until no job is left in the queue."""
-        deadline = time.monotonic() + timeout_s
-        while waiting := self.daemons.inside("squeue", "--noheader", "--format=%i %T %r"):
-            assert time.monotonic() < deadline, waiting
-            time.sleep(0.3)
+        queue = ("squeue", "--noheader", "--format=%i %T %r")
+        until(lambda: self.daemons.inside(*queue) == "", "no job", timeout_s=timeout_s, every_s=0.3)
 
 
 @contextmanager

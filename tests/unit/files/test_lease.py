@@ -15,6 +15,7 @@ import pytest
 from runner.errors import InfrastructureError, UnknownStateError
 from runner.files import lease, process_identity
 from runner.files.lease import leased
+from tests.support.waiting import until
 
 # A process that says when it holds the lock, and then waits for its end.
 HOLDER = """
@@ -159,10 +160,7 @@ def test_the_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     path = tmp_path / "lock"
     with leased(path, print):
         os.utime(path, (1, 1))
-        deadline = time.monotonic() + 10
-        while path.stat().st_mtime == 1 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert path.stat().st_mtime > 1
+        until(lambda: path.stat().st_mtime > 1, "the heart has beaten", timeout_s=10, every_s=0.01)
 
 
 def test_a_lock_that_became_anothers_is_not_given_back(tmp_path: Path) -> None:

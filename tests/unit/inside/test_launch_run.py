@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
+
 ROOT = Path(__file__).resolve().parents[3]
 LAUNCH = ROOT / "recipes/lib/launch.py"
 PROBE = ROOT / "recipes/probe/main.py"
@@ -232,9 +234,7 @@ def test_signals_reach_the_program(tmp_path: Path, job: int, number: signal.Sign
 
 def test_a_signal_before_the_program_is_started_ends_the_wait(tmp_path: Path, job: int) -> None:
     task = start(tmp_path, job, 1, 2, program(""))
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "ranks/1.start.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until((tmp_path / "ranks/1.start.json").exists, timeout_s=20, every_s=0.02)
     task.process.send_signal(signal.SIGTERM)
     assert task.end()[0] == 128 + signal.SIGTERM
     assert task.record("exit")["error"] == "stopped-before-start"

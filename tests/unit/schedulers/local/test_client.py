@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from runner.errors import NotAcceptedError
 from runner.model.job import JobState
 from runner.schedulers.local.client import Local
+from tests.support.waiting import until
 
 HERE = os.uname().nodename
 
@@ -30,13 +29,6 @@ def submitted(run: Path, script: str) -> str:
     return Local().submit(run, "job.sh")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def leaves(run: Path, exit_code: int, why: str = "") -> None:
     (run / "exit.json").write_text(json.dumps({"job": "x", "exit": exit_code, "end_s": 0.0, "why": why}))
 
@@ -49,7 +41,7 @@ def leaves(run: Path, exit_code: int, why: str = "") -> None:
 def test_an_end_is_told_by_its_marker(run: Path, exit_code: int, why: str, name: str) -> None:
     job = submitted(run, "true")
     leaves(run, exit_code, why)
-    until(lambda: Local().state(job, run).phase == "ended")
+    until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
     assert Local().state(job, run) == JobState("ended", name, nodes=HERE, exit_code=exit_code)
 
 
@@ -78,7 +70,7 @@ def test_a_process_of_the_same_number_is_another_job(run: Path) -> None:
 
 def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
     job = submitted(run, "sleep 300 & echo $! >child; wait")
-    until(lambda: (run / "child").exists() and (run / "child").read_text() != "")
+    until(lambda: (run / "child").exists() and (run / "child").read_text() != "", every_s=0.02)
     os.kill(int(job.split(".")[0]), signal.SIGKILL)
     assert Local().state(job, run) == JobState("running", "RUNNING", nodes=HERE)
     Local().cancel(job)
@@ -88,7 +80,7 @@ def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
 def test_a_script_that_does_not_end_when_asked_to_is_killed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.schedulers.local.client.GRACE_S", 0.5)
     job = submitted(run, "trap '' TERM; touch deaf; while :; do sleep 0.1; done")
-    until((run / "deaf").exists)
+    until((run / "deaf").exists, every_s=0.02)
     Local().cancel(job)
     assert Local().state(job, run).name == "KILLED"
 
