@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from runner.errors import Exit, RefusedError, UsageError
-from runner.model.runtimes import NATIVE
+from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.model.environment import Environment, Framework
-    from runner.model.site import Site, Way
+    from runner.model.environment import Environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SITE = click.option(
-    "--site", help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or local]"
+    "--site",
+    default=lambda: os.environ.get("RUNNER_SITE") or None,
+    help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or local]",
 )
 _SCRATCH = click.option("--scratch", help="Your scratch directory at the site. [default: your configuration's]")
 _AT = click.option(
@@ -61,85 +62,53 @@ def command() -> None:
 @click.option("--force", multiple=True, metavar="CODE", help="Make it although CODE refuses: environment-in-home.")
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
 @_JSON
-def create(
-    name: str, site: str | None, scratch: str | None, at: Path | None, force: tuple[str, ...], dry_run: bool,
-    as_json: bool, **asked: Any,
-) -> int:  # fmt: skip
+def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Make the environment NAME with a Horovod that is proven in it; at once if it is there already."""
     from runner.cli.progress import shown
-    from runner.environments import directory
-    from runner.environments.make import make, script_of
-    from runner.environments.wanted import of_site
+    from runner.environments.make import make
+    from runner.preparation.environment import prepare_environment
 
-    here, mine = _site(site, scratch)
-    _check_force(force)
-    root = directory.named(name, at or directory.place(mine))
-    directory.check_path(root)
-    wanted = of_site(here, name, framework=_framework(asked.pop("framework")), **asked)
-    home = directory.home_above(root)
-    if home is not None and directory.IN_HOME not in force:
-        raise RefusedError(
-            f"[{directory.IN_HOME}] an environment has gigabytes and tens of thousands of files, and {home} is a home",
-            where=str(root),
-            fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
-        )
+    prepared = prepare_environment(name, at=at, **options)
     if dry_run:
-        click.echo(script_of(wanted, root), nl=False)
+        click.echo(prepared.script, nl=False)
         return Exit.GOOD
     with shown(quiet=as_json) as progress:
-        made = make(wanted, root, progress)
+        made = make(prepared.wanted, prepared.root, progress)
     if as_json:
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
         click.echo(json.dumps(facts | _facts(made.environment)))
         return Exit.GOOD
     click.echo(f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}")
     _describe(made.environment, made.root)
-    by_name = name if at is None else str(root)
-    click.echo(f"  next: python -m runner submit --gpus N --site {here.name} --env-name {by_name}")
+    by_name = name if at is None else str(prepared.root)
+    click.echo(f"  next: python -m runner submit --gpus N --site {prepared.site} --env-name {by_name}")
     return Exit.GOOD
 
 
 @command.command("check")
 @click.argument("name", required=False)
 @_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, _JSON)
-def check(
-    name: str | None, site: str | None, framework: str | None, scratch: str | None, modules: tuple[str, ...],
-    mpi: str, nccl: str, as_json: bool,
-) -> int:  # fmt: skip
+def check(name: str | None, as_json: bool, **options: Any) -> int:
     """Prove the Horovod of NAME (a name or directory), of the site's own way, or of a --module: two real processes
     form a world, reduce to the right sum and train in step. Exit 6 where they do not.
     """
-    import msgspec
-
-    from runner.environments import directory
     from runner.environments.make import prove
+    from runner.preparation.environment import choose_proof
 
-    here, mine = _site(site, scratch)
-    env: dict[str, str] = {}
-    if name is not None:
-        if modules:
-            raise UsageError("NAME has modules of its own", where="--module", fix="leave one of them out")
-        found = directory.find(name, mine, here.name)
-        setup, framework, env, mpi, nccl = found.setup, framework or found.framework, found.env, found.mpi, found.nccl
-        what = found.name
-    else:
-        setup = _way(here).setup
-        if modules:
-            setup = msgspec.structs.replace(setup, modules=modules)
-        what = ", ".join(modules) or f"{here.name}'s own"
-    said: list[str] = []
+    proof = choose_proof(name, **options)
+    proven: list[str] = []
 
-    def hear(line: str) -> None:
+    def show_line(line: str) -> None:
         if line.startswith(("hello from ", "PROVEN")):
-            said.append(line)
+            proven.append(line)
             if not as_json:
                 click.echo(line)
 
-    prove(setup, _framework(framework), hear, env=env, mpi=mpi, nccl=nccl)
+    prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
     if as_json:
-        click.echo(json.dumps({"environment": what, "proven": said}))
+        click.echo(json.dumps({"environment": proof.title, "proven": proven}))
     else:
-        click.echo(f"{what}: its Horovod is proven")
+        click.echo(f"{proof.title}: its Horovod is proven")
     return Exit.GOOD
 
 
@@ -147,53 +116,25 @@ def check(
 @_options(_SITE, _SCRATCH, _AT, _JSON)
 def list_environments(site: str | None, scratch: str | None, at: Path | None, as_json: bool) -> int:
     """List your environments at the site."""
-    from runner.environments import directory
+    from runner.preparation import environment
 
-    _, mine = _site(site, scratch)
-    found = list(directory.listed(at.absolute() if at else directory.place(mine)))
+    environments = environment.list_environments(site=site, scratch=scratch, at=at)
     if as_json:
-        rows = [{"root": str(root), "whole": each is not None} | (_facts(each) if each else {}) for root, each in found]
+        rows = [
+            {"root": str(root), "whole": each is not None} | (_facts(each) if each else {})
+            for root, each in environments
+        ]
         click.echo(json.dumps(rows))
         return Exit.GOOD
-    for root, each in found:
+    for root, each in environments:
         if each is None:
             click.echo(f"{root.name}: not finished, or has lost its Python ({root})")
         else:
             click.echo(f"{root.name}:")
             _describe(each, root)
-    if not found:
+    if not environments:
         click.echo("there is none")
     return Exit.GOOD
-
-
-def _site(name: str | None, scratch: str | None) -> tuple[Site, str]:
-    """The site with the user's values in it, and the user's scratch directory there (empty where unknown)."""
-    import os
-
-    from runner.model.request import Request
-    from runner.preparation.site import read_user_site
-
-    chosen = name or os.environ.get("RUNNER_SITE") or None
-    user_site = read_user_site(chosen, Request(gpus=1, scratch=scratch), default="local")
-    return user_site.site, user_site.personal.scratch
-
-
-def _way(site: Site) -> Way:
-    from runner.model.site import Way
-
-    return site.ways.get(NATIVE, Way())
-
-
-def _framework(asked: str | None) -> Framework:
-    return "tensorflow" if asked == "tensorflow" else "pytorch"
-
-
-def _check_force(codes: tuple[str, ...]) -> None:
-    from runner.environments.directory import IN_HOME
-
-    for code in codes:
-        if code != IN_HOME:
-            raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {IN_HOME}")
 
 
 def _facts(environment: Environment) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from runner.cli.options import age_s, size_bytes
 from runner.errors import Exit
 
 if TYPE_CHECKING:
-    from runner.images.store.prune import Candidate
     from runner.images.store.stored_image import BrokenSidecar, StoredImage
-    from runner.jobs.image_usage import Use
+    from runner.jobs.image_usage import ListedImage
 
 STORE = click.option(
     "--store",
@@ -37,28 +36,10 @@ def command() -> None:
 @JSON
 def list_images(store_dir: Path | None, as_json: bool) -> int:
     """List the images of the store, and the runs of yours that used them."""
-    from runner.images.store import integrity, store
-    from runner.images.store.stored_image import BrokenSidecar, age_s
-    from runner.jobs.image_usage import uses
+    from runner.jobs import image_usage
 
-    target, known = _directory(store_dir), uses()
-    rows = []
-    for found in store.everything(target):
-        if isinstance(found, BrokenSidecar):
-            rows.append({"path": str(found.path), "problem": found.why, "size_bytes": _size(found.path)})
-            continue
-        rows.append(
-            {
-                "reference": found.reference,
-                "path": str(found.path),
-                "digest": found.digest,
-                "size_bytes": found.size_bytes,
-                "format": _format(found.path),
-                "age_s": round(age_s(found)),
-                "problem": integrity.problem(found),
-                "runs": [use.run for use in known if use.of(found.path)],
-            }
-        )
+    target = _directory(store_dir)
+    rows = [_row(listed) for listed in image_usage.list_images(target)]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return Exit.GOOD
@@ -140,36 +121,26 @@ def prune(
     Never one that a queued or running job of yours needs; where nobody knows whether it still does, it stays. Jobs
     of other users are not known: in a store that is shared, prune when they are told.
     """
-    from runner.images.store import store
-    from runner.images.store.prune import Limits, doomed
-    from runner.images.store.stored_image import StoredImage
-    from runner.jobs.image_usage import uses
+    from runner.images.store.prune import Limits
+    from runner.jobs.image_usage import prune_images
 
     if older_than_s is None and max_bytes is None and not unused:
         raise click.UsageError("say which: --older-than AGE, --max-size SIZE or --unused")
-    target, known = _directory(store_dir), uses()
-    images = [found for found in store.everything(target) if isinstance(found, StoredImage)]
-    candidates = [_candidate(image, known) for image in images]
-    going = doomed(candidates, Limits(older_than_s, unused, max_bytes))
-    if not dry_run:
-        for candidate in going:
-            store.remove(candidate.path)
-        store.sweep(None, target)
-    kept = [candidate.path for candidate in candidates if candidate.needed]
+    pruned = prune_images(_directory(store_dir), Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
     if as_json:
         facts = {
-            "removed": [str(candidate.path) for candidate in going],
-            "bytes": sum(candidate.size_bytes for candidate in going),
-            "needed": [str(path) for path in kept],
+            "removed": [str(candidate.path) for candidate in pruned.removed],
+            "bytes": sum(candidate.size_bytes for candidate in pruned.removed),
+            "needed": [str(path) for path in pruned.needed],
             "dry_run": dry_run,
         }
         click.echo(json.dumps(facts, indent=1))
         return Exit.GOOD
-    for candidate in going:
+    for candidate in pruned.removed:
         click.echo(f"{'would remove' if dry_run else 'removed'} {candidate.path} ({candidate.size_bytes / 1e6:.0f} MB)")
-    for path in kept:
+    for path in pruned.needed:
         click.echo(f"kept {path}: a run needs it, or may")
-    if not going:
+    if not pruned.removed:
         click.echo("nothing to remove")
     return Exit.GOOD
 
@@ -216,17 +187,22 @@ def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
         return f"it cannot be read: {error.strerror}", image.reference
 
 
-def _candidate(image: StoredImage, known: tuple[Use, ...]) -> Candidate:
-    import time
+def _row(listed: ListedImage) -> dict[str, Any]:
+    from runner.images.store.stored_image import BrokenSidecar
 
-    from runner.images.store.prune import Candidate
-    from runner.images.store.stored_image import age_s
-
-    mine = [use for use in known if use.of(image.path)]
-    age = age_s(image)
-    idle_s = min([age, *(time.time() - use.began_s for use in mine)])
-    needed = any(use.needed for use in mine)
-    return Candidate(image.path, image.size_bytes, age, idle_s, bool(mine), needed)
+    image = listed.image
+    if isinstance(image, BrokenSidecar):
+        return {"path": str(image.path), "problem": image.why, "size_bytes": _size(image.path)}
+    return {
+        "reference": image.reference,
+        "path": str(image.path),
+        "digest": image.digest,
+        "size_bytes": image.size_bytes,
+        "format": _format(image.path),
+        "age_s": round(listed.age_s),
+        "problem": listed.problem,
+        "runs": list(listed.runs),
+    }
 
 
 def _format(path: Path) -> str:

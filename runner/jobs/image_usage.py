@@ -1,12 +1,17 @@
-"""Which runs have which image, and which of them still need it."""
+"""Which runs use which stored image, and which images no run needs."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from runner.errors import RunnerError
+from runner.images.store import integrity, store
+from runner.images.store.prune import Candidate, Limits, doomed
+from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
@@ -15,7 +20,7 @@ from runner.model.plan import Plan
 from runner.model.verdict import Verdict
 
 
-class Use(msgspec.Struct, frozen=True):
+class ImageUse(msgspec.Struct, frozen=True):
     """A run of this user and its image.
 
     Attributes:
@@ -29,30 +34,92 @@ class Use(msgspec.Struct, frozen=True):
     state: str
 
     def of(self, path: Path) -> bool:
-        """Whether it is this image, by whatever way the path leads there."""
+        """Whether it is this image, links resolved."""
         return self.image != "" and Path(self.image).resolve() == path.resolve()
 
     @property
     def needed(self) -> bool:
-        """Whether the image must stay: what is not known to have ended may still begin."""
+        """Whether the image must stay: a run that is not known to have ended may still start."""
         return self.state not in ("ended", "refused")
 
 
-def uses() -> tuple[Use, ...]:
-    """Every known run of this user, the newest first. Asks the scheduler about those that have left no end.
+@dataclass(frozen=True)
+class ListedImage:
+    """A stored image, or what cannot be read as one.
 
-    A scheduler that does not answer is asked once, not once a run.
+    Attributes:
+        problem: why it is not whole; empty if it is. age_s: seconds since it was made.
+        runs: ids of the runs that used it, the newest first.
     """
-    found: list[Use] = []
+
+    image: StoredImage | BrokenSidecar
+    problem: str = ""
+    age_s: float = 0.0
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What pruning removed (or would), and the images that stay because a run needs them or may."""
+
+    removed: tuple[Candidate, ...]
+    needed: tuple[Path, ...]
+
+
+def image_uses() -> tuple[ImageUse, ...]:
+    """Every known run of this user, the newest first. Queries the scheduler for those without a record of their end.
+
+    A scheduler that does not answer is queried once, not once a run.
+    """
+    uses: list[ImageUse] = []
     silent: set[tuple[str, str]] = set()
     for run in directory.known():
         plan, record = run.read("plan.json", Plan), run.read("job.json", Submitted)
         if plan is None:
-            continue  # its submission was cut off before anybody was asked
+            continue  # its submission was cut off before the scheduler was called
         where = (record.scheduler, record.clients) if record else ("", "")
         state = "refused" if record and record.refused else _state(run, silent, where)
-        found.append(Use(run.run_id, plan.image.path, record.submitted_s if record else 0.0, state))
-    return tuple(found)
+        uses.append(ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, state))
+    return tuple(uses)
+
+
+def list_images(store_dir: Path) -> tuple[ListedImage, ...]:
+    """Every image of a store with the runs that used it."""
+    uses = image_uses()
+    return tuple(
+        ListedImage(image)
+        if isinstance(image, BrokenSidecar)
+        else ListedImage(
+            image, integrity.problem(image), age_s(image), tuple(use.run for use in uses if use.of(image.path))
+        )
+        for image in store.everything(store_dir)
+    )
+
+
+def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
+    """Remove the images that the limits let go, and what killed conversions left."""
+    uses = image_uses()
+    images = [image for image in store.everything(store_dir) if isinstance(image, StoredImage)]
+    candidates = [_candidate(image, uses) for image in images]
+    removed = doomed(candidates, limits)
+    if not dry_run:
+        for candidate in removed:
+            store.remove(candidate.path)
+        store.sweep(None, store_dir)
+    return Pruned(removed, tuple(candidate.path for candidate in candidates if candidate.needed))
+
+
+def _candidate(image: StoredImage, uses: tuple[ImageUse, ...]) -> Candidate:
+    own = [use for use in uses if use.of(image.path)]
+    age = age_s(image)
+    return Candidate(
+        image.path,
+        image.size_bytes,
+        age,
+        idle_s=min([age, *(time.time() - use.began_s for use in own)]),
+        used=bool(own),
+        needed=any(use.needed for use in own),
+    )
 
 
 def _state(run: RunDirectory, silent: set[tuple[str, str]], where: tuple[str, str]) -> str:

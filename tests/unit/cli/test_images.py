@@ -148,12 +148,12 @@ def test_pruning_keeps_what_may_be_needed(
 
 
 def test_an_end_of_any_kind_frees_the_image(images: list[StoredImage], tmp_path: Path) -> None:
-    from runner.jobs.image_usage import uses
+    from runner.jobs.image_usage import image_uses
 
     run_id = used_by(tmp_path, images[0], ended=False)
-    assert [(use.run, use.state, use.needed) for use in uses()] == [(run_id, "unknown", True)]
+    assert [(use.run, use.state, use.needed) for use in image_uses()] == [(run_id, "unknown", True)]
     directory.find(run_id).write("ended.json", JobState("ended", "CANCELLED"))
-    assert [use.needed for use in uses()] == [False]
+    assert [use.needed for use in image_uses()] == [False]
 
 
 @pytest.mark.parametrize("words", [["prune"], ["prune", "--older-than", "30"], ["prune", "--max-size", "much"]])

@@ -1,0 +1,126 @@
+"""Environments from the options of a command: which one to make, to prove, or to list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner.environments import directory
+from runner.environments.make import script_of
+from runner.environments.wanted import Wanted, of_site
+from runner.errors import RefusedError, UsageError
+from runner.model.environment import Environment, Framework, Setup
+from runner.model.request import Request
+from runner.model.runtimes import NATIVE
+from runner.model.site import Way
+from runner.preparation.site import UserSite, read_user_site
+
+DEFAULT_SITE = "local"
+
+
+@dataclass(frozen=True)
+class PreparedEnvironment:
+    """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for."""
+
+    wanted: Wanted
+    root: Path
+    site: str
+
+    @property
+    def script(self) -> str:
+        """The whole script that makes it."""
+        return script_of(self.wanted, self.root)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is to be proven: ``setup`` provides a Horovod for ``framework``; ``title`` names it for people."""
+
+    title: str
+    setup: Setup
+    framework: Framework
+    env: Mapping[str, str]
+    mpi: str
+    nccl: str
+
+
+def prepare_environment(
+    name: str,
+    *,
+    site: str | None,
+    scratch: str | None,
+    at: Path | None,
+    force: tuple[str, ...],
+    framework: Framework | None,
+    **choices: Any,
+) -> PreparedEnvironment:
+    """Decide what environment to make, and where.
+
+    Args:
+        at: directory of environments; None for the user's on scratch.
+        force: codes that shall not refuse.
+        choices: as ``of_site`` takes them.
+
+    Raises:
+        UsageError: a name, path, site or code that is not right.
+        RefusedError: it would lie in a home directory, or the scratch directory is unknown.
+    """
+    user_site = _user_site(site, scratch)
+    for code in force:
+        if code != directory.IN_HOME:
+            raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {directory.IN_HOME}")
+    root = directory.named(name, at or directory.place(user_site.personal.scratch))
+    directory.check_path(root)
+    wanted = of_site(user_site.site, name, framework=framework or "pytorch", **choices)
+    home = directory.home_above(root)
+    if home is not None and directory.IN_HOME not in force:
+        raise RefusedError(
+            f"[{directory.IN_HOME}] an environment has gigabytes and tens of thousands of files, and {home} is a home",
+            where=str(root),
+            fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
+        )
+    return PreparedEnvironment(wanted, root, user_site.site.name)
+
+
+def choose_proof(
+    name: str | None,
+    *,
+    site: str | None,
+    scratch: str | None,
+    framework: Framework | None,
+    modules: tuple[str, ...],
+    mpi: str,
+    nccl: str,
+) -> Proof:
+    """What to prove: an environment, modules, or what the site itself provides.
+
+    Raises:
+        UsageError: both an environment and modules. RefusedError: there is no such environment.
+    """
+    user_site = _user_site(site, scratch)
+    if name is None:
+        setup = user_site.site.ways.get(NATIVE, Way()).setup
+        if modules:
+            setup = msgspec.structs.replace(setup, modules=modules)
+        title = ", ".join(modules) or f"{user_site.site.name}'s own"
+        return Proof(title, setup, framework or "pytorch", {}, mpi, nccl)
+    if modules:
+        raise UsageError("NAME has modules of its own", where="--module", fix="leave one of them out")
+    made = directory.find(name, user_site.personal.scratch, user_site.site.name)
+    return Proof(made.name, made.setup, framework or made.framework, made.env, made.mpi, made.nccl)
+
+
+def list_environments(
+    *, site: str | None, scratch: str | None, at: Path | None
+) -> tuple[tuple[Path, Environment | None], ...]:
+    """The user's environments at a site with their directories; None for one that is not finished."""
+    scratch = _user_site(site, scratch).personal.scratch
+    return tuple(directory.listed(at.absolute() if at else directory.place(scratch)))
+
+
+def _user_site(site: str | None, scratch: str | None) -> UserSite:
+    return read_user_site(site, Request(gpus=1, scratch=scratch), default=DEFAULT_SITE)
