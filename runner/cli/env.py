@@ -73,7 +73,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
         click.echo(prepared.script, nl=False)
         return Exit.GOOD
     with shown(quiet=as_json) as progress:
-        made = make(prepared.wanted, prepared.root, progress)
+        made = make(prepared.spec, prepared.root, progress)
     if as_json:
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
         click.echo(json.dumps(facts | _facts(made.environment)))

@@ -24,7 +24,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _OURS = frozenset((RECORD, SCRIPT, "lock", "building"))
 
 
-def place(scratch: str) -> Path:
+def user_directory(scratch: str) -> Path:
     """Where the environments of one user lie at a site.
 
     Raises:
@@ -39,7 +39,7 @@ def place(scratch: str) -> Path:
     return Path(scratch).absolute() / "gpu-runner" / "environments"
 
 
-def named(name: str, at: Path) -> Path:
+def directory_of(name: str, at: Path) -> Path:
     """The directory of the environment of that name among those of ``at``.
 
     Raises:
@@ -77,10 +77,10 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     """One that is there and whole.
 
     Raises:
-        RefusedError: it is not, or as ``place``. UsageError: as ``named``.
+        RefusedError: it is not, or as ``user_directory``. UsageError: as ``directory_of``.
     """
     by_path = "/" in name_or_directory
-    root = Path(name_or_directory).absolute() if by_path else named(name_or_directory, place(scratch))
+    root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
     found = read(root)
     if found is None:
         begun = (root / SCRIPT).exists()
@@ -93,7 +93,7 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     return found
 
 
-def listed(at: Path) -> Iterator[tuple[Path, Environment | None]]:
+def all_environments(at: Path) -> Iterator[tuple[Path, Environment | None]]:
     """Every environment below a directory, and None for one that has not come to its end."""
     for root in sorted(at.iterdir()) if at.is_dir() else ():
         if root.is_dir() and (root / SCRIPT).exists():

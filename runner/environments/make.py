@@ -19,7 +19,7 @@ from runner import paths, process
 from runner.environments import directory
 from runner.environments import script as scripts
 from runner.environments.script import Places
-from runner.environments.wanted import VARIABLES, Wanted, setup_of_jobs
+from runner.environments.spec import VARIABLES, EnvironmentSpec, setup_of_jobs
 from runner.errors import (
     InfrastructureError,
     NotProvenError,
@@ -63,7 +63,7 @@ _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
 
 
 @dataclass(frozen=True)
-class Made:
+class Created:
     """An environment that was made, or was there already. ``root``: the directory of its record and log."""
 
     environment: Environment
@@ -77,15 +77,15 @@ def programs() -> Path:
     return paths.share("containers") / "horovod"
 
 
-def inputs_of(wanted: Wanted) -> str:
+def inputs_of(spec: EnvironmentSpec) -> str:
     """Key of everything that goes into an environment."""
-    return key_of(msgspec.json.encode(wanted, order="sorted").decode(), tree_hash(files_below(programs())))
+    return key_of(msgspec.json.encode(spec, order="sorted").decode(), tree_hash(files_below(programs())))
 
 
-def places_of(wanted: Wanted, root: Path, key: str) -> Places:
+def places_of(spec: EnvironmentSpec, root: Path, key: str) -> Places:
     """Where an environment of this root and key lies, with all that is needed to make it."""
     return Places(
-        environment=root / f"{wanted.kind}-{key}",
+        environment=root / f"{spec.kind}-{key}",
         work=root / f"work-{key}",
         caches=root.parent / ".caches",
         wheels=paths.cache("wheels"),
@@ -94,12 +94,12 @@ def places_of(wanted: Wanted, root: Path, key: str) -> Places:
     )
 
 
-def script_of(wanted: Wanted, root: Path) -> str:
+def script_of(spec: EnvironmentSpec, root: Path) -> str:
     """The whole script that ``make`` runs."""
-    return scripts.creation(wanted, places_of(wanted, root, inputs_of(wanted)))
+    return scripts.creation(spec, places_of(spec, root, inputs_of(spec)))
 
 
-def make(wanted: Wanted, root: Path, progress: Progress) -> Made:
+def make(spec: EnvironmentSpec, root: Path, progress: Progress) -> Created:
     """The environment, made and proven, or as it was made before from the same.
 
     Raises:
@@ -110,15 +110,15 @@ def make(wanted: Wanted, root: Path, progress: Progress) -> Made:
     began = time.monotonic()
     if not directory.is_free(root):
         raise UsageError("something that is no environment of ours lies there", where=str(root), fix="another NAME")
-    inputs = inputs_of(wanted)
+    inputs = inputs_of(spec)
     found = _current(inputs, root)
     if found is None:
         root.mkdir(parents=True, exist_ok=True)
         with locked(root / "lock", progress.step):
             found = _current(inputs, root)
             if found is None:
-                return Made(_made(wanted, inputs, root, progress), root, False, time.monotonic() - began)
-    return Made(found, root, True, time.monotonic() - began)
+                return Created(_made(spec, inputs, root, progress), root, False, time.monotonic() - began)
+    return Created(found, root, True, time.monotonic() - began)
 
 
 def prove(
@@ -146,15 +146,15 @@ def _current(inputs: str, root: Path) -> Environment | None:
     return found if found is not None and found.inputs == inputs else None
 
 
-def _made(wanted: Wanted, inputs: str, root: Path, progress: Progress) -> Environment:
-    places, before = places_of(wanted, root, inputs), directory.read(root)
+def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) -> Environment:
+    places, before = places_of(spec, root, inputs), directory.read(root)
     environment, work = Path(places.environment), Path(places.work)
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
         remove(environment)
     paths.made(Path(places.wheels))
     script = root / directory.SCRIPT
-    script.write_text(scripts.creation(wanted, places))
+    script.write_text(scripts.creation(spec, places))
     work.mkdir(mode=0o700)
     whole = False
     try:
@@ -164,16 +164,16 @@ def _made(wanted: Wanted, inputs: str, root: Path, progress: Progress) -> Enviro
         about = facts_of(msgspec.json.decode((work / "about.json").read_bytes()))
         assert about is not None, "describe.py writes what model/image.py reads"
         found = Environment(
-            name=wanted.name,
-            kind=wanted.kind,
-            framework=wanted.framework,
-            directory="" if wanted.kind == "modules" else str(environment),
+            name=spec.name,
+            kind=spec.kind,
+            framework=spec.framework,
+            directory="" if spec.kind == "modules" else str(environment),
             inputs=inputs,
-            setup=setup_of_jobs(wanted, str(environment)),
+            setup=setup_of_jobs(spec, str(environment)),
             about=about,
-            env=VARIABLES[wanted.framework],
-            mpi=wanted.mpi,
-            nccl=wanted.nccl,
+            env=VARIABLES[spec.framework],
+            mpi=spec.mpi,
+            nccl=spec.nccl,
             made_s=time.time(),
         )
         atomic.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(found)) + b"\n")

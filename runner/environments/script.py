@@ -1,4 +1,4 @@
-"""What makes and what proves an environment, as whole scripts: pure, a function of what is wanted alone.
+"""What makes and what proves an environment, as whole scripts: pure functions of its specification.
 
 They run the very programs that build and prove Horovod in images (``containers/horovod``).
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from runner.environments.wanted import VARIABLES, Wanted
+from runner.environments.spec import VARIABLES, EnvironmentSpec
 from runner.model.environment import Activate, Framework, Setup
 from runner.model.exit_codes import BUSY, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
@@ -42,43 +42,43 @@ class Places:
     lock: PurePath
 
 
-def creation(wanted: Wanted, places: Places) -> str:
+def creation(spec: EnvironmentSpec, places: Places) -> str:
     """The script that makes the environment and proves it; it leaves ``about.json`` in ``places.work``."""
     environment, work = str(places.environment), places.work
-    variant = _variant(wanted.mpi, wanted.nccl)
+    variant = _variant(spec.mpi, spec.nccl)
     made: list[Statement] = [
         Export("PIP_CACHE_DIR", text(str(places.caches / "pip"))),
         Export("CONDA_PKGS_DIRS", text(str(places.caches / "conda"))),
-        *_loaded(wanted.setup),
+        *_loaded(spec.setup),
     ]
-    if wanted.kind == "virtualenv":
-        seen = ("--system-site-packages",) if wanted.origin == "modules" else ()
+    if spec.kind == "virtualenv":
+        seen = ("--system-site-packages",) if spec.origin == "modules" else ()
         made += [
             Run(texts("python3", "-m", "venv", *seen, environment), NOT_MADE),
             _activated(Setup(activate=Activate(virtualenv=environment))),
         ]
-    elif wanted.kind == "conda":
+    elif spec.kind == "conda":
         make = texts("conda", "create", "--yes", "--quiet", "--prefix", environment, _PYTHON)
         made += [Load((make,), NOT_MADE), _activated(Setup(activate=Activate(conda=environment)))]
-    if wanted.requirements:
+    if spec.requirements:
         pip = ("python3", "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off")
-        made.append(Run(texts(*pip, "--", *wanted.requirements), NO_FRAMEWORK))
-    made += [Export(name, text(value)) for name, value in VARIABLES[wanted.framework].items()]
+        made.append(Run(texts(*pip, "--", *spec.requirements), NO_FRAMEWORK))
+    made += [Export(name, text(value)) for name, value in VARIABLES[spec.framework].items()]
     wheel = ("--wheel", str(work / "wheel"))
 
     def program(name: str, *words: str) -> tuple[str, ...]:
         return ("python3", str(places.programs / name), *words)
 
-    framework = ("--framework", wanted.framework)
-    theirs = "shipped" if wanted.kind == "modules" else "auto"
-    build = ("wheel", *framework, *variant, "--cuda-archs", wanted.cuda_archs, "--horovod", theirs)
+    framework = ("--framework", spec.framework)
+    theirs = "shipped" if spec.kind == "modules" else "auto"
+    build = ("wheel", *framework, *variant, "--cuda-archs", spec.cuda_archs, "--horovod", theirs)
     made.append(Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD))
-    if wanted.kind != "modules":
+    if spec.kind != "modules":
         made.append(Run(texts(*program("install.py", *framework, *wheel)), NO_HOROVOD))
     proof, about = str(work / "proof.json"), str(work / "about.json")
     made += [
         Run(texts(*program("prove.py", *framework, *variant, "--write", proof)), NOT_PROVEN),
-        Export("BASE", text(" ".join((wanted.kind, *wanted.setup.modules)))),
+        Export("BASE", text(" ".join((spec.kind, *spec.setup.modules)))),
         Run(texts(*program("describe.py", *framework, *wheel, "--proof", proof, "--write", about)), NOT_PROVEN),
     ]
     # Held by whatever is still at work, should this program's own starter have gone.

@@ -16,7 +16,7 @@ from runner.diagnosis.catalogue import find
 from runner.jobs.directory import RunDirectory
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
-from runner.model.records import Exit, Report, Result, Start
+from runner.model.records import ExitRecord, Report, Result, StartRecord
 
 T = TypeVar("T")
 
@@ -34,28 +34,28 @@ class Evidence:
         marker: what the batch script left; None if it left nothing.
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
-        batch_words: the last line of the batch script's log that tells of an error; empty if none does.
-        rank_words: the last line on the standard error of each rank that failed or left no exit record.
+        batch_line: the last line of the batch script's log that tells of an error; empty if none does.
+        rank_lines: the last line on the standard error of each rank that failed or left no exit record.
         task_ends: what the starter of tasks says of ranks that ended badly, in its order.
         failed_nodes: which nodes it says have failed.
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C, if anybody did so.
         disk_full: there is no room left for anything in the run directory.
         networks: what NCCL's logs name as its network (``IB``, ``Socket``, ``AWS Libfabric``).
-        container_words: where no rank began at all, the first line by which the container runtime says why.
+        container_line: where no rank began at all, the first line by which the container runtime says why.
     """
 
     plan: Plan
     state: JobState
     forced: tuple[str, ...] = ()
     marker: ExitMarker | None = None
-    starts: dict[int, Start] = field(default_factory=dict)
-    exits: dict[int, Exit] = field(default_factory=dict)
+    starts: dict[int, StartRecord] = field(default_factory=dict)
+    exits: dict[int, ExitRecord] = field(default_factory=dict)
     reports: dict[int, Report] = field(default_factory=dict)
     result: Result | None = None
     damaged: tuple[str, ...] = ()
-    batch_words: str = ""
-    rank_words: dict[int, str] = field(default_factory=dict)
-    container_words: str = ""
+    batch_line: str = ""
+    rank_lines: dict[int, str] = field(default_factory=dict)
+    container_line: str = ""
     networks: frozenset[str] = frozenset()
     task_ends: dict[int, str] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
@@ -71,8 +71,8 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     """
     plan = run.plan()
     damaged: list[str] = []
-    starts: dict[int, Start] = {}
-    exits: dict[int, Exit] = {}
+    starts: dict[int, StartRecord] = {}
+    exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
     for path in sorted(run.ranks.glob("*.json")):
         match = _RECORD.match(path.name)
@@ -80,9 +80,9 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             continue
         rank = int(match[1])
         if match[2] == "start":
-            _keep(starts, rank, _record(path, Start, damaged))
+            _keep(starts, rank, _record(path, StartRecord, damaged))
         elif match[2] == "exit":
-            _keep(exits, rank, _record(path, Exit, damaged))
+            _keep(exits, rank, _record(path, ExitRecord, damaged))
         else:
             _keep(reports, rank, _record(path, Report, damaged))
     result_path = run.path / "result.json"
@@ -96,14 +96,14 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         reports=reports,
         result=_record(result_path, Result, damaged) if result_path.exists() else None,
         damaged=tuple(damaged),
-        batch_words=_last_line(run.logs / "batch.err", log_patterns.ERROR),
-        rank_words={
+        batch_line=_last_line(run.logs / "batch.err", log_patterns.ERROR),
+        rank_lines={
             rank: words
             for rank in range(plan.tasks)
             if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
         networks=_networks(run),
-        container_words="" if starts else _container_words(run),
+        container_line="" if starts else _container_line(run),
         task_ends=_task_ends(run),
         failed_nodes=tuple(
             match[1]
@@ -162,7 +162,7 @@ def _disk_full(run: RunDirectory) -> bool:
     return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
-def _container_words(run: RunDirectory) -> str:
+def _container_line(run: RunDirectory) -> str:
     """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
     for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
         for line in _lines(path):

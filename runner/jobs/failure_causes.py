@@ -15,7 +15,7 @@ from runner.diagnosis.catalogue import classify, find
 from runner.diagnosis.failure import Failure
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import RECORD_NOT_WRITTEN
-from runner.model.records import Exit
+from runner.model.records import ExitRecord
 from runner.model.verdict import Outcome, Verdict
 
 # How far a rank had come that did not end by itself, the least first.
@@ -40,8 +40,8 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     cause = failure.cause.format(
         state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
     )
-    progress = _left(evidence) if failure.outcome == "failed" else []
-    return bad(evidence, failure.outcome, [cause, *filter(None, [failure.detail]), *progress])
+    progress = _progress(evidence) if failure.outcome == "failed" else []
+    return failed_verdict(evidence, failure.outcome, [cause, *filter(None, [failure.detail]), *progress])
 
 
 def _cancelled_by(evidence: Evidence) -> str:
@@ -71,49 +71,53 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if first is None:
         return _ended_from_outside(evidence)
     failure = _failure_of(evidence, first)
-    reasons = [*_how(evidence, failure, first), *_strangers(evidence)]
+    reasons = [*_sentences(evidence, failure, first), *_foreign_ranks(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
-        reasons = [*_silent(evidence), *reasons]
+        reasons = [*_reported_ranks(evidence), *reasons]
     others = [record.rank for record in failed if record.rank != first.rank]
     if others:
-        reasons.append(f"{len(others)} other ranks ended with it ({some(others)})")
-    reasons += [*_silent(evidence), *missing(evidence)]
+        reasons.append(f"{len(others)} other ranks ended with it ({format_ranks(others)})")
+    reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
-    return bad(evidence, failure.outcome, reasons, rank=first.rank)
+    return failed_verdict(evidence, failure.outcome, reasons, rank=first.rank)
 
 
 def _ended_from_outside(evidence: Evidence) -> Verdict:
     """Every rank that ended badly was made to: by a rank that left no word, or by srun that waited for it in vain."""
-    speechless = _speechless(evidence)
-    reasons = _silent(evidence)
-    if not reasons and speechless and any(record.status for record in evidence.exits.values()):
-        reasons = [_says(evidence, speechless[0])]  # killed, and the others were ended after it
-    reasons += [*_left(evidence), *missing(evidence)]
-    return bad(evidence, "failed", reasons, rank=speechless[0] if speechless else None)
+    silent = _ranks_without_record(evidence)
+    reasons = _reported_ranks(evidence)
+    if not reasons and silent and any(record.status for record in evidence.exits.values()):
+        reasons = [_reported_sentence(evidence, silent[0])]  # killed, and the others were ended after it
+    reasons += [*_progress(evidence), *missing_records(evidence)]
+    return failed_verdict(evidence, "failed", reasons, rank=silent[0] if silent else None)
 
 
-def _speechless(evidence: Evidence) -> list[int]:
+def _ranks_without_record(evidence: Evidence) -> list[int]:
     """Ranks of which srun reports a bad end and that left no exit record; first those that ended of themselves."""
     known = [rank for rank in evidence.task_ends if rank not in evidence.exits]
     order = ("no", "perhaps", "yes")
     return sorted(known, key=lambda rank: order.index(_reported(evidence, rank).consequence))
 
 
-def _silent(evidence: Evidence) -> list[str]:
+def _reported_ranks(evidence: Evidence) -> list[str]:
     """What srun says of ranks that could not say it themselves. Those that it killed with the others are no news."""
-    return [_says(evidence, rank) for rank in _speechless(evidence) if _reported(evidence, rank).consequence != "yes"]
+    return [
+        _reported_sentence(evidence, rank)
+        for rank in _ranks_without_record(evidence)
+        if _reported(evidence, rank).consequence != "yes"
+    ]
 
 
 def _reported(evidence: Evidence, rank: int) -> Failure:
     return classify("task starter", evidence.task_ends[rank])
 
 
-def _says(evidence: Evidence, rank: int) -> str:
-    return _reported(evidence, rank).cause.format(who=_who(evidence, rank), end=evidence.task_ends[rank])
+def _reported_sentence(evidence: Evidence, rank: int) -> str:
+    return _reported(evidence, rank).cause.format(who=_rank_name(evidence, rank), end=evidence.task_ends[rank])
 
 
-def _left(evidence: Evidence) -> list[str]:
+def _progress(evidence: Evidence) -> list[str]:
     """Which ranks had not ended by themselves, and how far each had come."""
     stages: dict[str, list[int]] = {}
     well = 0
@@ -129,13 +133,13 @@ def _left(evidence: Evidence) -> list[str]:
             stages.setdefault(_IN_PROGRAM, []).append(rank)
         else:
             stages.setdefault(_REPORTED, []).append(rank)
-    sentences = [f"{_these(evidence, stages[stage])} {stage}" for stage in _STAGES if stage in stages]
+    sentences = [f"{_rank_names(evidence, stages[stage])} {stage}" for stage in _STAGES if stage in stages]
     if well:
         sentences.append(f"{well} of {evidence.plan.tasks} ranks ended with status 0")
     return sentences
 
 
-def _strangers(evidence: Evidence) -> list[str]:
+def _foreign_ranks(evidence: Evidence) -> list[str]:
     """Ranks that took themselves for another job step's, and so never met the others."""
     tokens = Counter(start.token for start in evidence.starts.values())
     failure = find("rank tokens", "differ" if len(tokens) > 1 else "agree")
@@ -143,7 +147,7 @@ def _strangers(evidence: Evidence) -> list[str]:
         return []
     common = tokens.most_common(1)[0][0]
     others = [rank for rank, start in sorted(evidence.starts.items()) if start.token != common]
-    return [failure.cause.format(ranks=_these(evidence, others))]
+    return [failure.cause.format(ranks=_rank_names(evidence, others))]
 
 
 def _disk_full(evidence: Evidence) -> list[str]:
@@ -156,57 +160,57 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
     state, marker = evidence.state, evidence.marker
     lost = find("end marker", "missing" if marker is None else "present", state.phase)
     if lost is not None:
-        return bad(evidence, lost.outcome, [lost.cause])
+        return failed_verdict(evidence, lost.outcome, [lost.cause])
     stopped = find("batch script", str(state.exit_code))
     if stopped is not None:
-        return bad(evidence, stopped.outcome, [stopped.cause, *filter(None, [evidence.container_words])])
+        return failed_verdict(evidence, stopped.outcome, [stopped.cause, *filter(None, [evidence.container_line])])
     code = marker.exit if marker else state.exit_code
     if code:
         return _with_code(evidence, code)
     unexplained = find("unexplained state", state.name)
     if unexplained is not None:
-        return bad(evidence, unexplained.outcome, [unexplained.cause.format(state=state.name)])
+        return failed_verdict(evidence, unexplained.outcome, [unexplained.cause.format(state=state.name)])
     return None
 
 
 def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
-    container = find("container log", evidence.container_words)
+    container = find("container log", evidence.container_line)
     if container is not None:
-        return bad(evidence, container.outcome, [container.cause, evidence.container_words])
+        return failed_verdict(evidence, container.outcome, [container.cause, evidence.container_line])
     # Where the disk is full the job could not write, whatever code it ended with.
     failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code))
     cause = failure.cause.format(code=code)
     if failure.outcome == "infrastructure":
-        return bad(evidence, failure.outcome, [cause, *_disk_full(evidence)])
-    if _speechless(evidence):
+        return failed_verdict(evidence, failure.outcome, [cause, *_disk_full(evidence)])
+    if _ranks_without_record(evidence):
         return _ended_from_outside(evidence)
-    return bad(evidence, failure.outcome, [cause, *missing(evidence)])
+    return failed_verdict(evidence, failure.outcome, [cause, *missing_records(evidence)])
 
 
-def _failure_of(evidence: Evidence, record: Exit) -> Failure:
+def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
     """How the rank ended, by its own record."""
     if record.error is not None:
         return classify("launcher error", record.error)
     if record.signal is not None:
-        reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_words.get(record.rank, '')}"
+        reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_lines.get(record.rank, '')}"
         return classify("program signal", _signal_name(record.signal), reported)
     return classify("program exit code", str(record.exit_code))
 
 
-def _ended_by_others(evidence: Evidence, record: Exit) -> bool:
+def _ended_by_others(evidence: Evidence, record: ExitRecord) -> bool:
     return _failure_of(evidence, record).consequence == "yes" or bool(record.signals_forwarded)
 
 
-def _lost_its_image(evidence: Evidence, record: Exit) -> bool:
+def _lost_its_image(evidence: Evidence, record: ExitRecord) -> bool:
     """Whether the rank ended as another of its node, which may have served the image to it, left no record."""
     if _failure_of(evidence, record).consequence != "perhaps":
         return False
     starts = evidence.starts
-    return any(rank not in starts or starts[rank].host == record.host for rank in _speechless(evidence))
+    return any(rank not in starts or starts[rank].host == record.host for rank in _ranks_without_record(evidence))
 
 
-def _how(evidence: Evidence, failure: Failure, record: Exit) -> Iterable[str]:
+def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iterable[str]:
     """The sentences of a failure, filled in from the rank's record."""
     memory_mb = evidence.plan.memory_mb
     known = {
@@ -222,20 +226,20 @@ def _how(evidence: Evidence, failure: Failure, record: Exit) -> Iterable[str]:
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
 
 
-def missing(evidence: Evidence) -> list[str]:
+def missing_records(evidence: Evidence) -> list[str]:
     planned = range(evidence.plan.tasks)
     lost = []
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits)):
         absent = [rank for rank in planned if rank not in records]
         if absent:
-            lost.append(f"no {kind} record of {len(absent)} of {evidence.plan.tasks} ranks: {some(absent)}")
+            lost.append(f"no {kind} record of {len(absent)} of {evidence.plan.tasks} ranks: {format_ranks(absent)}")
     return lost
 
 
-def bad(evidence: Evidence, outcome: Outcome, reasons: list[str], *, rank: int | None = None) -> Verdict:
+def failed_verdict(evidence: Evidence, outcome: Outcome, reasons: list[str], *, rank: int | None = None) -> Verdict:
     """A verdict that is not good; its log line is that of ``rank``, or the batch script's where it has none."""
-    log = f"logs/batch.err: {evidence.batch_words}" if evidence.batch_words else ""
-    words = "" if rank is None else evidence.rank_words.get(rank, "")
+    log = f"logs/batch.err: {evidence.batch_line}" if evidence.batch_line else ""
+    words = "" if rank is None else evidence.rank_lines.get(rank, "")
     if words:
         log = f"logs/rank-{rank}.err: {words}"
     return Verdict(
@@ -243,14 +247,14 @@ def bad(evidence: Evidence, outcome: Outcome, reasons: list[str], *, rank: int |
     )
 
 
-def _who(evidence: Evidence, rank: int) -> str:
+def _rank_name(evidence: Evidence, rank: int) -> str:
     """``rank 3 on dgx02``, as far as its host is known."""
     start = evidence.starts.get(rank)
     return f"rank {rank} on {start.host}" if start is not None else f"rank {rank}"
 
 
-def _these(evidence: Evidence, ranks: list[int]) -> str:
-    return _who(evidence, ranks[0]) if len(ranks) == 1 else f"{len(ranks)} ranks ({some(ranks)})"
+def _rank_names(evidence: Evidence, ranks: list[int]) -> str:
+    return _rank_name(evidence, ranks[0]) if len(ranks) == 1 else f"{len(ranks)} ranks ({format_ranks(ranks)})"
 
 
 def _signal_name(number: int) -> str:
@@ -260,7 +264,7 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-def some(ranks: Iterable[int], most: int = 8) -> str:
+def format_ranks(ranks: Iterable[int], most: int = 8) -> str:
     listed = sorted(ranks)
     shown = ", ".join(str(rank) for rank in listed[:most])
     return shown + (f" and {len(listed) - most} more" if len(listed) > most else "")

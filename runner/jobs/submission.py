@@ -19,7 +19,7 @@ from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan, record_of
-from runner.model.records import Start
+from runner.model.records import StartRecord
 from runner.schedulers import Scheduler, connect
 
 
@@ -136,7 +136,7 @@ def _left_by_the_job(run: RunDirectory) -> str:
     if marker is not None:
         return marker.job
     for path in sorted(run.ranks.glob("*.start.json")):
-        start = run.read(f"ranks/{path.name}", Start)
+        start = run.read(f"ranks/{path.name}", StartRecord)
         if start is not None and start.job_id:
             return start.job_id
     return ""

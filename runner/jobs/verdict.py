@@ -16,7 +16,14 @@ import msgspec
 
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
-from runner.jobs.failure_causes import bad, by_a_rank, by_the_scheduler, by_the_script, missing, some
+from runner.jobs.failure_causes import (
+    by_a_rank,
+    by_the_scheduler,
+    by_the_script,
+    failed_verdict,
+    format_ranks,
+    missing_records,
+)
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
@@ -35,7 +42,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
         faults += [*_transport(evidence), *_synchronised(evidence), *_figure(evidence)]
-    return bad(evidence, "not-proven", faults) if faults else None
+    return failed_verdict(evidence, "not-proven", faults) if faults else None
 
 
 def _claims_a_figure(evidence: Evidence) -> bool:
@@ -49,11 +56,11 @@ def _incomplete(evidence: Evidence) -> Iterable[str]:
     """Records that are missing, damaged or too many."""
     for sentence in evidence.damaged:
         yield f"a record cannot be read: {sentence}"
-    yield from missing(evidence)
+    yield from missing_records(evidence)
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits), ("report", evidence.reports)):
         beyond = [rank for rank in records if rank >= evidence.plan.tasks]
         if beyond:
-            yield f"{kind} records of ranks that were not planned: {some(beyond)}"
+            yield f"{kind} records of ranks that were not planned: {format_ranks(beyond)}"
 
 
 def _world(evidence: Evidence) -> Iterable[str]:
@@ -72,11 +79,11 @@ def _world(evidence: Evidence) -> Iterable[str]:
     if wrong:
         sizes = sorted({evidence.reports[rank].world_size for rank in wrong})
         shown = ", ".join(map(str, sizes))
-        yield f"{len(wrong)} ranks saw a world of size {shown}, planned {plan.tasks}: {some(wrong)}"
+        yield f"{len(wrong)} ranks saw a world of size {shown}, planned {plan.tasks}: {format_ranks(wrong)}"
     seen = Counter(report.world_rank for report in evidence.reports.values())
     twice = sorted(rank for rank, count in seen.items() if count > 1)
     if twice:
-        yield f"several processes were the same rank of the framework's world: {some(twice)}"
+        yield f"several processes were the same rank of the framework's world: {format_ranks(twice)}"
 
 
 def _devices(evidence: Evidence) -> Iterable[str]:
@@ -85,10 +92,10 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     if kind == "cuda":
         blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda"]
         if blind:
-            yield f"{len(blind)} ranks saw no GPU: {some(blind)}"
+            yield f"{len(blind)} ranks saw no GPU: {format_ranks(blind)}"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and _claims_a_figure(evidence):
-        yield f"{len(wrong)} ranks did not compute on {kind} as planned: {some(wrong)}"
+        yield f"{len(wrong)} ranks did not compute on {kind} as planned: {format_ranks(wrong)}"
     places: dict[tuple[str, str], list[int]] = {}
     for rank, start in evidence.starts.items():
         report = evidence.reports.get(rank)
@@ -97,7 +104,7 @@ def _devices(evidence: Evidence) -> Iterable[str]:
         places.setdefault((start.host, device), []).append(rank)
     for (host, device), ranks in sorted(places.items()):
         if len(ranks) > 1:
-            yield f"ranks {some(ranks)} shared one device ({device} on {host})"
+            yield f"ranks {format_ranks(ranks)} shared one device ({device} on {host})"
 
 
 def _transport(evidence: Evidence) -> Iterable[str]:
@@ -116,7 +123,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
     reports = [evidence.reports[rank] for rank in sorted(evidence.reports) if rank < evidence.plan.tasks]
     absent = [rank for rank in range(evidence.plan.tasks) if rank not in evidence.reports]
     if absent:
-        yield f"{len(absent)} ranks left no report of their training: {some(absent)}"
+        yield f"{len(absent)} ranks left no report of their training: {format_ranks(absent)}"
         return
     gradients = [report.gradient_checksum for report in reports]
     if None in gradients:
@@ -132,7 +139,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         yield "an allreduce of one-hot vectors did not give all ones"
     lost = [report.rank for report in reports if not report.loss_finite]
     if lost:
-        yield f"the loss is not finite on ranks {some(lost)}"
+        yield f"the loss is not finite on ranks {format_ranks(lost)}"
     if not all(report.parameters_moved for report in reports):
         yield "the parameters did not change in training"
 

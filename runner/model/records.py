@@ -13,7 +13,7 @@ import msgspec
 Version = Literal["1"]
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartRecord(msgspec.Struct, frozen=True):
     """``ranks/N.start.json``: the launcher has begun, and knows its world.
 
     Attributes:
@@ -40,7 +40,7 @@ class Start(msgspec.Struct, frozen=True):
     token: str | None = None
 
 
-class Exit(msgspec.Struct, frozen=True):
+class ExitRecord(msgspec.Struct, frozen=True):
     """``ranks/N.exit.json``: how a rank ended.
 
     Attributes:

@@ -11,7 +11,7 @@ import msgspec
 
 from runner.environments import directory
 from runner.environments.make import script_of
-from runner.environments.wanted import Wanted, of_site
+from runner.environments.spec import EnvironmentSpec, of_site
 from runner.errors import RefusedError, UsageError
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.request import Request
@@ -26,14 +26,14 @@ DEFAULT_SITE = "local"
 class PreparedEnvironment:
     """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for."""
 
-    wanted: Wanted
+    spec: EnvironmentSpec
     root: Path
     site: str
 
     @property
     def script(self) -> str:
         """The whole script that makes it."""
-        return script_of(self.wanted, self.root)
+        return script_of(self.spec, self.root)
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def prepare_environment(
     for code in force:
         if code != directory.IN_HOME:
             raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {directory.IN_HOME}")
-    root = directory.named(name, at or directory.place(user_site.personal.scratch))
+    root = directory.directory_of(name, at or directory.user_directory(user_site.personal.scratch))
     directory.check_path(root)
-    wanted = of_site(user_site.site, name, framework=framework or "pytorch", **choices)
+    spec = of_site(user_site.site, name, framework=framework or "pytorch", **choices)
     home = directory.home_above(root)
     if home is not None and directory.IN_HOME not in force:
         raise RefusedError(
@@ -83,7 +83,7 @@ def prepare_environment(
             where=str(root),
             fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
         )
-    return PreparedEnvironment(wanted, root, user_site.site.name)
+    return PreparedEnvironment(spec, root, user_site.site.name)
 
 
 def choose_proof(
@@ -119,7 +119,7 @@ def list_environments(
 ) -> tuple[tuple[Path, Environment | None], ...]:
     """The user's environments at a site with their directories; None for one that is not finished."""
     scratch = _user_site(site, scratch).personal.scratch
-    return tuple(directory.listed(at.absolute() if at else directory.place(scratch)))
+    return tuple(directory.all_environments(at.absolute() if at else directory.user_directory(scratch)))
 
 
 def _user_site(site: str | None, scratch: str | None) -> UserSite:

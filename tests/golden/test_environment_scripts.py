@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.environments.script import Places, creation, proof
-from runner.environments.wanted import REQUIREMENTS, Wanted, of_site, setup_of_jobs
+from runner.environments.spec import REQUIREMENTS, EnvironmentSpec, of_site, setup_of_jobs
 from runner.model.environment import Activate, Setup
 from runner.planning.personal import expand_placeholders
 from runner.sites.loader import names, read_site
@@ -37,19 +37,21 @@ def at_site(site: str, **asked: Any) -> str:
 
 def hostile() -> str:
     setup = Setup(use=(f"/m/{HOSTILE}",), modules=(HOSTILE,), activate=Activate(conda=HOSTILE))
-    wanted = Wanted("x", "virtualenv", "tensorflow", setup, (f"torch @ file:///{HOSTILE}",), "none", f"/n/{HOSTILE}")
+    wanted = EnvironmentSpec(
+        "x", "virtualenv", "tensorflow", setup, (f"torch @ file:///{HOSTILE}",), "none", f"/n/{HOSTILE}"
+    )
     return creation(wanted, places(HOSTILE, AT / HOSTILE))
 
 
 def checked() -> str:
     way = expand_placeholders(read_site("perlmutter"), ELVIS).ways["native"]
-    wanted = Wanted("horovod", way.kind, "pytorch", way.setup, ())
+    wanted = EnvironmentSpec("horovod", way.kind, "pytorch", way.setup, ())
     return proof(setup_of_jobs(wanted, str(AT / "horovod/made")), "pytorch", places("x").programs, env={}, mpi="mpich")
 
 
 CASES = {
     "local-virtualenv": lambda: creation(
-        Wanted("horovod", "virtualenv", "pytorch", Setup(), REQUIREMENTS["pytorch", "cpu"]), places("horovod")
+        EnvironmentSpec("horovod", "virtualenv", "pytorch", Setup(), REQUIREMENTS["pytorch", "cpu"]), places("horovod")
     ),
     "perlmutter-conda": lambda: at_site("perlmutter"),
     "alpha-virtualenv": lambda: at_site("alpha"),

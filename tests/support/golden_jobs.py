@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.environments.wanted import Wanted, setup_of_jobs
+from runner.environments.spec import EnvironmentSpec, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.names import ImageForm
@@ -167,7 +167,7 @@ def made(site: Site) -> Environment | None:
     way = site.ways.get("native", Way())
     if not way.environment:
         return None
-    wanted = Wanted(way.environment, way.kind, "pytorch", way.setup, ())
+    wanted = EnvironmentSpec(way.environment, way.kind, "pytorch", way.setup, ())
     directory = f"{ENVIRONMENT}/{way.kind}"
     about = ImageFacts(framework="pytorch", mpi=Mpi("openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
     return Environment(wanted.name, way.kind, "pytorch", directory, "0bad", setup_of_jobs(wanted, directory), about)

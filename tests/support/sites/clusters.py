@@ -18,7 +18,7 @@ import pytest
 from runner import box, process
 from runner.box import Bind, BoxSpec, NodeShape
 from runner.environments.directory import RECORD
-from runner.environments.wanted import of_site, setup_of_jobs
+from runner.environments.spec import of_site, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
 from runner.planning.personal import expand_placeholders

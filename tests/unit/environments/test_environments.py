@@ -15,7 +15,7 @@ from runner.checks.environment_fit import lacking
 from runner.cli import run
 from runner.environments import directory, make
 from runner.environments.script import Places, creation
-from runner.environments.wanted import Wanted, of_site, setup_of_jobs
+from runner.environments.spec import EnvironmentSpec, of_site, setup_of_jobs
 from runner.errors import Exit, RefusedError, UsageError
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.exit_codes import NO_HOROVOD, NOT_LOADED, NOT_PROVEN
@@ -98,7 +98,7 @@ def test_a_setup_is_loaded_in_its_order() -> None:
 
 
 def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) -> None:
-    wanted = Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
+    wanted = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
     code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
     assert code == 0
     assert calls[:2] == ["module load gcc cuda/11.7", "conda function activate base"]
@@ -116,7 +116,7 @@ def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) ->
 
 
 def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but_a_program(tmp_path: Path) -> None:
-    wanted = Wanted("x", "conda", "pytorch", Setup(), ("torch==2.13.0",))
+    wanted = EnvironmentSpec("x", "conda", "pytorch", Setup(), ("torch==2.13.0",))
     code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
     assert code == 0
     assert calls[0] == f"conda function create --yes --quiet --prefix {tmp_path}/made python=3.11"
@@ -129,7 +129,7 @@ def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but
 )
 def test_the_step_that_fails_is_told_by_its_code(tmp_path: Path, fail: str, code: int) -> None:
     setup = Setup(modules=("gcc",))
-    wanted = Wanted("x", "virtualenv", "pytorch", setup, ())
+    wanted = EnvironmentSpec("x", "virtualenv", "pytorch", setup, ())
     ended, calls = recorded(creation(wanted, places(tmp_path)), tmp_path, fail=fail)
     assert ended == code
     assert fail in calls[-1]
@@ -140,7 +140,7 @@ def test_the_step_that_fails_is_told_by_its_code(tmp_path: Path, fail: str, code
     [("virtualenv", Activate("base", "/e")), ("conda", Activate("/e")), ("modules", Activate("base"))],
 )
 def test_a_job_activates_what_was_made(kind: Any, activate: Activate) -> None:
-    made = setup_of_jobs(Wanted("x", kind, "pytorch", SETUP, ()), "/e")
+    made = setup_of_jobs(EnvironmentSpec("x", kind, "pytorch", SETUP, ()), "/e")
     assert made == msgspec.structs.replace(SETUP, activate=activate)
 
 
@@ -177,7 +177,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
         directory.find("a", "", "local")
     with pytest.raises(UsageError, match=r"'\.\.'"):
         directory.find("..", str(tmp_path), "local")
-    assert [found for _, found in directory.listed(tmp_path / "gpu-runner/environments")] == [None]
+    assert [found for _, found in directory.all_environments(tmp_path / "gpu-runner/environments")] == [None]
 
 
 def test_what_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
@@ -232,16 +232,20 @@ def test_the_site_decides_what_nobody_has_asked_for() -> None:
 
 
 def test_its_key_follows_what_goes_into_it() -> None:
-    one = Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
+    one = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
     others = (
         msgspec.structs.replace(SETUP, modules=()),
         msgspec.structs.replace(SETUP, activate=Activate()),
     )
-    keys = {make.inputs_of(one), make.inputs_of(Wanted("x", "conda", "pytorch", SETUP, ("torch==2.13.0",)))}
-    keys |= {make.inputs_of(Wanted("x", "virtualenv", "pytorch", setup, ("torch==2.13.0",))) for setup in others}
-    keys |= {make.inputs_of(Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",), mpi="none"))}
+    keys = {make.inputs_of(one), make.inputs_of(EnvironmentSpec("x", "conda", "pytorch", SETUP, ("torch==2.13.0",)))}
+    keys |= {
+        make.inputs_of(EnvironmentSpec("x", "virtualenv", "pytorch", setup, ("torch==2.13.0",))) for setup in others
+    }
+    keys |= {make.inputs_of(EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",), mpi="none"))}
     assert len(keys) == 5
-    assert make.inputs_of(one) == make.inputs_of(Wanted("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",)))
+    assert make.inputs_of(one) == make.inputs_of(
+        EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
+    )
 
 
 def test_the_verbs_refuse_with_a_fix(

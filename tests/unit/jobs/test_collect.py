@@ -46,7 +46,7 @@ def test_what_srun_says_of_tasks(run: RunDirectory) -> None:
 
 def test_the_last_word_of_a_rank_that_left_no_record(run: RunDirectory) -> None:
     (run.logs / "rank-2.err").write_text("one\ncannot go on\n\n")
-    assert collect(run, ENDED).rank_words == {2: "cannot go on"}
+    assert collect(run, ENDED).rank_lines == {2: "cannot go on"}
 
 
 def test_who_cancels_leaves_word(run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

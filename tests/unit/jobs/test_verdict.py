@@ -11,26 +11,26 @@ import pytest
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge, throughput
 from runner.model.job import Cancelled, ExitMarker, JobState
-from runner.model.records import Exit, Report, Result, Start
+from runner.model.records import ExitRecord, Report, Result, StartRecord
 from tests.support.plans import PLAN
 
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
 
 
-def start(rank: int, **changes: Any) -> Start:
+def start(rank: int, **changes: Any) -> StartRecord:
     fields: dict[str, Any] = {
         "schema": "1", "rank": rank, "size": 4, "local_rank": rank % 2, "local_size": 2, "node_rank": rank // 2,
         "host": f"n{rank // 2}", "met": True, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
     }  # fmt: skip
-    return Start(**(fields | changes))
+    return StartRecord(**(fields | changes))
 
 
-def ended(rank: int, **changes: Any) -> Exit:
+def ended(rank: int, **changes: Any) -> ExitRecord:
     fields: dict[str, Any] = {
         "schema": "1", "rank": rank, "host": f"n{rank // 2}", "status": 0, "exit_code": 0, "ended_s": 100.0 + rank,
         "max_rss_bytes": 1,
     }  # fmt: skip
-    return Exit(**(fields | changes))
+    return ExitRecord(**(fields | changes))
 
 
 def report(rank: int, **changes: Any) -> Report:
@@ -131,7 +131,7 @@ def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_
         2: ended(2, status=143, exit_code=None, signal=15, ended_s=12.0, signals_forwarded=(15,)),
         3: ended(3, status=1, exit_code=1, ended_s=13.0),
     }
-    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_words={1: "boom"}))
+    verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_lines={1: "boom"}))
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
     assert verdict.reasons[0] == "rank 1 on n0 exited with code 7"
     assert verdict.reasons[1] == "3 other ranks ended with it (0, 2, 3)"
@@ -151,7 +151,7 @@ def test_a_program_that_was_killed_alone_is_the_cause() -> None:
 def test_a_container_that_never_started_is_told_in_the_runtimes_words() -> None:
     words = "rank-0.err: pyxis: couldn't start container"
     state = JobState("ended", "FAILED", exit_code=1)
-    verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_words=words))
+    verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_line=words))
     assert (verdict.outcome, verdict.exit_code) == ("infrastructure", 8)
     assert words in verdict.reasons
 
@@ -160,7 +160,7 @@ STOPPED = {"status": 143, "exit_code": None, "error": "stopped-before-start", "m
 FAILED = JobState("ended", "FAILED", exit_code=143)
 
 
-def ends(evidence: Evidence) -> tuple[str, ...]:
+def reasons_of(evidence: Evidence) -> tuple[str, ...]:
     return judge(evidence).reasons
 
 
@@ -178,7 +178,7 @@ def test_a_rank_that_hangs_while_the_others_end_is_named() -> None:
     exits = {rank: ended(rank) for rank in (0, 1, 3)}
     reports = {rank: report(rank) for rank in (0, 1, 3)}
     killed = changed(state=FAILED, marker=None, exits=exits, reports=reports, task_ends={2: "Killed"})
-    assert ends(killed)[:2] == ("rank 2 on n1 never came out of the program", "3 of 4 ranks ended with status 0")
+    assert reasons_of(killed)[:2] == ("rank 2 on n1 never came out of the program", "3 of 4 ranks ended with status 0")
 
 
 @pytest.mark.parametrize(
@@ -192,24 +192,26 @@ def test_who_was_waited_for_at_the_time_limit(starts: tuple[int, ...], sentences
     exits = {rank: ended(rank, **STOPPED) for rank in starts}
     waiting = {rank: start(rank, met=False) for rank in starts}
     evidence = changed(state=JobState("ended", "TIMEOUT"), exits=exits, starts=waiting, reports={})
-    assert ends(evidence) == ("the job ran into its time limit", *sentences)
+    assert reasons_of(evidence) == ("the job ran into its time limit", *sentences)
 
 
 def test_a_program_out_of_memory_is_told_as_such() -> None:
     exits = GOOD.exits | {2: ended(2, status=137, exit_code=None, signal=9, max_rss_bytes=183 << 20)}
     plan = msgspec.structs.replace(PLAN, memory_mb=200)
     told = "it ran out of memory: the kernel ended it at 183 MiB; the job has 200 MiB on each node"
-    assert told in ends(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Out Of Memory"}))
-    assert told not in ends(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Killed"}))
+    assert told in reasons_of(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Out Of Memory"}))
+    assert told not in reasons_of(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Killed"}))
 
 
 def test_a_bus_error_beside_a_dead_rank_of_the_node_is_not_the_cause() -> None:
     """That rank may have served the image to all of its node."""
     exits = {0: ended(0), 1: ended(1), 3: ended(3, status=135, exit_code=None, signal=7)}
-    assert ends(changed(state=FAILED, exits=exits, task_ends={2: "Killed"}))[0] == (
+    assert reasons_of(changed(state=FAILED, exits=exits, task_ends={2: "Killed"}))[0] == (
         "rank 2 on n1 left no exit record; srun says: Killed"
     )
-    assert ends(changed(state=FAILED, exits=exits, task_ends={}))[0] == "rank 3 on n1 was ended by signal 7 (SIGBUS)"
+    assert (
+        reasons_of(changed(state=FAILED, exits=exits, task_ends={}))[0] == "rank 3 on n1 was ended by signal 7 (SIGBUS)"
+    )
 
 
 @pytest.mark.parametrize("error", ["rendezvous-port-taken", "rendezvous-timeout", "record-not-written"])
@@ -223,13 +225,13 @@ def test_what_kept_a_launcher_from_its_program_may_be_gone_next_time(error: str)
 def test_a_rank_with_another_jobs_token_is_named() -> None:
     exits = GOOD.exits | {0: ended(0, status=113, exit_code=None, error="rendezvous-timeout", message="rank 2")}
     starts = {rank: start(rank, met=False, token="stale" if rank == 2 else "t") for rank in range(4)}
-    assert "rank 2 on n1 came with the token of another job step" in ends(changed(exits=exits, starts=starts))
+    assert "rank 2 on n1 came with the token of another job step" in reasons_of(changed(exits=exits, starts=starts))
 
 
 def test_a_full_disk_is_told_where_no_rank_could_write_of_it() -> None:
     state = JobState("ended", "FAILED", exit_code=116)
     bare: dict[str, Any] = {"state": state, "marker": None, "exits": {}, "starts": {}, "reports": {}, "result": None}
-    assert ends(changed(**bare)) == ("the job could not write to its run directory (exit code 116)",)
+    assert reasons_of(changed(**bare)) == ("the job could not write to its run directory (exit code 116)",)
     full = judge(changed(**bare, disk_full=True))
     assert full.reasons[-1] == "the disk of the run directory is full"
     assert (full.outcome, full.exit_code) == ("infrastructure", 8)
@@ -238,15 +240,15 @@ def test_a_full_disk_is_told_where_no_rank_could_write_of_it() -> None:
 def test_who_cancelled_is_told_as_far_as_anybody_knows() -> None:
     cancelled = JobState("ended", "CANCELLED")
     by_uid = msgspec.structs.replace(cancelled, reason="by uid 0")
-    assert ends(changed(state=cancelled))[0] == "the job was cancelled; the scheduler does not say by whom"
-    assert ends(changed(state=by_uid))[0] == "the job was cancelled by uid 0"
-    told = ends(changed(state=cancelled, cancelled=Cancelled("ann", "login1", 0.0)))[0]
+    assert reasons_of(changed(state=cancelled))[0] == "the job was cancelled; the scheduler does not say by whom"
+    assert reasons_of(changed(state=by_uid))[0] == "the job was cancelled by uid 0"
+    told = reasons_of(changed(state=cancelled, cancelled=Cancelled("ann", "login1", 0.0)))[0]
     assert told == "the job was cancelled by ann on login1, through `cancel` or Ctrl-C"
 
 
 def test_the_node_that_failed_is_named() -> None:
     state = JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]")
-    assert ends(changed(state=state, failed_nodes=("n1",))) == (
+    assert reasons_of(changed(state=state, failed_nodes=("n1",))) == (
         "the scheduler says NODE_FAIL: n1 failed under it (NodeDown)",
     )
 

@@ -1,4 +1,4 @@
-"""What environment is asked for: of the site's own way, and of the command line. Pure."""
+"""The specification of an environment, from the site's native way and the command line. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ VARIABLES: dict[Framework, dict[str, str]] = {"pytorch": {}, "tensorflow": {"TF_
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An environment that is asked for.
+class EnvironmentSpec:
+    """The environment that is to be made.
 
     Attributes:
         setup: of the site: what it is built upon.
@@ -56,7 +56,7 @@ def of_site(
     mpi: str = "auto",
     nccl: str = "auto",
     cuda_archs: str | None = None,
-) -> Wanted:
+) -> EnvironmentSpec:
     """What the site's native way makes of an environment; empty and None leave the choice to it.
 
     Args:
@@ -67,7 +67,7 @@ def of_site(
     made = kind or way.kind
     origin: Origin = "modules" if made == "modules" else way.framework
     pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]
-    return Wanted(
+    return EnvironmentSpec(
         name=name,
         kind=made,
         framework=framework,
@@ -80,11 +80,11 @@ def of_site(
     )
 
 
-def setup_of_jobs(wanted: Wanted, directory: str) -> Setup:
+def setup_of_jobs(spec: EnvironmentSpec, directory: str) -> Setup:
     """What a job does before its ranks: the site's own, and the activation of what was made."""
-    active = wanted.setup.activate
-    if wanted.kind == "conda":
-        return msgspec.structs.replace(wanted.setup, activate=Activate(conda=directory))
-    if wanted.kind == "virtualenv":
-        return msgspec.structs.replace(wanted.setup, activate=Activate(conda=active.conda, virtualenv=directory))
-    return wanted.setup
+    active = spec.setup.activate
+    if spec.kind == "conda":
+        return msgspec.structs.replace(spec.setup, activate=Activate(conda=directory))
+    if spec.kind == "virtualenv":
+        return msgspec.structs.replace(spec.setup, activate=Activate(conda=active.conda, virtualenv=directory))
+    return spec.setup
