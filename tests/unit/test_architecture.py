@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/architecture.md"
-# Paths of the repository in backticks: those that end in a file or folder of these parts.
+# A path of the repository in backticks.
 PATH = re.compile(r"`((?:runner|recipes|containers|tests|benchmarks|docs)/[\w./-]+)`")
 
 
@@ -52,6 +52,7 @@ def test_every_module_and_folder_of_the_toolkit_is_in_a_layer() -> None:
 
 @pytest.mark.parametrize("page", [PAGE, "CONTRIBUTING.md", "README.md"])
 def test_a_path_that_a_page_names_exists(page: str) -> None:
-    named = set(PATH.findall((ROOT / page).read_text("utf-8")))
+    """But for those with NAME in them: a place for something new."""
+    named = {path for path in PATH.findall((ROOT / page).read_text("utf-8")) if "NAME" not in path}
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
