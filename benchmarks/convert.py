@@ -124,7 +124,7 @@ def theirs(name: str, tag: str, url: str, options: tuple[str, ...], passes: Pass
     """One import of Enroot's way, with its steps' times."""
     last = time.monotonic()
 
-    def told(step: str) -> None:
+    def record(step: str) -> None:
         nonlocal last
         now = time.monotonic()
         if step:
@@ -132,13 +132,13 @@ def theirs(name: str, tag: str, url: str, options: tuple[str, ...], passes: Pass
         last = now
 
     out = scratch / "enroot.sqsh"
-    tree = enroot.import_image(tag, url, scratch, out, options, told)
+    tree = enroot.import_image(tag, url, scratch, out, options, record)
     passes.size[name] = out.stat().st_size
     passes.disk[name] = tree + passes.size[name]
     out.unlink()
 
 
-def export_alone(tag: str, url: str) -> None:
+def export_only(tag: str, url: str) -> None:
     """The engine's export to nowhere."""
     name = process.run(["docker", "--host", url, "create", "--network", "none", tag, "true"], timeout_s=60).out.strip()
     with Path(os.devnull).open("wb") as nowhere:
@@ -147,9 +147,9 @@ def export_alone(tag: str, url: str) -> None:
     process.run(["docker", "--host", url, "rm", name], timeout_s=60)
 
 
-def squash_alone(tree: Path, out: Path, packing: Packing) -> None:
+def squash_only(tree: Path, out: Path, packing: Packing) -> None:
     """mksquashfs of a tree that lies on disk."""
-    process.run(packing.words(tree, out, 1), timeout_s=_LIMIT_S)
+    process.run(packing.command(tree, out, 1), timeout_s=_LIMIT_S)
     out.unlink()
 
 
@@ -211,8 +211,8 @@ def main() -> None:
             passes.time("layers", lambda: ours(tag, client, "layers", passes, packing, scratch))
             passes.time(same, lambda: theirs(same, tag, url, options, passes, scratch))
             passes.time("stream", lambda: ours(tag, client, "stream", passes, packing, scratch))
-            passes.time("floor: export", lambda: export_alone(tag, url))
-            passes.time("floor: mksquashfs", lambda: squash_alone(tree, scratch / "alone.sqsh", packing))
+            passes.time("floor: export", lambda: export_only(tag, url))
+            passes.time("floor: mksquashfs", lambda: squash_only(tree, scratch / "alone.sqsh", packing))
         for _ in range(asked.default_runs):
             passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
         print(table(passes, same, default))

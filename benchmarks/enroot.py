@@ -18,13 +18,13 @@ _LIMIT_S = 3600.0
 
 
 def import_image(
-    image: str, engine: str, scratch: Path, out: Path, options: tuple[str, ...], told: Callable[[str], None]
+    image: str, engine: str, scratch: Path, out: Path, options: tuple[str, ...], step_ended: Callable[[str], None]
 ) -> int:
     """Make ``out`` of an engine's image the way Enroot does; returns the bytes that its tree took on disk.
 
     Args:
         engine: URL. scratch: where the tree is extracted and removed again. options: of mksquashfs.
-        told: is called with the name of each step that has ended.
+        step_ended: is called with the name of each step that has ended.
     """
     name = f"enroot.{uuid.uuid4().hex[:10]}"
     rootfs = scratch / name / "rootfs"
@@ -43,18 +43,18 @@ def import_image(
         process.run(["chmod", "-f", "-R", "u+rX", rootfs], timeout_s=_LIMIT_S, check=False)
         writable = ["-type", "d", "!", "-perm", "-u=w", "-exec", "chmod", "-f", "u+w", "{}", "+"]
         process.run(["find", rootfs, "-maxdepth", "15", *writable], timeout_s=_LIMIT_S, check=False)
-        told("extract")
+        step_ended("extract")
         squash = ["mksquashfs", str(rootfs), str(out), "-all-root", "-no-progress", "-processors", str(os.cpu_count())]
         process.run([*squash, *options], timeout_s=_LIMIT_S, env=_plain_environment())
-        told("squash")
+        step_ended("squash")
         used = process.run(["du", "-sk", str(rootfs)], timeout_s=_LIMIT_S).out
-        told("")
+        step_ended("")
         return int(used.split()[0]) * 1024
     finally:
         process.run(["rm", "--one-file-system", "--preserve-root", "-rf", rootfs.parent], timeout_s=_LIMIT_S)
         with suppress(process.CommandFailedError):
             process.run([*docker, "rm", "-f", "-v", name], timeout_s=_LIMIT_S)
-        told("remove")
+        step_ended("remove")
 
 
 def _plain_environment() -> dict[str, str]:

@@ -59,7 +59,7 @@ def caches_ignored() -> bool:
     return os.environ.get("COLD", "") not in ("", "0")
 
 
-def made(directory: Path) -> Path:
+def ensure_directory(directory: Path) -> Path:
     """``directory``, made where it is absent; the cache directory above it is marked as ours.
 
     A directory of RUNNER_CACHE that held something before us is not marked: it is somebody's.

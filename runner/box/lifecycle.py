@@ -251,7 +251,7 @@ def _fix(state: Path) -> str:
 @contextmanager
 def _locked(name: str, say: Say) -> Iterator[None]:
     """Only this process starts or ends that box. The lock's file is removed when the box has left no state."""
-    path = paths.made(boxes_dir()) / f"{name}.lock"
+    path = paths.ensure_directory(boxes_dir()) / f"{name}.lock"
     with locked(path, say):
         try:
             yield

@@ -79,7 +79,7 @@ def ensure(slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...]
     facts = final / "facts.json"
     if facts.exists() and not cold:
         return _read(final)
-    paths.made(final.parent)
+    paths.ensure_directory(final.parent)
     with locked(Path(f"{final}.lock"), progress):
         if facts.exists() and not cold:
             return _read(final)

@@ -152,7 +152,7 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) ->
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
         remove(environment)
-    paths.made(Path(places.wheels))
+    paths.ensure_directory(Path(places.wheels))
     script = root / directory.SCRIPT
     script.write_text(scripts.creation(spec, places))
     work.mkdir(mode=0o700)

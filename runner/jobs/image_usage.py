@@ -10,7 +10,7 @@ import msgspec
 
 from runner.errors import RunnerError
 from runner.images.store import integrity, store
-from runner.images.store.prune import Candidate, Limits, doomed
+from runner.images.store.prune import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
@@ -101,7 +101,7 @@ def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
     uses = image_uses()
     images = [image for image in store.everything(store_dir) if isinstance(image, StoredImage)]
     candidates = [_candidate(image, uses) for image in images]
-    removed = doomed(candidates, limits)
+    removed = to_remove(candidates, limits)
     if not dry_run:
         for candidate in removed:
             store.remove(candidate.path)

@@ -12,7 +12,7 @@ from runner import paths
 
 def unpacked(name: str, *others: str) -> Path:
     """The root into which the package ``name``, and ``others`` that it needs, are unpacked."""
-    tools = paths.made(paths.cache("test-tools"))
+    tools = paths.ensure_directory(paths.cache("test-tools"))
     root = tools / name
     if not root.exists():
         with tempfile.TemporaryDirectory(dir=tools) as scratch:

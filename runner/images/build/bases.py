@@ -14,7 +14,7 @@ from runner.errors import RefusedError
 
 
 @dataclass(frozen=True)
-class Base:
+class NvidiaBase:
     """One base image.
 
     Attributes:
@@ -39,10 +39,10 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BaseChoice:
     """A base for a driver, and the sentence that says why."""
 
-    base: Base
+    base: NvidiaBase
     why: str
 
 
@@ -75,20 +75,20 @@ _CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"), "Triton I
 # Newest first, for each framework. TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of
 # github.com/NVIDIA/tensorflow): its images are for those who name one, never chosen.
 BASES = (
-    Base("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
-    Base("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),
-    Base("pytorch", "23.10", "23.10-py3", *_CUDA_12_2),
-    Base("pytorch", "23.03", "23.03-py3", *_CUDA_12_1),
-    Base("pytorch", "22.09", "22.09-py3", *_CUDA_11_8),
-    Base("tensorflow", "25.02", "25.02-tf2-py3", *_CUDA_12_8),
-    Base("tensorflow", "24.04", "24.04-tf2-py3", *_CUDA_12_4),
-    Base("tensorflow", "23.10", "23.10-tf2-py3", *_CUDA_12_2),
-    Base("tensorflow", "23.03", "23.03-tf2-py3", *_CUDA_12_1),
-    Base("tensorflow", "22.09", "22.09-tf2-py3", *_CUDA_11_8),
+    NvidiaBase("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
+    NvidiaBase("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),
+    NvidiaBase("pytorch", "23.10", "23.10-py3", *_CUDA_12_2),
+    NvidiaBase("pytorch", "23.03", "23.03-py3", *_CUDA_12_1),
+    NvidiaBase("pytorch", "22.09", "22.09-py3", *_CUDA_11_8),
+    NvidiaBase("tensorflow", "25.02", "25.02-tf2-py3", *_CUDA_12_8),
+    NvidiaBase("tensorflow", "24.04", "24.04-tf2-py3", *_CUDA_12_4),
+    NvidiaBase("tensorflow", "23.10", "23.10-tf2-py3", *_CUDA_12_2),
+    NvidiaBase("tensorflow", "23.03", "23.03-tf2-py3", *_CUDA_12_1),
+    NvidiaBase("tensorflow", "22.09", "22.09-tf2-py3", *_CUDA_11_8),
 )
 
 
-def carried(driver: str, base: Base) -> str:
+def carried(driver: str, base: NvidiaBase) -> str:
     """How a driver carries a base: ``natively``, ``by its compat package``, or empty where it does not."""
     have = _version(driver)
     if have >= _version(base.driver):
@@ -98,7 +98,7 @@ def carried(driver: str, base: Base) -> str:
     return ""
 
 
-def newest(framework: str, driver: str, site: str) -> Chosen:
+def newest(framework: str, driver: str, site: str) -> BaseChoice:
     """The newest known base that this driver carries; an unknown driver (empty) gets the newest of all.
 
     Raises:
@@ -106,13 +106,13 @@ def newest(framework: str, driver: str, site: str) -> Chosen:
     """
     known = [base for base in BASES if base.framework == framework]
     if not driver:
-        return Chosen(known[0], f"{site} does not say which driver it has, so the newest known one is taken")
+        return BaseChoice(known[0], f"{site} does not say which driver it has, so the newest known one is taken")
     if not _version(driver):
         raise RefusedError(f"{driver!r} is no driver's version", where=f"site {site}: hardware.driver")
     for base in known:
         how = carried(driver, base)
         if how:
-            return Chosen(base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}")
+            return BaseChoice(base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}")
     raise RefusedError(
         f"no known {framework} image of NVIDIA's runs on driver {driver}",
         where=f"site {site}: hardware.driver",

@@ -21,7 +21,7 @@ from runner.files.hashes import files_below, key_of, tree_hash
 from runner.files.lock import locked
 from runner.images import reference
 from runner.images.build import engine_build, standin, standins
-from runner.images.build.engine_build import Base
+from runner.images.build.engine_build import EngineBase
 from runner.images.build.engine_leftovers import sweep
 from runner.images.build.horovod import horovod_for, labels_of
 from runner.images.build.pull import base_image
@@ -70,7 +70,7 @@ class _Plan:
     """One image to build: everything decided, nothing done."""
 
     target: str
-    base: Base
+    base: EngineBase
     labels: Mapping[str, str]
     inputs: str
 
@@ -105,7 +105,7 @@ def build(
     made = None if paths.caches_ignored() else _existing(client, plan)
     if made is not None:
         return _built(made, plan, started, up_to_date=True)
-    with locked(paths.made(paths.cache("locks")) / "build.lock", progress.step):
+    with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
         made = None if paths.caches_ignored() else _existing(client, plan)
         if made is None:
             made = _build_final(client, plan, progress)
@@ -160,7 +160,7 @@ def _plan(
         "org.opencontainers.image.base.digest": _digest(found),
     }
     target = image_name(framework, wanted, keras3=args.get("LEGACY_KERAS") == "0")
-    return _Plan(target, Base(framework, base_reference, base_id, args, platform), labels, inputs)
+    return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform), labels, inputs)
 
 
 def source_state() -> tuple[str, str]:

@@ -28,7 +28,7 @@ LAST_LINES = 25
 
 
 @dataclass(frozen=True)
-class Base:
+class EngineBase:
     """What a build starts from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Base:
 
 def run(
     client: docker.DockerClient,
-    base: Base,
+    base: EngineBase,
     progress: Progress,
     *,
     files: Sequence[tuple[str, Path]],

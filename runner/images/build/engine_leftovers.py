@@ -30,7 +30,7 @@ class StepContainers:
     def __init__(self, client: docker.DockerClient) -> None:
         self._engine = _identity(client)
         self._names: list[str] = []
-        self._note = paths.made(paths.cache(_NOTES)) / process_identity.unique()
+        self._note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
 
     def add(self, container: str) -> None:
         """The engine runs a step in this container."""

@@ -15,7 +15,7 @@ from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.files import atomic
 from runner.files.hashes import files_below
 from runner.images.build import engine_build
-from runner.images.build.engine_build import LAST_LINES, Base, container_of, remove_image, tar_of
+from runner.images.build.engine_build import LAST_LINES, EngineBase, container_of, remove_image, tar_of
 from runner.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Horovod:
 
 
 def horovod_for(
-    client: docker.DockerClient, base: Base, files: Sequence[tuple[str, Path]], progress: Progress
+    client: docker.DockerClient, base: EngineBase, files: Sequence[tuple[str, Path]], progress: Progress
 ) -> Horovod:
     """The base's own Horovod where that is proven, else a kept wheel for this base, compiled first where none is.
 
@@ -75,7 +75,7 @@ def horovod_for(
     return Horovod(key, shelf / name, facts, fixes)
 
 
-def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:
+def _asked_of_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:
     """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, by the program that would build there."""
     import docker
 
@@ -99,7 +99,7 @@ def _asked_of_base(client: docker.DockerClient, base: Base) -> dict[str, Any]:
     return answer
 
 
-def _unfit_base(base: Base, said: str) -> ProgramFailedError | RefusedError:
+def _unfit_base(base: EngineBase, said: str) -> ProgramFailedError | RefusedError:
     if (refused := engine_build.emulation_lacks(said, base.reference)) is not None:
         return refused
     return ProgramFailedError(

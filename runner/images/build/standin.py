@@ -45,7 +45,7 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
     reference = f"{_prefix(wanted)}{image_key(wanted)}"
     if _present(client, reference) and not paths.caches_ignored():
         return reference
-    with locked(paths.made(paths.cache("standin")) / "lock", progress.step):
+    with locked(paths.ensure_directory(paths.cache("standin")) / "lock", progress.step):
         if _present(client, reference) and not paths.caches_ignored():
             return reference
         root = _debian_root(wanted, progress)

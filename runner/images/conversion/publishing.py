@@ -105,7 +105,7 @@ def publish(maker: Maker, progress: Progress, *, store_dir: Path | None = None) 
     lease = store.lease_path(key, target)
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
         return done
-    paths.made(target)
+    paths.ensure_directory(target)
     with leased(lease, progress.step):
         store.sweep(key, target)
         if (done := kept()) is not None:

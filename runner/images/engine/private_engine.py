@@ -51,7 +51,7 @@ def start(state: Path) -> str:
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
     stop(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
-    paths.made(state)
+    paths.ensure_directory(state)
     _make_private(_run_dir(state))
     _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
     with (state / "dockerd.log").open("ab") as log:

@@ -41,7 +41,7 @@ class Packing:
         # What -tar implies is named, so that a tree gives the same bytes; holes of a tree depend on its file system.
         return (*compression, "-all-root", "-root-mode", "755", "-no-exports", "-always-use-fragments", "-no-sparse")
 
-    def words(self, source: Path | None, out: Path, epoch: int) -> list[str]:
+    def command(self, source: Path | None, out: Path, epoch: int) -> list[str]:
         """The command: packs a directory, or a tar from standard input. ``epoch``: see ``running``."""
         program = str(process.find("mksquashfs") or "mksquashfs")
         words = [program, str(source) if source else "-", str(out), *([] if source else ["-tar"]), *self.options()]
@@ -72,7 +72,7 @@ def packed_stream(
     """
     passed = rootfs.Passed()
     done = 0
-    with running(packing.words(None, out, added.mtime), out, added.mtime, stdin=process.PIPE) as child:
+    with running(packing.command(None, out, added.mtime), out, added.mtime, stdin=process.PIPE) as child:
         assert child.stdin is not None
         stream = io.BufferedReader(ChunkReader(source), 1 << 20)
         with suppress(BrokenPipeError), child.stdin as pipe:

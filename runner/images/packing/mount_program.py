@@ -114,10 +114,10 @@ def _captured(names: list[str]) -> dict[str, str]:
 
 def _drop(names: list[str]) -> None:
     """What engines leave in a container: these files, and all below /dev."""
-    doomed = [Path("/", name) for name in names if _is_real(name)]
+    to_remove = [Path("/", name) for name in names if _is_real(name)]
     if _is_directory(Path("/dev")):
-        doomed += Path("/dev").iterdir()
-    for path in doomed:
+        to_remove += Path("/dev").iterdir()
+    for path in to_remove:
         if _is_directory(path):
             shutil.rmtree(path)
         else:

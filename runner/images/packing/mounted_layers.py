@@ -64,7 +64,7 @@ def packed_layers(
         Unavailable: this machine does not mount them, or files have attributes that an export would leave out.
         RefusedError: the image has something in the way of what is put in. InfrastructureError: mksquashfs failed.
     """
-    mount_point = paths.made(paths.cache("mount"))
+    mount_point = paths.ensure_directory(paths.cache("mount"))
     order = {
         "parent": os.getpid(),
         "mount_point": str(mount_point),
@@ -72,11 +72,11 @@ def packed_layers(
         "files": [[file.name, base64.b64encode(file.content).decode(), file.mode] for file in added.files],
         "directories": added.directories,
         "links": added.links,
-        "timed": sorted(added.timed, key=rootfs.order),
+        "timed": sorted(added.timed, key=rootfs.walk_order),
         "mtime": added.mtime,
         "dropped": sorted(rootfs.DROPPED),
         "capture": list(capture),
-        "words": packing.words(mount_point / "root", out, added.mtime),
+        "words": packing.command(mount_point / "root", out, added.mtime),
     }
     # What is put in may hold secrets of the image's environment: it goes through a pipe, not in the arguments.
     words = [sys.executable, "-I", "-S", str(Path(mount_program.__file__))]

@@ -110,15 +110,15 @@ def injected_files(config: Config) -> tuple[Injected, ...]:
 
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
     """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
-    files = tuple(sorted(injected_files(config), key=lambda file: order(file.name)))
+    files = tuple(sorted(injected_files(config), key=lambda file: walk_order(file.name)))
     paths = (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes)
     wanted = {normal(posixpath.normpath(f"/{path}")) for path in paths} - {""}
     wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
     timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
-    return Additions(files, tuple(sorted(wanted, key=order)), _LINKS, timed, mtime)
+    return Additions(files, tuple(sorted(wanted, key=walk_order)), _LINKS, timed, mtime)
 
 
-def order(name: str) -> tuple[bytes, ...]:
+def walk_order(name: str) -> tuple[bytes, ...]:
     """Sort key of a path: bytes of its parts, the order in which engines and mksquashfs walk a tree."""
     return tuple(os.fsencode(part) for part in name.split("/"))
 
@@ -202,7 +202,7 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
     yield entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
     stream = TarStream(source, "the engine's export")
     for member in stream:
-        while waiting and order(waiting[0].name) < order(member.path):
+        while waiting and walk_order(waiting[0].name) < walk_order(member.path):
             yield from _put_in(waiting.popleft(), passed, added.mtime)
         _check_free(member, replaced)
         if member.kind != tarfile.DIRTYPE:

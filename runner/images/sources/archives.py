@@ -18,7 +18,7 @@ from runner import paths
 from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
 from runner.images.sources import manifests
-from runner.images.sources.layered import LayeredImage, Opened, checked_digest, found, opener
+from runner.images.sources.layered import LayeredImage, Opened, checked_digest, for_platform, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 from runner.progress import Progress
 from runner.suggest import instead
@@ -160,7 +160,7 @@ def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
     def fetch(manifest: Manifest, _: Progress) -> tuple[Opened, ...]:
         return tuple(files.opened(_blob(layer)) for layer in manifest.layers)
 
-    return found(
+    return for_platform(
         _name(chosen, files.place), document(chosen), platform, manifest=document, document=document, fetch=fetch
     )
 

@@ -54,7 +54,7 @@ def read(digest: str) -> bytes | None:
 
 def keep(digest: str, content: bytes) -> None:
     """Keep a small one whose digest was checked."""
-    path = paths.made(directory()) / digest.removeprefix("sha256:")
+    path = paths.ensure_directory(directory()) / digest.removeprefix("sha256:")
     atomic.write(path, content)
 
 
@@ -137,7 +137,7 @@ def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None
 
 
 def _lock(digest: str) -> Path:
-    return paths.made(directory()) / f".{digest.removeprefix('sha256:')}.lock"
+    return paths.ensure_directory(directory()) / f".{digest.removeprefix('sha256:')}.lock"
 
 
 def _partial(digest: str) -> Path:

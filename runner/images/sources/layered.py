@@ -146,7 +146,7 @@ def from_registry(reference: Reference, wanted: Platform, progress: Progress) ->
     """
     registry = Registry(reference, progress.line)
     first = reference.digest or registry.resolve(reference.tag)
-    return found(
+    return for_platform(
         str(reference),
         registry.manifest(first).raw,
         wanted,
@@ -157,7 +157,7 @@ def from_registry(reference: Reference, wanted: Platform, progress: Progress) ->
     )
 
 
-def found(
+def for_platform(
     name: str,
     first: bytes,
     wanted: Platform,

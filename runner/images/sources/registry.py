@@ -30,7 +30,7 @@ _ACCEPTED = ", ".join((*manifests.MANIFEST_TYPES, *manifests.INDEX_TYPES))
 
 
 @dataclass(frozen=True)
-class Found:
+class Document:
     """A document that a registry holds. digest: of its bytes, ``sha256:...``."""
 
     digest: str
@@ -65,14 +65,14 @@ class Registry:
             digest = response.headers.get("Docker-Content-Digest", "")
         return digest if manifests.is_digest(digest) else self.manifest(tag).digest
 
-    def manifest(self, name: str) -> Found:
+    def manifest(self, name: str) -> Document:
         """The manifest or index of a tag or digest; what is kept of a digest is not asked for again.
 
         Raises:
             RefusedError, InfrastructureError: as ``resolve``; and where bytes and digest differ.
         """
         if manifests.is_digest(name) and (kept := blobs.read(name)) is not None:
-            return Found(name, kept)
+            return Document(name, kept)
         with self._http.get(f"manifests/{name}", accept=_ACCEPTED) as response:
             if response.status_code == HTTPStatus.NOT_FOUND:
                 raise self._no_such(name)
@@ -88,7 +88,7 @@ class Registry:
                 fix="try again; if it stays so, the registry or something on the way to it is broken",
             )
         blobs.keep(digest, raw)
-        return Found(digest, raw)
+        return Document(digest, raw)
 
     def document(self, descriptor: Descriptor) -> bytes:
         """A small blob, such as an image's configuration.

@@ -38,7 +38,7 @@ class Limits:
     max_bytes: int | None = None
 
 
-def doomed(images: Sequence[Candidate], limits: Limits) -> tuple[Candidate, ...]:
+def to_remove(images: Sequence[Candidate], limits: Limits) -> tuple[Candidate, ...]:
     """The images to remove, the longest idle first; never one that is needed."""
     allowed = [
         image

@@ -18,14 +18,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_cache_that_we_made_is_removed(cache: Path) -> None:
-    assert paths.made(cache / "wheels" / "x").is_dir()
+    assert paths.ensure_directory(cache / "wheels" / "x").is_dir()
     assert (cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
     assert run(["clean"]) == Exit.GOOD
     assert not cache.exists()
 
 
 def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
-    paths.made(cache / "wheels")
+    paths.ensure_directory(cache / "wheels")
     (cache / "thesis").touch()
     assert run(["clean"]) == Exit.GOOD
     assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
@@ -37,7 +37,7 @@ def test_a_directory_that_was_somebodys_is_refused(
 ) -> None:
     for name in ("images/holiday", "boxes/shoes", "engine/run"):
         (cache / name).mkdir(parents=True)
-    paths.made(cache / "locks")
+    paths.ensure_directory(cache / "locks")
     assert not (cache / paths.MARKER).exists()
     assert run(words) == Exit.REFUSED
     assert (cache / "engine" / "run").is_dir()
@@ -55,5 +55,5 @@ def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "gpu-runner" / "wheels").mkdir(parents=True)
     assert paths.is_ours(paths.cache_dir())
-    paths.made(paths.cache("locks"))
+    paths.ensure_directory(paths.cache("locks"))
     assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from runner.images import reference as references
 from runner.images.build.without_engine import definition
-from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.build.without_engine.build_spec import (
+    ARCHIVES,
+    BuildSpec,
+    ResolvedBase,
+    work_directory,
+    write_context,
+)
 from runner.images.build.without_engine.steps import environment
 from runner.images.conversion import apptainer_build
 from runner.images.conversion.publishing import publish
@@ -24,7 +30,7 @@ INSTALL = ""
 FORM: Form = "sif"
 
 
-def base(reference: str, progress: Progress) -> Base:
+def base(reference: str, progress: Progress) -> ResolvedBase:
     """The base's digest; Apptainer fetches it in the build.
 
     Raises:
@@ -34,33 +40,35 @@ def base(reference: str, progress: Progress) -> Base:
     if reference.startswith("docker-archive:"):
         place, name = archives.split(reference.removeprefix("docker-archive:"))
         found = archives.from_docker_archive(place, name, manifests.platform(None))
-        return Base(reference, found.digest, place)
+        return ResolvedBase(reference, found.digest, place)
     if reference.startswith(ARCHIVES):
         place, name = archives.split(reference.removeprefix("oci-archive:"))
-        return Base(reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place)
+        return ResolvedBase(
+            reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place
+        )
     parsed = references.parse(reference)
-    return Base(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
+    return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
 
 
-def stored(order: Order, progress: Progress) -> Path:
+def stored(spec: BuildSpec, progress: Progress) -> Path:
     """Build the image into the store; the variables that it has from its base are known to the SIF alone.
 
     Raises:
         RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
     """
     with work_directory() as work:
-        laid_out(order.files, work)
-        text = definition.rendered(order.stages, work, order.is_directory, (f"{order.name}, from its Dockerfile",))
+        write_context(spec.files, work)
+        text = definition.rendered(spec.stages, work, spec.is_directory, (f"{spec.name}, from its Dockerfile",))
         file = work / "image.def"
         file.write_text(text, "utf-8")
         options = [] if os.geteuid() == 0 else ["--fakeroot"]
-        if order.base.path is None and is_loopback(references.parse(order.base.reference).registry):
+        if spec.base.path is None and is_loopback(references.parse(spec.base.reference).registry):
             options.append("--no-https")
-        config = rootfs.Config(environment=environment(order.stages[-1]), labels=order.labels)
+        config = rootfs.Config(environment=environment(spec.stages[-1]), labels=spec.labels)
 
         def write(out: Path) -> None:
             apptainer_build.build(
-                [*options, str(out), str(file)], progress.line, where=f"definition file of {order.name}"
+                [*options, str(out), str(file)], progress.line, where=f"definition file of {spec.name}"
             )
 
-        return publish(SifMaker(order.tree(work, config), write), progress).image.path
+        return publish(SifMaker(spec.tree(work, config), write), progress).image.path

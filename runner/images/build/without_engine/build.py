@@ -18,7 +18,7 @@ from runner.files.lock import locked
 from runner.images.build import standins
 from runner.images.build.build import DEFAULT_ARGS, DEFAULT_BASES, INPUTS_LABEL, context_files, image_name, source_state
 from runner.images.build.without_engine import definition, steps, wheels
-from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order
+from runner.images.build.without_engine.build_spec import ARCHIVES, BuildSpec, ResolvedBase
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
 from runner.progress import Progress
@@ -37,10 +37,10 @@ class Builder(Protocol):
     INSTALL: str
     FORM: Form
 
-    def base(self, reference: str, progress: Progress) -> Base:
+    def base(self, reference: str, progress: Progress) -> ResolvedBase:
         """The base image, fetched by the builder's own way and with its own login."""
 
-    def stored(self, order: Order, progress: Progress) -> Path:
+    def stored(self, spec: BuildSpec, progress: Progress) -> Path:
         """The finished image in the store; nothing else of it is left."""
 
 
@@ -81,13 +81,13 @@ def build(
     for program in builder.PROGRAMS:
         if process.find(program) is None:
             raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
-    with locked(paths.made(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
+    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
-        order = _order(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
-        existing = _existing(order, builder.FORM)
-        path = existing or builder.stored(order, progress)
+        spec = _build_spec(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
+        existing = _existing(spec, builder.FORM)
+        path = existing or builder.stored(spec, progress)
     took = time.monotonic() - started
-    return Built(order.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size)
+    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size)
 
 
 def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:
@@ -113,7 +113,7 @@ def _base(framework: str, base: str | None) -> str:
     return wanted
 
 
-def _order(framework: str, tool: str, base: Base, args: Mapping[str, str]) -> Order:
+def _build_spec(framework: str, tool: str, base: ResolvedBase, args: Mapping[str, str]) -> BuildSpec:
     files = context_files(framework)
     settings = (f"{name}={value}" for name, value in sorted(args.items()))
     inputs = key_of(tree_hash(files), tool, base.digest, *settings)
@@ -130,7 +130,7 @@ def _order(framework: str, tool: str, base: Base, args: Mapping[str, str]) -> Or
         "org.opencontainers.image.base.digest": base.digest,
     }
     name = image_name(framework, _as_reference(base.reference), keras3=args.get("LEGACY_KERAS") == "0")
-    return Order(name, base, stages, (*files, *wheels.offered()), labels, inputs)
+    return BuildSpec(name, base, stages, (*files, *wheels.offered()), labels, inputs)
 
 
 def _as_reference(base: str) -> str:
@@ -141,13 +141,13 @@ def _as_reference(base: str) -> str:
     return f"archive/{words or 'base'}:latest"
 
 
-def _existing(order: Order, form: Form) -> Path | None:
+def _existing(spec: BuildSpec, form: Form) -> Path | None:
     """The stored image of these inputs, under its name."""
     if paths.caches_ignored():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
-        found = store.lookup(order.name, form=form)
-        if found is not None and found.labels.get(INPUTS_LABEL) == order.inputs and not integrity.problem(found):
+        found = store.lookup(spec.name, form=form)
+        if found is not None and found.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(found):
             return found.path
     return None
 

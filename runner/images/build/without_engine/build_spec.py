@@ -23,7 +23,7 @@ _WORK = "builds"
 
 
 @dataclass(frozen=True)
-class Base:
+class ResolvedBase:
     """The base image as a builder found it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildSpec:
     """An image to build.
 
     Attributes:
@@ -47,7 +47,7 @@ class Order:
     """
 
     name: str
-    base: Base
+    base: ResolvedBase
     stages: tuple[Stage, ...]
     files: tuple[tuple[str, Path], ...]
     labels: Mapping[str, str]
@@ -68,7 +68,7 @@ class Order:
 @contextmanager
 def work_directory() -> Iterator[Path]:
     """A directory of this build alone in the cache, removed at its end; what killed builds left goes first."""
-    home = paths.made(paths.cache(_WORK))
+    home = paths.ensure_directory(paths.cache(_WORK))
     for left in home.iterdir():
         if process_identity.state(left.name) == "dead":
             shutil.rmtree(left, ignore_errors=True)
@@ -80,7 +80,7 @@ def work_directory() -> Iterator[Path]:
         _removed(mine)
 
 
-def laid_out(files: Sequence[tuple[str, Path]], directory: Path) -> None:
+def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:
     """The build's context as files below ``directory``."""
     for name, path in files:
         target = directory / name

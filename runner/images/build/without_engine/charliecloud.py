@@ -17,7 +17,13 @@ from runner.errors import ProgramFailedError, RefusedError
 from runner.files.hashes import sha256
 from runner.images import reference as references
 from runner.images.build.without_engine import dockerfile, wheels
-from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.build.without_engine.build_spec import (
+    ARCHIVES,
+    BuildSpec,
+    ResolvedBase,
+    work_directory,
+    write_context,
+)
 from runner.images.build.without_engine.following import followed
 from runner.images.build.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
@@ -38,7 +44,7 @@ _QUERY_S = 120.0
 _DELETE_S = 1800.0
 
 
-def base(reference: str, progress: Progress) -> Base:
+def base(reference: str, progress: Progress) -> ResolvedBase:
     """The base in ch-image's storage, pulled there by its digest where it is absent.
 
     Raises:
@@ -52,7 +58,7 @@ def base(reference: str, progress: Progress) -> Base:
         )
     root = _root(reference)
     if root.is_dir():
-        return Base(reference, _noted(root) or f"sha256:{_identity(root)}", root)
+        return ResolvedBase(reference, _noted(root) or f"sha256:{_identity(root)}", root)
     parsed = references.parse(reference)
     digest = parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag)
     pinned = f"{reference.partition('@')[0].removesuffix(f':{parsed.tag}')}@{digest}"
@@ -64,10 +70,10 @@ def base(reference: str, progress: Progress) -> Base:
             error.what, where=reference, fix=f"where a login is wanted: ch-image pull --auth {reference}"
         ) from error
     (root / _NOTE).write_text(f"{digest}\n", "utf-8")
-    return Base(reference, digest, root)
+    return ResolvedBase(reference, digest, root)
 
 
-def stored(order: Order, progress: Progress) -> Path:
+def stored(spec: BuildSpec, progress: Progress) -> Path:
     """Build the image into the store.
 
     Raises:
@@ -76,18 +82,18 @@ def stored(order: Order, progress: Progress) -> Path:
     _delete()
     try:
         with work_directory() as work:
-            laid_out(order.files, work)
-            (work / "Dockerfile").write_text(dockerfile.rendered(order.stages), "utf-8")
+            write_context(spec.files, work)
+            (work / "Dockerfile").write_text(dockerfile.rendered(spec.stages), "utf-8")
             words = ["build", "--file", str(work / "Dockerfile"), "--tag", _TAG, str(work)]
             _ch_image(words, progress, "ch-image build")
-        if len(order.stages) > 1:
+        if len(spec.stages) > 1:
             wheels.keep(_root(f"{_TAG}_stage0") / "opt/wheel")
-        return convert_source(_tree(order, _root(_TAG)), progress).image.path
+        return convert_source(_tree(spec, _root(_TAG)), progress).image.path
     finally:
         _delete()
 
 
-def _tree(order: Order, root: Path) -> TreeImage:
+def _tree(spec: BuildSpec, root: Path) -> TreeImage:
     known = _document(root / "ch/metadata.json")
     pulled = _document(root / "ch/config.pulled.json").get("config") or {}  # of the base, as its registry has it
     config = rootfs.Config(
@@ -95,10 +101,10 @@ def _tree(order: Order, root: Path) -> TreeImage:
         workdir=known.get("cwd") or "",
         entrypoint=tuple(pulled.get("Entrypoint") or ()),
         command=tuple(pulled.get("Cmd") or ()),
-        labels={**(known.get("labels") or {}), **order.labels},
+        labels={**(known.get("labels") or {}), **spec.labels},
         volumes=tuple(known.get("volumes") or ()),
     )
-    return order.tree(root, config, _OWN)
+    return spec.tree(root, config, _OWN)
 
 
 def _document(path: Path) -> dict[str, Any]:

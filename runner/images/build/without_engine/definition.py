@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from runner.errors import RefusedError
-from runner.images.build.without_engine.script import of_shell, told
+from runner.images.build.without_engine.script import of_shell, step_text
 from runner.images.build.without_engine.steps import Arg, Copy, Env, Label, Run, Stage
 
 # Where Apptainer keeps the variables of a base that came from Docker; 1.4 has set them in %post already.
@@ -65,7 +65,7 @@ def _post(stage: Stage) -> Iterator[str]:
     done = [step for step in stage.steps if isinstance(step, (Run, Arg, Env))]
     for number, step in enumerate(done, 1):
         if isinstance(step, Run):
-            said = _shell(f"Step {number}/{len(done)} : {told(step)}")
+            said = _shell(f"Step {number}/{len(done)} : {step_text(step)}")
             yield from (f"    printf '%s\\n' {said}", f"    {_line(of_shell(step.command))}")
         else:
             yield f"    export {step.name}={_shell(step.value)}"

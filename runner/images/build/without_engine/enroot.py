@@ -13,7 +13,13 @@ from pathlib import Path
 
 from runner.errors import InfrastructureError
 from runner.images.build.without_engine import script, wheels
-from runner.images.build.without_engine.build_spec import ARCHIVES, Base, Order, laid_out, work_directory
+from runner.images.build.without_engine.build_spec import (
+    ARCHIVES,
+    BuildSpec,
+    ResolvedBase,
+    work_directory,
+    write_context,
+)
 from runner.images.build.without_engine.following import followed
 from runner.images.build.without_engine.steps import Stage, environment
 from runner.images.conversion import source_selection
@@ -31,7 +37,7 @@ _IMAGE = "image"  # the name of the last stage's root
 _RC = 'exec "$@"\n'
 
 
-def base(reference: str, progress: Progress) -> Base:
+def base(reference: str, progress: Progress) -> ResolvedBase:
     """The base as a squashfs of the store, fetched from its registry with no engine, or read from its archive.
 
     Raises:
@@ -39,37 +45,37 @@ def base(reference: str, progress: Progress) -> Base:
     """
     kind: source_selection.SourceKind = "auto" if reference.startswith(ARCHIVES) else "registry"
     found = source_selection.convert(reference, source_selection.Options(kind), progress).image
-    return Base(reference, found.origin or found.digest, found.path)
+    return ResolvedBase(reference, found.origin or found.digest, found.path)
 
 
-def stored(order: Order, progress: Progress) -> Path:
+def stored(spec: BuildSpec, progress: Progress) -> Path:
     """Build the image into the store.
 
     Raises:
         ProgramFailedError: a step failed. InfrastructureError: the disk is full, or the base is gone.
     """
-    assert order.base.path is not None
-    known = store.lookup(str(order.base.path))
+    assert spec.base.path is not None
+    known = store.lookup(str(spec.base.path))
     if known is None:
-        raise InfrastructureError("the base has gone from the store", where=str(order.base.path), fix="build again")
+        raise InfrastructureError("the base has gone from the store", where=str(spec.base.path), fix="build again")
     with work_directory() as work:
-        laid_out(order.files, work / "context")
+        write_context(spec.files, work / "context")
         (work / "rc").write_text(_RC)
-        for stage in order.stages:
+        for stage in spec.stages:
             name = stage.name or _IMAGE
-            (work / "context" / f"{name}.sh").write_text(script.rendered(stage, order.is_directory), "utf-8")
-            for words in commands(stage, order.base.path, work):
+            (work / "context" / f"{name}.sh").write_text(script.rendered(stage, spec.is_directory), "utf-8")
+            for words in commands(stage, spec.base.path, work):
                 followed(words, progress, what=f"enroot {words[1]}", room=str(work), env=_environment(work))
             if name != _IMAGE:
                 wheels.keep(work / "data" / name / "opt/wheel")
         config = rootfs.Config(
-            environment={**known.environment, **environment(order.stages[-1])},
+            environment={**known.environment, **environment(spec.stages[-1])},
             workdir=known.workdir,
             entrypoint=known.entrypoint,
             command=known.command,
-            labels={**known.labels, **order.labels},
+            labels={**known.labels, **spec.labels},
         )
-        tree = order.tree(work / "data" / _IMAGE, config, frozenset((script.MOUNTED_AT,)))
+        tree = spec.tree(work / "data" / _IMAGE, config, frozenset((script.MOUNTED_AT,)))
         return convert_source(tree, progress).image.path
 
 
@@ -77,7 +83,7 @@ def commands(stage: Stage, base_file: Path, work: Path) -> tuple[tuple[str, ...]
     """What makes and fills the root of a stage; ``work`` holds scripts, context, and the roots below ``data``."""
     name = stage.name or _IMAGE
     mounts = [(work / "context", script.CONTEXT)]
-    mounts += [(work / "data" / origin, f"{script.STAGES}/{origin}") for origin in script.origins(stage)]
+    mounts += [(work / "data" / origin, f"{script.STAGES}/{origin}") for origin in script.source_stages(stage)]
     words = [word for source, to in mounts for word in ("--mount", f"{source}:{to}:none:x-create=dir,rbind,ro")]
     # NVIDIA's images ask for GPUs, and Enroot's hook fails where there is no nvidia-container-cli: a login node.
     more = ("--env", "NVIDIA_VISIBLE_DEVICES=void", "--rc", str(work / "rc"))

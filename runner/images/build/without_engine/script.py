@@ -25,18 +25,18 @@ def rendered(stage: Stage, is_directory: Callable[[str], bool]) -> str:
     done = [step for step in stage.steps if isinstance(step, (Copy, Run, Arg, Env))]
     lines = ["#!/bin/sh", f"# Stage {stage.name or 'of the image'}, on {stage.base}", "set -eu"]
     for number, step in enumerate(done, 1):
-        lines.append(f"printf '%s\\n' {shlex.quote(f'Step {number}/{len(done)} : {told(step)}')}")
+        lines.append(f"printf '%s\\n' {shlex.quote(f'Step {number}/{len(done)} : {step_text(step)}')}")
         lines += _commands(step, is_directory)
     return "\n".join(lines) + "\n"
 
 
-def origins(stage: Stage) -> tuple[str, ...]:
+def source_stages(stage: Stage) -> tuple[str, ...]:
     """The earlier stages that a stage copies from."""
     found = [step.stage for step in stage.steps if isinstance(step, Copy) and step.stage]
     return tuple(dict.fromkeys(found))
 
 
-def told(step: Step) -> str:
+def step_text(step: Step) -> str:
     """A step as its Dockerfile has it."""
     match step:
         case Run(command):

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.images.store.prune import Candidate, Limits, doomed
+from runner.images.store.prune import Candidate, Limits, to_remove
 
 DAY_S = 86400.0
 
@@ -24,20 +24,20 @@ def names(images: tuple[Candidate, ...]) -> list[str]:
 
 def test_all_limits_must_hold() -> None:
     images = [image("old", used=False), image("new", age_d=1, used=False), image("used"), image("held", needed=True)]
-    assert names(doomed(images, Limits(older_than_s=5 * DAY_S))) == ["old", "used"]
-    assert names(doomed(images, Limits(unused=True))) == ["new", "old"]
-    assert names(doomed(images, Limits(older_than_s=5 * DAY_S, unused=True))) == ["old"]
+    assert names(to_remove(images, Limits(older_than_s=5 * DAY_S))) == ["old", "used"]
+    assert names(to_remove(images, Limits(unused=True))) == ["new", "old"]
+    assert names(to_remove(images, Limits(older_than_s=5 * DAY_S, unused=True))) == ["old"]
 
 
 def test_the_longest_idle_go_until_the_rest_fits() -> None:
     images = [image("a", idle_d=1), image("b", idle_d=9), image("c", idle_d=3), image("d", idle_d=20, needed=True)]
-    assert names(doomed(images, Limits(max_bytes=40))) == []
-    assert names(doomed(images, Limits(max_bytes=39))) == ["b"]
-    assert names(doomed(images, Limits(max_bytes=15))) == ["b", "c", "a"]
+    assert names(to_remove(images, Limits(max_bytes=40))) == []
+    assert names(to_remove(images, Limits(max_bytes=39))) == ["b"]
+    assert names(to_remove(images, Limits(max_bytes=15))) == ["b", "c", "a"]
 
 
 def test_an_image_from_the_future_is_not_old() -> None:
-    assert doomed([image("future", age_d=-100)], Limits(older_than_s=0)) == ()
+    assert to_remove([image("future", age_d=-100)], Limits(older_than_s=0)) == ()
 
 
 CANDIDATES = st.lists(
@@ -57,7 +57,7 @@ CANDIDATES = st.lists(
 def test_whatever_is_asked_what_is_needed_stays(
     images: list[Candidate], older_than_s: float | None, unused: bool, max_bytes: int | None
 ) -> None:
-    going = doomed(images, Limits(older_than_s, unused, max_bytes))
+    going = to_remove(images, Limits(older_than_s, unused, max_bytes))
     assert not any(gone.needed for gone in going)
     assert not (unused and any(gone.used for gone in going))
     left = sum(image.size_bytes for image in images) - sum(gone.size_bytes for gone in going)
