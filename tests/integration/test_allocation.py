@@ -69,7 +69,7 @@ def test_an_allocation_with_too_few_cpus(runner: Runner, hold: Hold) -> None:
     assert "1 node with 2 GPUs and 64 CPUs" in runner(*PROBE, "--gpus", "2", code=3, env=env).err
 
 
-def test_a_failed_step_is_told_and_the_allocation_stays(runner: Runner, hold: Hold) -> None:
+def test_a_failed_step_is_reported_and_the_allocation_stays(runner: Runner, hold: Hold) -> None:
     env = hold("--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=a100:2", "--cpus-per-task=32")
     done = runner("run", "--gpus", "2", "--", "python3", "-c", "raise SystemExit(7)", code=5, env=env)
     assert "exited with code 7" in done.out

@@ -348,7 +348,7 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_progress_tells_bytes_of_about_the_whole(
+def test_progress_shows_bytes_of_about_the_whole(
     way: Method, engine_client: docker.DockerClient, odd: str, tmp_path: Path
 ) -> None:
     heard = Heard()

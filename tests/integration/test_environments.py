@@ -78,6 +78,6 @@ def test_a_python_without_horovod_is_not_proven(local: Runner) -> None:
     assert "PROOF FAILED" in said.err
 
 
-def test_a_module_that_there_is_not_is_told(local: Runner) -> None:
+def test_a_missing_module_is_reported(local: Runner) -> None:
     said = local("env", "check", "--site", "local", "--module", "no/such", code=3)
     assert "could not be loaded" in said.err

@@ -66,7 +66,7 @@ def runs(runner: Runner) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_a_planted_fault_is_told(runner: Runner, runs: dict[str, Path], name: str) -> None:
+def test_a_planted_fault_is_reported(runner: Runner, runs: dict[str, Path], name: str) -> None:
     is_told(runner, runs[name], TOLD[name])
 
 
@@ -167,7 +167,7 @@ def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons
     is_told(ill, run, planted)
 
 
-def test_a_job_that_somebody_else_cancelled(ill: Runner, daemons: Daemons) -> None:
+def test_a_job_that_another_user_cancelled(ill: Runner, daemons: Daemons) -> None:
     planted = Planted("nap:300", "failed", 5, ("the job was cancelled; the scheduler does not say by whom",))
     run = started(ill, planted)
     daemons.inside("scancel", *daemons.jobs_of(str(run)))

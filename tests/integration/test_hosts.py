@@ -92,7 +92,7 @@ def test_the_main_job_in_containers(hosts: Runner, nodes: Nodes, squashfs: Store
     quiet(nodes)
 
 
-def test_a_torch_program_that_is_told_in_torchruns_words(
+def test_a_torch_program_gets_the_variables_of_torchrun(
     hosts: Runner, nodes: Nodes, squashfs: StoredImage, tmp_path: Path
 ) -> None:
     """torch itself takes it for torchrun's, and its ranks train as one."""
@@ -164,7 +164,7 @@ def test_two_at_once_one_of_which_is_cancelled(hosts: Runner, nodes: Nodes, tmp_
     quiet(nodes)
 
 
-def test_ctrl_c_while_waiting_cancels_where_that_is_asked_for(hosts: Runner, nodes: Nodes) -> None:
+def test_ctrl_c_while_waiting_cancels_the_job_with_that_option(hosts: Runner, nodes: Nodes) -> None:
     child, run = hosts.start_until(all_met, *SLEEPS[:7], "--wait", "--cancel-on-interrupt", *SLEEPS[7:])
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
@@ -180,7 +180,7 @@ def test_the_time_limit(hosts: Runner, nodes: Nodes) -> None:
     quiet(nodes)
 
 
-def test_a_host_that_is_not_known_or_knows_nobody_is_refused(hosts: Runner, nodes: Nodes, tmp_path: Path) -> None:
+def test_an_unknown_host_or_one_without_a_login_is_refused(hosts: Runner, nodes: Nodes, tmp_path: Path) -> None:
     """Nothing is trusted for the user, nothing is asked, nothing is left; all hosts are told of."""
     empty = nodes.configure("strangers", known="nobody-known")
     config = {"hosts": {"nodea": 2, "nodeb": 2}}

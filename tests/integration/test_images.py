@@ -138,14 +138,14 @@ def test_an_image_with_the_same_inputs_is_up_to_date_at_once(
     assert again.seconds < 2
 
 
-def test_a_base_without_the_framework_is_told_so(engine_client: docker.DockerClient, small: str) -> None:
+def test_a_base_without_the_framework_is_reported(engine_client: docker.DockerClient, small: str) -> None:
     before = left_over(engine_client)
     with pytest.raises(ProgramFailedError, match="cannot be a base for pytorch"):
         build("pytorch", small, engine_client, Silent())
     assert left_over(engine_client) == before
 
 
-def test_a_base_that_nobody_has_says_what_to_do(engine_client: docker.DockerClient) -> None:
+def test_a_missing_base_says_what_to_do(engine_client: docker.DockerClient) -> None:
     with pytest.raises((RefusedError, InfrastructureError)) as caught:
         build("pytorch", "registry.invalid/nobody/has:this", engine_client, Silent())
     assert "registry.invalid" in str(caught.value)

@@ -71,7 +71,7 @@ def test_the_main_job(runner: Runner) -> None:
     assert memory < 8 * 2**30
 
 
-def test_a_probe_sees_what_was_asked_for(runner: Runner, tmp_path: Path) -> None:
+def test_a_probe_sees_what_was_requested(runner: Runner, tmp_path: Path) -> None:
     """Arguments, environment and mounts arrive byte for byte, and the user's value wins over the image's."""
     source = tmp_path / "My $HOME 'sets'"
     source.mkdir()
@@ -180,7 +180,7 @@ def test_cancel(runner: Runner) -> None:
     assert "has ended already" in runner("cancel", run.name, code=0).out
 
 
-def test_wait_gives_up_when_told_to_and_the_job_goes_on(runner: Runner) -> None:
+def test_wait_gives_up_at_its_timeout_and_the_job_goes_on(runner: Runner) -> None:
     runner("submit", "--recipe", "probe", "--gpus", "1", "--", "--sleep", "300", code=0)
     began = time.monotonic()
     runner("wait", "--timeout", "1", code=9)
@@ -218,7 +218,7 @@ def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
     runner("cancel", code=0)
 
 
-def test_interrupting_the_wait_cancels_the_job_if_asked_to(runner: Runner) -> None:
+def test_interrupting_the_wait_cancels_the_job_with_that_option(runner: Runner) -> None:
     words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--cancel-on-interrupt", "--", "--sleep", "300")
     child, run = runner.start_until(has_started(1), *words)
     child.send_signal(signal.SIGINT)

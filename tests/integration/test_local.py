@@ -104,7 +104,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("fault", TOLD)
-def test_a_planted_fault_is_told(local: Runner, fault: str) -> None:
+def test_a_planted_fault_is_reported(local: Runner, fault: str) -> None:
     what, code, says = TOLD[fault]
     local("submit", "--recipe", str(RECIPE), "--gpus", "3", "--wait", "--", "--fault", fault, code=code)
     run = local.newest()
@@ -129,7 +129,7 @@ def test_the_time_limit(local: Runner) -> None:
     assert json.loads((run / "exit.json").read_text())["exit"] == 124
 
 
-def test_near_the_time_limit_a_program_is_told(local: Runner, tmp_path: Path) -> None:
+def test_near_the_time_limit_a_program_gets_a_signal(local: Runner, tmp_path: Path) -> None:
     """SIGUSR1 after four fifths of it, to programs that listen; one that leaves then has ended well."""
     (tmp_path / "train.py").write_text(
         "import signal, sys, time\n"

@@ -35,7 +35,7 @@ def test_ranks_on_two_nodes_meet_however_a_site_asks_for_them(newer: Runner, tmp
     lie_as_planned(newer, accepted(newer, tmp_path))
 
 
-def test_a_cancelled_job_is_told_and_a_refusal_has_its_fix(newer: Runner) -> None:
+def test_a_cancelled_job_is_reported_and_a_refusal_has_its_fix(newer: Runner) -> None:
     words = ("submit", "--recipe", "probe", "--gpus", "4", "--nodes", "2")
     child, run = newer.start_until(has_started(4), *words, "--", "--sleep", "300")
     assert child.wait(60) == 0

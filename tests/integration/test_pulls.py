@@ -80,7 +80,7 @@ def refused(client: docker.DockerClient, name: str) -> RunnerError:
     return caught.value
 
 
-def test_a_registry_that_wants_a_login_is_told_with_the_login_that_is_missing(
+def test_a_registry_that_wants_a_login_is_reported_with_the_login_command(
     client: docker.DockerClient, locked: str
 ) -> None:
     error = refused(client, f"{locked}/nvidia/pytorch:1")
@@ -97,14 +97,14 @@ def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another
     assert (error.code, f"{locked} has no image" in error.what) == (Exit.REFUSED, True), error
 
 
-def test_a_wrong_password_is_told_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
     log_in(locked, tmp_path, "wrong")
     error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
     assert f"does not let the login in {tmp_path / 'config.json'} have nvidia/pytorch (401)" in error.what
 
 
-def test_what_nobody_may_have_is_told_apart(client: docker.DockerClient, locked: str) -> None:
+def test_a_forbidden_image_is_reported_as_forbidden(client: docker.DockerClient, locked: str) -> None:
     with proxied(locked, Moods(forbidden=True)) as host:
         error = refused(client, f"{host}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
@@ -163,9 +163,7 @@ def arms(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
         client.images.remove(repository.reference("1"), force=True)
 
 
-def test_the_platform_that_is_asked_for_is_pulled_even_where_another_is_there(
-    client: docker.DockerClient, arms: str
-) -> None:
+def test_the_requested_platform_is_pulled_even_where_another_is_there(client: docker.DockerClient, arms: str) -> None:
     for architecture in ("amd64", "arm64", "amd64"):
         found = base_image(client, arms, f"linux/{architecture}", Silent())
         assert found.attrs["Architecture"] == architecture
@@ -174,7 +172,7 @@ def test_the_platform_that_is_asked_for_is_pulled_even_where_another_is_there(
     assert caught.value.where == "--platform"
 
 
-def test_a_platform_that_the_engines_machine_cannot_run_is_told_with_the_fix(
+def test_a_platform_that_the_engines_machine_cannot_run_is_refused_with_the_fix(
     client: docker.DockerClient, arms: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))  # builds of others hold the lock there
@@ -203,7 +201,7 @@ def test_a_platform_that_the_engines_machine_cannot_run_is_told_with_the_fix(
         (("--definition", "--with", "enroot"), Exit.USAGE, "--with does not go with --definition"),
     ],
 )
-def test_bad_input_is_told_with_its_code(
+def test_bad_input_is_refused_with_its_exit_code(
     client: docker.DockerClient,
     words: tuple[str, ...],
     code: Exit,

@@ -445,7 +445,7 @@ def test_a_token_without_a_login_and_none_for_those_redirected_to(own: Path, rep
 # By digest.
 
 
-def test_a_tag_that_moved_is_noticed_and_a_digest_needs_nobody(own: Path, repository: Repository) -> None:
+def test_a_tag_that_moved_is_noticed_and_a_digest_needs_no_registry(own: Path, repository: Repository) -> None:
     old = repository.image([layer("old")], "1")
     moods = Moods()
     with proxied(repository.host, moods) as proxy:

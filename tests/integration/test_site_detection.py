@@ -62,7 +62,7 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     }
 
 
-def test_slices_of_gpus_are_seen_and_asked_for(squashfs: StoredImage, runner: Runner, tmp_path: Path) -> None:
+def test_slices_of_gpus_are_detected_and_requested(squashfs: StoredImage, runner: Runner, tmp_path: Path) -> None:
     """A box whose GPUs are MIG slices."""
     shape = box.NodeShape(cores_per_socket=8, gpus=7, gpu_type="a100_1g.5gb")
     name = f"test-mig-{os.getpid()}"

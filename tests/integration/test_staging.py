@@ -40,7 +40,7 @@ def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: St
     assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)
 
 
-def test_a_disk_without_room_is_told_of(runner: Runner, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported(runner: Runner, tmp_path: Path) -> None:
     huge = tmp_path / "huge.sqsh"
     huge.write_bytes(SUPERBLOCK)
     os.truncate(huge, 8 * 10**12)

@@ -104,7 +104,7 @@ def test_what_is_damaged_is_made_anew_on_demand(
     converting.assert_recovers(image, engine_client, tmp_path, [])
 
 
-def test_a_full_disk_is_told_of_and_leaves_nothing(image: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(image: str, tmp_path: Path) -> None:
     converting.assert_survives_a_full_disk(image, tmp_path, (30_000, 1_200_000))
 
 
@@ -154,7 +154,7 @@ cli.main(["convert", "--way", "stream", "--store", directory, image])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_container_that_the_engine_makes_for_nobody_is_removed(
+def test_a_container_that_the_engine_makes_too_late_is_removed(
     engine_client: docker.DockerClient, image: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     words = [sys.executable, "-c", _ENDED_WHILE_ASKING, str(int(number)), image, str(tmp_path)]

@@ -69,7 +69,7 @@ def test_tensorflow_is_measured(runner: Runner, stored: StoredImage) -> None:
     assert "images/s" in done.out
 
 
-def test_keras_3_trains_unsynchronised_in_silence_and_is_told(runner: Runner, stored: StoredImage) -> None:
+def test_keras_3_trains_unsynchronised_in_silence_and_is_reported(runner: Runner, stored: StoredImage) -> None:
     """No fault is planted: this is what Horovod 0.28.1 does with Keras 3's own training step."""
     short = ("--set", "steps=4", "--set", "warmup-steps=1")  # each of the first steps is traced anew
     done = runner(*JOB, "--gpus", "2", *short, "--set", "mode=fit", "--env", "TF_USE_LEGACY_KERAS=0", code=6)

@@ -52,7 +52,7 @@ def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
     assert bench.counted() == before
 
 
-def test_ctrl_c_while_the_base_is_asked(bench: Bench) -> None:
+def test_ctrl_c_while_the_base_is_inspected(bench: Bench) -> None:
     before = bench.counted()
     child = bench.start(base=SLOW)
     read_until(child, "asking the base")

@@ -63,7 +63,7 @@ def test_it_is_built_and_trains(engine_client: docker.DockerClient, row: Row) ->
     TABLE.append(f"| {' | '.join(cells)} | {again_s:.1f} |")
 
 
-def test_headers_that_a_base_lacks_are_told(engine_client: docker.DockerClient) -> None:
+def test_missing_headers_of_a_base_are_reported(engine_client: docker.DockerClient) -> None:
     """As Debian's torch lacks them without libtorch-dev: its Python part works, and nothing compiles."""
     program = (
         "import sys; sys.path.insert(0, '/opt/runner'); import frameworks as f; torch = f.FRAMEWORKS['pytorch']; "

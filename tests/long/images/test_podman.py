@@ -54,7 +54,7 @@ def test_an_image_is_built_and_kept_and_converted(bench: Bench, tmp_path: Path) 
     assert not again.made
 
 
-def test_a_step_that_fails_is_told_and_leaves_nothing(bench: Bench) -> None:
+def test_a_step_that_fails_is_reported_and_leaves_nothing(bench: Bench) -> None:
     bench.build(code=Exit.GOOD)
     before = bench.counted()
     said = bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)

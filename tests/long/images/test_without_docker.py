@@ -171,7 +171,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker
     login("ch-image", "--no-cache", "delete", name)
 
 
-def test_a_base_that_is_not_there_is_told_before_anything_is_pulled(login: Login, registry: str) -> None:
+def test_a_missing_base_is_reported_before_anything_is_pulled(login: Login, registry: str) -> None:
     said = login.runner("build", "pytorch", "--with", "ch-image", "--base", f"{registry}/no/such:1", code=Exit.REFUSED)
     assert f"{registry} has no such image" in said.stderr
 

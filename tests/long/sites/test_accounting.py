@@ -75,7 +75,7 @@ def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: R
         ),
     ],
 )
-def test_what_the_rules_forbid_is_told_with_its_fix(
+def test_what_the_rules_forbid_is_refused_with_its_fix(
     here: Cluster, runner: Runner, words: tuple[str, ...], refusal: str, fix: str
 ) -> None:
     """Our own checks know some of it and are overridden here: these are Slurm's."""
@@ -107,7 +107,7 @@ def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
     assert "COMPLETED" in sacct(here, second, "State")
 
 
-def test_a_job_that_a_limit_will_never_let_start_is_told_so(here: Cluster, runner: Runner) -> None:
+def test_a_job_that_a_limit_will_never_let_start_is_reported(here: Cluster, runner: Runner) -> None:
     mine = ("--account", "m1234", "--queue", "tiny", "--force", "queue-unknown", "--json")
     run = Path(json.loads(runner(*request(here, 4, *mine), code=0).out)["directory"])
     said = "pending (QOSMaxGRESPerJob: it asks for more than the QOS's limit on GPUs of one job: it will never start"
@@ -116,7 +116,7 @@ def test_a_job_that_a_limit_will_never_let_start_is_told_so(here: Cluster, runne
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_job_that_somebody_else_has_cancelled(here: Cluster, runner: Runner, running: bool) -> None:
+def test_a_job_that_another_user_has_cancelled(here: Cluster, runner: Runner, running: bool) -> None:
     """While it runs, and while it waits."""
     words = ("--account", "m1234", "--json", *(() if running else ("-S", "begin=now+1hour")))
     run = Path(json.loads(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])

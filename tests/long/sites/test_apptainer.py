@@ -42,7 +42,7 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
     assert str(Path(first["path"])) in (runner.newest() / "job.sh").read_text()
 
 
-def test_what_the_builder_says_is_told_whole_and_nothing_is_left(
+def test_what_the_builder_prints_is_shown_whole_and_nothing_is_left(
     unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
 ) -> None:
     """A builder that has no room for the image's tree."""

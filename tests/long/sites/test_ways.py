@@ -121,7 +121,7 @@ def _count(numbers: str) -> int:
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-def test_a_site_without_the_plugin_refuses_the_script_and_the_fix_is_told(
+def test_a_site_without_the_plugin_refuses_the_script_and_the_fix_is_shown(
     at_site: AtSite, squashfs: StoredImage
 ) -> None:
     """Shifter's directives, where no Shifter is."""

@@ -63,7 +63,7 @@ def planted(runner: Runner) -> dict[str, Path]:
     return submitted(runner, FAULTS)
 
 
-def test_the_version_is_the_one_that_was_asked_for(daemons: Daemons) -> None:
+def test_the_version_is_the_requested_one(daemons: Daemons) -> None:
     """Debian may have moved on: then SUITES and the proofs are out of date."""
     assert daemons.inside("sinfo", "--version").startswith(f"slurm-wlm {daemons.box.spec.slurm}.")
 
@@ -80,7 +80,7 @@ def test_ranks_meet_however_a_site_asks_for_them(runner: Runner, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_told(runner: Runner, planted: dict[str, Path], name: str) -> None:
+def test_a_planted_fault_is_reported(runner: Runner, planted: dict[str, Path], name: str) -> None:
     is_told(runner, planted[name], FAULTS[name])
 
 

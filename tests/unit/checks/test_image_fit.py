@@ -62,7 +62,9 @@ def test_an_image_that_fits_is_not_spoken_of() -> None:
         ({"cuda_archs": ("sm_90", "compute_90")}, {}, {"no-kernels-for-gpu": "refuse"}),
     ],
 )
-def test_what_does_not_fit_is_told(facts: dict[str, object], hardware: dict[str, str], wanted: dict[str, str]) -> None:
+def test_what_does_not_fit_is_reported(
+    facts: dict[str, object], hardware: dict[str, str], wanted: dict[str, str]
+) -> None:
     image, site = msgspec.structs.replace(FACTS, **facts), msgspec.structs.replace(DGX, **hardware)
     assert found(image, site) == wanted
     assert set(wanted) <= CODES
@@ -75,7 +77,7 @@ def test_v100_has_no_bf16() -> None:
     assert found(facts, volta, precision="amp-fp16") == {}
 
 
-def test_a_pmi_that_the_image_does_not_have_is_told() -> None:
+def test_a_pmi_that_the_image_lacks_is_reported() -> None:
     assert found(FACTS, DGX, mpi="pmi2") == {"pmi-not-in-image": "warn"}
     assert found(FACTS, DGX, mpi="pmix_v4") == {}
 
@@ -109,7 +111,7 @@ def test_ranks_that_meet_by_mpi_need_an_image_whose_mpi_fits(
     assert set(wanted) <= CODES
 
 
-def test_a_mixture_of_mpis_is_told_by_the_library_that_horovod_asks_for() -> None:
+def test_a_mixture_of_mpis_is_recognised_by_the_library_that_horovod_needs() -> None:
     """An image may have an MPICH in its path and a Horovod that was linked to an Open MPI."""
     mixed = msgspec.structs.replace(MPICH, mpi=Mpi("mpich", "4.0.2", ("pmi1",), "libmpi.so.40"))
     assert met_by("mpich", read_site("polaris"), mixed) == {"mpi-abi-mismatch": "refuse"}

@@ -65,13 +65,13 @@ HOME = ("/home/e",)
         (Home(for_jobs=False), {"run-directory-in-home": "refuse"}),
     ],
 )
-def test_runs_in_a_home_with_a_quota_are_told(home: Home, wanted: dict[str, str]) -> None:
+def test_runs_in_a_home_with_a_quota_are_reported(home: Home, wanted: dict[str, str]) -> None:
     assert found(Seen(home=HOME, runs=("/home/e/runs",)), home) == wanted
     assert found(Seen(home=HOME, runs=("/home/eve/runs",)), home) == {}, "another's"
     assert found(Seen(home=("/home/e", "/nfs/e"), runs=("/nfs/e/runs",)), home) == wanted, "as links lead"
 
 
-def test_an_image_in_a_home_with_a_quota_is_told() -> None:
+def test_an_image_in_a_home_with_a_quota_is_reported() -> None:
     assert found(Seen(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {"image-in-home": "warn"}
     assert found(Seen(home=HOME), image="/home/e/.cache/x.sif") == {}
 
@@ -79,7 +79,7 @@ def test_an_image_in_a_home_with_a_quota_is_told() -> None:
 @pytest.mark.parametrize(
     ("idle_days", "walltime_s", "warned"), [(1, 600, False), (53, 600, False), (55, 600, True), (50, 5 * DAY_S, True)]
 )
-def test_an_image_that_the_purge_may_take_is_told(idle_days: int, walltime_s: int, warned: bool) -> None:
+def test_an_image_that_the_purge_may_take_is_reported(idle_days: int, walltime_s: int, warned: bool) -> None:
     purged, seen = Scratch(purge_days=56), Seen(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
     told = found(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
     assert told == ({"image-may-be-purged": "warn"} if warned else {})
@@ -100,7 +100,7 @@ def test_workspaces_are_read_as_the_tool_lists_them() -> None:
     ]
 
 
-def test_the_tool_is_asked_and_its_absence_or_failure_is_nothing(
+def test_the_tool_is_run_and_its_absence_or_failure_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -113,7 +113,7 @@ def test_the_tool_is_asked_and_its_absence_or_failure_is_nothing(
     assert workspaces() == ()
 
 
-def test_a_submission_is_held_against_the_sites_rules(
+def test_a_submission_is_checked_against_the_sites_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """ZIH's workspaces, as the tool on PATH lists them; NERSC's home."""

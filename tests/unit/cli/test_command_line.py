@@ -153,7 +153,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_with_the_reason(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     words, code, says = BAD[name]
     assert run(words) == code
     said = capfd.readouterr()
@@ -163,7 +163,7 @@ def test_bad_input_is_told(name: str, capfd: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("variable", ["RUNNER_STATE", "RUNNER_CACHE"])
 @pytest.mark.parametrize("place", ["/sys/ours", IMAGE, f"{IMAGE}/below"])
-def test_a_place_of_ours_that_cannot_be_made_is_told_with_its_variable(
+def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
     variable: str, place: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(variable, place)
@@ -251,7 +251,7 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("fault", MALFORMED)
-def test_a_malformed_site_file_is_told_with_its_line(
+def test_a_malformed_site_file_is_reported_with_its_line(
     tmp_path: Path, fault: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     content, says, where = MALFORMED[fault]
@@ -264,7 +264,7 @@ def test_a_malformed_site_file_is_told_with_its_line(
         assert f"where: {path}{where}" in said
 
 
-def test_what_only_the_scheduler_would_refuse_of_a_site_is_told(
+def test_what_only_the_scheduler_would_refuse_of_a_site_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s.yaml"
@@ -305,7 +305,7 @@ def test_a_file_of_100_megabytes_is_refused_at_once(
         ("name: r\nimage: x\nprogram: [a]\ndescription: x\nenv: {A: [b]}\n", "str", ":5: env"),
     ],
 )
-def test_a_malformed_recipe_is_told_with_its_line(
+def test_a_malformed_recipe_is_reported_with_its_line(
     tmp_path: Path, content: str, says: str, where: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(content)

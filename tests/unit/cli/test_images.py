@@ -79,7 +79,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_list_tells_runs_and_damage(
+def test_the_list_shows_runs_and_damage(
     images: list[StoredImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = used_by(tmp_path, images[0], ended=True)
@@ -157,7 +157,7 @@ def test_an_end_of_any_kind_frees_the_image(images: list[StoredImage], tmp_path:
 
 
 @pytest.mark.parametrize("words", [["prune"], ["prune", "--older-than", "30"], ["prune", "--max-size", "much"]])
-def test_pruning_wants_to_be_told_what(words: list[str], images: list[StoredImage]) -> None:
+def test_pruning_needs_to_know_what_to_remove(words: list[str], images: list[StoredImage]) -> None:
     assert run(["images", *words]) == 2
     assert all(image.path.exists() for image in images)
 

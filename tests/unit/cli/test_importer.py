@@ -95,7 +95,7 @@ def test_a_damaged_image_is_not_served(importer: Importer, image: StoredImage) -
     assert "50 bytes" in done.stderr
 
 
-def test_without_another_importer_the_user_is_told_what_to_do(importer: Importer, image: StoredImage) -> None:
+def test_without_another_importer_the_user_learns_what_to_do(importer: Importer, image: StoredImage) -> None:
     text = importer.path.read_text()
     importer.path.write_text(re.sub(r"--otherwise \S+", "", text))
     done = importer("get", "docker://ubuntu")

@@ -17,7 +17,7 @@ from runner.cli import progress
         (0, 512_000_000, 0.0, "0 MB, 0 MB/s"),
     ],
 )
-def test_bytes_rate_and_time_left_are_told_as_far_as_they_are_known(
+def test_bytes_rate_and_time_left_are_shown_as_far_as_they_are_known(
     done: int, total: int | None, elapsed_s: float, told: str
 ) -> None:
     assert progress.amount(done, total, elapsed_s) == told

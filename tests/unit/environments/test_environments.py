@@ -127,7 +127,7 @@ def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but
     ("fail", "code"),
     [("gcc", NOT_LOADED), ("build.py", NO_HOROVOD), ("install.py", NO_HOROVOD), ("prove.py", NOT_PROVEN)],
 )
-def test_the_step_that_fails_is_told_by_its_code(tmp_path: Path, fail: str, code: int) -> None:
+def test_the_step_that_fails_is_recognised_by_its_exit_code(tmp_path: Path, fail: str, code: int) -> None:
     setup = Setup(modules=("gcc",))
     wanted = EnvironmentSpec("x", "virtualenv", "pytorch", setup, ())
     ended, calls = recorded(creation(wanted, places(tmp_path)), tmp_path, fail=fail)
@@ -180,7 +180,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
     assert [found for _, found in directory.all_environments(tmp_path / "gpu-runner/environments")] == [None]
 
 
-def test_what_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     assert directory.is_free(tmp_path / "mine")
     (tmp_path / "mine/data").write_text("x")
@@ -207,7 +207,7 @@ def test_a_home_is_known_by_its_name_and_as_links_lead(tmp_path: Path, monkeypat
     ("framework", "needs", "lacks"),
     [("pytorch", ("torch", "horovod"), ""), ("tensorflow", ("torch",), "wants torch"), ("pytorch", (), "")],
 )
-def test_an_environment_of_another_framework_is_told(
+def test_an_environment_of_another_framework_is_reported(
     tmp_path: Path, framework: Any, needs: tuple[str, ...], lacks: str
 ) -> None:
     made = environment(tmp_path / "e", framework=framework)
@@ -216,7 +216,7 @@ def test_an_environment_of_another_framework_is_told(
     assert bool(said) == bool(lacks) == ("--framework pytorch" in fix)
 
 
-def test_the_site_decides_what_nobody_has_asked_for() -> None:
+def test_the_site_decides_what_the_user_leaves_open() -> None:
     neuron, alpha = read_site("neuron"), read_site("alpha")
     plain = of_site(neuron, "x")
     assert (plain.kind, plain.setup, plain.cuda_archs) == ("conda", neuron.ways["native"].setup, "80,90")

@@ -69,7 +69,7 @@ def test_many_processes_hold_it_one_at_a_time_where_flock_does_nothing(tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["sitecustomize.py", "sum"]
 
 
-def test_who_is_waited_for_and_since_when_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_holder_that_is_waited_for_is_named_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_SILENT_S", 0.05)
     path = tmp_path / "lock"
     said: list[str] = []
@@ -144,7 +144,7 @@ def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monke
     assert 2 < taken_s < 10
 
 
-def test_an_empty_lock_is_somebodys_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_lock_is_respected_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was killed between making its lock and writing into it."""
     path = tmp_path / "lock"
     path.touch()
@@ -172,7 +172,7 @@ def test_a_lock_that_became_anothers_is_not_given_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["no/lock", "file/lock"])
-def test_what_cannot_be_locked_is_told_so(tmp_path: Path, place: str) -> None:
+def test_what_cannot_be_locked_is_reported(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InfrastructureError, match="cannot lock") as caught, leased(tmp_path / place, print):
         pass

@@ -13,7 +13,7 @@ from runner.files import lock
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_who_is_waited_for_is_said_and_the_wait_ends(
+def test_the_holder_that_is_waited_for_is_named_and_the_wait_ends(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_SILENT_S", 0.05)
@@ -30,7 +30,7 @@ def test_who_is_waited_for_is_said_and_the_wait_ends(
         pass
 
 
-def test_what_cannot_be_locked_is_told_so(tmp_path: Path) -> None:
+def test_what_cannot_be_locked_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="cannot lock"), lock.locked(tmp_path / "no" / "lock", print):
         pass
 

@@ -183,7 +183,7 @@ def test_a_fixed_port_outside_the_range_that_is_taken_is_named(tmp_path: Path, j
     assert f"every port of {port} is taken on 127.0.0.1" in err
 
 
-def test_a_rendezvous_host_that_is_not_rank_0s_is_told(tmp_path: Path, job: int) -> None:
+def test_a_rendezvous_host_that_is_not_rank_0s_is_reported(tmp_path: Path, job: int) -> None:
     task = start(tmp_path, job, 0, 2, program(""), {"RUNNER_RDV_HOST": "192.0.2.7"})
     status, err = task.end()
     assert status == 115
@@ -274,7 +274,7 @@ def test_a_run_directory_that_takes_no_records(tmp_path: Path, job: int) -> None
     assert "record-not-written: start record" in err
 
 
-def test_what_nobody_foresaw_is_recorded_too(tmp_path: Path) -> None:
+def test_an_unforeseen_error_is_recorded_too(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     inner = shlex.join([sys.executable, str(LAUNCH), "--run", str(tmp_path), "--", "true"])
@@ -322,7 +322,7 @@ def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, told: str)
     assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
 
 
-def test_a_launcher_that_nobody_listens_to_leaves_its_record(tmp_path: Path, job: int) -> None:
+def test_a_launcher_whose_output_is_closed_leaves_its_record(tmp_path: Path, job: int) -> None:
     task = start(tmp_path, job, 0, 1, ["--world", "16", *program("")])
     assert task.process.stderr is not None
     task.process.stderr.close()
@@ -341,7 +341,7 @@ def test_the_launcher_finds_its_package_in_every_mode_of_python(mode: str) -> No
     assert done.stdout.startswith("usage: launch.py")
 
 
-def test_a_programs_path_gets_one_package_of_a_name_that_nobody_else_has(tmp_path: Path, job: int) -> None:
+def test_a_programs_path_gets_one_package_with_a_unique_name(tmp_path: Path, job: int) -> None:
     """Modules of ours can hide none of the program's or the standard library's."""
     task = start(tmp_path, job, 0, 1, program("import os; print(os.environ['RUNNER_LIB'])"))
     assert task.process.stdout is not None
@@ -418,7 +418,7 @@ def test_a_notice_to_every_process_ends_no_program(tmp_path: Path, job: int) -> 
     assert task.end()[0] == 0
 
 
-def test_a_rank_with_another_jobs_token_is_told_so(tmp_path: Path, job: int) -> None:
+def test_a_rank_with_another_jobs_token_is_rejected_with_the_reason(tmp_path: Path, job: int) -> None:
     """It finds a rendezvous that refuses it; the others wait for it, as long as they are told to."""
     patience = {"RUNNER_RDV_TIMEOUT_S": "2"}
     head = start(tmp_path, job, 0, 2, program(""), env=patience)

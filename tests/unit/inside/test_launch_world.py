@@ -43,7 +43,7 @@ def test_the_step_counts_and_not_the_job() -> None:
     assert world.of_environment(env).size == 2
 
 
-def test_nobodys_task_is_a_world_of_its_own() -> None:
+def test_a_task_without_a_scheduler_is_a_world_of_one() -> None:
     alone = world.of_environment({})
     assert (alone.rank, alone.size, alone.source) == (0, 1, "single")
 
@@ -55,7 +55,7 @@ def test_pmi_with_equal_nodes_and_with_a_planned_spread() -> None:
     assert world.of_environment(env, (4, 1)).node_rank == 1
 
 
-def test_an_uneven_spread_that_nobody_tells_is_refused() -> None:
+def test_an_uneven_spread_without_its_counts_is_refused() -> None:
     env = {"PMI_RANK": "0", "PMI_SIZE": "5", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "4"}
     with pytest.raises(world.WorldError, match="--local-sizes"):
         world.of_environment(env)
@@ -99,7 +99,7 @@ def test_horovods_variables() -> None:
     assert (made["MASTER_ADDR"], made["MASTER_PORT"], made["HOME"]) == ("10.0.0.5", "13000", "/root")
 
 
-def test_no_port_is_told_where_none_is_free() -> None:
+def test_no_port_is_passed_on_where_none_is_free() -> None:
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", None, 0)
     made = wireup.by_rendezvous({}, world.of_environment(slurm(2, 0, 1, "2,1")), "dgx02", meeting)
     assert "MASTER_PORT" not in made
@@ -174,7 +174,7 @@ def test_binding_stays_within_what_is_allowed() -> None:
     assert binding.near_gpu(0, 1, (), frozenset((1,))).why == "no GPU is seen"
 
 
-def test_a_binding_that_the_kernel_refuses_is_told_and_leaves_the_task_as_it_is() -> None:
+def test_a_binding_that_the_kernel_refuses_is_reported_and_leaves_the_task_as_it_is() -> None:
     before = os.sched_getaffinity(0)
     told = binding.apply(binding.Binding(frozenset({1 << 15}), "near GPU 0000:07:00.0"))
     assert told.cpus == frozenset()

@@ -111,7 +111,7 @@ def test_a_request_in_pieces_and_clients_that_leave(store: rendezvous.Store) -> 
     assert store.get("a", "b", 1.0) == b"abcd"
 
 
-def test_the_lobby_tells_who_is_there(store: rendezvous.Store) -> None:
+def test_the_lobby_lists_who_is_there(store: rendezvous.Store) -> None:
     store.put("lobby", "1", b'{"rank": 1}')
     assert b'"ranks": [1]' in (store.get("lobby", "present", 0.0) or b"")
     assert store.get("lobby", "everyone", 0.0) is None

@@ -39,7 +39,7 @@ def test_a_name_of_a_deleted_run_is_free_again(tmp_path: Path) -> None:
     assert made(tmp_path / "b").run_id == first.run_id
 
 
-def test_nobody_else_may_read_a_run(tmp_path: Path) -> None:
+def test_no_other_user_may_read_a_run(tmp_path: Path) -> None:
     run = made(tmp_path)
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
     assert stat.S_IMODE((run.path / directory.SCRIPT).stat().st_mode) == 0o600
@@ -57,7 +57,7 @@ def test_a_recipe_that_holds_its_runs_is_copied_without_them(tmp_path: Path) -> 
         assert sorted(path.name for path in (run.path / "recipe").iterdir()) == ["main.py"]
 
 
-def test_a_recipe_that_cannot_be_copied_is_told(tmp_path: Path) -> None:
+def test_a_recipe_that_cannot_be_copied_is_reported(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe"
     recipe.mkdir()
     (recipe / "gone").symlink_to("/no/such/file")
@@ -65,7 +65,7 @@ def test_a_recipe_that_cannot_be_copied_is_told(tmp_path: Path) -> None:
         directory.copy_program(made(tmp_path / "runs"), tmp_path, recipe)
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
         directory.create(tmp_path / "file", "r", 0.0)

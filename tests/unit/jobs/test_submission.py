@@ -43,7 +43,7 @@ def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tm
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
 
 
-def test_a_job_that_ended_before_a_silent_sbatch_was_given_up_tells_its_id(
+def test_the_id_of_a_job_that_ended_before_its_silent_sbatch_is_known(
     submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then the queue may have forgotten it."""
@@ -54,7 +54,7 @@ def test_a_job_that_ended_before_a_silent_sbatch_was_given_up_tells_its_id(
     assert scheduler_of(submission(tmp_path))[1] == "7"
 
 
-def test_an_interrupt_while_sbatch_is_asked(submission: Submit, tmp_path: Path) -> None:
+def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> None:
     sbatch = tmp_path / "sbatch"
     sbatch.write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 30\n")
     sbatch.chmod(0o755)

@@ -117,7 +117,7 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
 
 
 @pytest.mark.parametrize("name", UNPROVEN)
-def test_what_is_not_proven_is_told_and_has_no_figure(name: str) -> None:
+def test_what_is_not_proven_is_reported_and_has_no_figure(name: str) -> None:
     evidence, says = UNPROVEN[name]
     verdict = judge(evidence)
     assert (verdict.outcome, verdict.exit_code, verdict.images_per_s) == ("not-proven", 6, None)
@@ -148,7 +148,7 @@ def test_a_program_that_was_killed_alone_is_the_cause() -> None:
     assert verdict.reasons[0] == "rank 3 on n1 was ended by signal 9 (SIGKILL)"
 
 
-def test_a_container_that_never_started_is_told_in_the_runtimes_words() -> None:
+def test_a_container_that_never_started_is_reported_with_the_runtimes_message() -> None:
     words = "rank-0.err: pyxis: couldn't start container"
     state = JobState("ended", "FAILED", exit_code=1)
     verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_line=words))
@@ -164,7 +164,7 @@ def reasons_of(evidence: Evidence) -> tuple[str, ...]:
     return judge(evidence).reasons
 
 
-def test_a_rank_that_left_no_word_is_told_in_sruns() -> None:
+def test_a_rank_without_a_record_is_reported_with_sruns_message() -> None:
     """It died before its launcher began, and the others were stopped: they are not the cause."""
     exits = {rank: ended(rank, **STOPPED) for rank in (0, 2)}
     told = {3: "Terminated", 0: "Bus error", 1: "Exited with exit code 3"}
@@ -195,7 +195,7 @@ def test_who_was_waited_for_at_the_time_limit(starts: tuple[int, ...], sentences
     assert reasons_of(evidence) == ("the job ran into its time limit", *sentences)
 
 
-def test_a_program_out_of_memory_is_told_as_such() -> None:
+def test_a_program_out_of_memory_is_reported_as_such() -> None:
     exits = GOOD.exits | {2: ended(2, status=137, exit_code=None, signal=9, max_rss_bytes=183 << 20)}
     plan = msgspec.structs.replace(PLAN, memory_mb=200)
     told = "it ran out of memory: the kernel ended it at 183 MiB; the job has 200 MiB on each node"
@@ -228,7 +228,7 @@ def test_a_rank_with_another_jobs_token_is_named() -> None:
     assert "rank 2 on n1 came with the token of another job step" in reasons_of(changed(exits=exits, starts=starts))
 
 
-def test_a_full_disk_is_told_where_no_rank_could_write_of_it() -> None:
+def test_a_full_disk_is_reported_even_where_no_rank_could_write_it_down() -> None:
     state = JobState("ended", "FAILED", exit_code=116)
     bare: dict[str, Any] = {"state": state, "marker": None, "exits": {}, "starts": {}, "reports": {}, "result": None}
     assert reasons_of(changed(**bare)) == ("the job could not write to its run directory (exit code 116)",)
@@ -237,7 +237,7 @@ def test_a_full_disk_is_told_where_no_rank_could_write_of_it() -> None:
     assert (full.outcome, full.exit_code) == ("infrastructure", 8)
 
 
-def test_who_cancelled_is_told_as_far_as_anybody_knows() -> None:
+def test_who_cancelled_is_reported_as_far_as_it_is_known() -> None:
     cancelled = JobState("ended", "CANCELLED")
     by_uid = msgspec.structs.replace(cancelled, reason="by uid 0")
     assert reasons_of(changed(state=cancelled))[0] == "the job was cancelled; the scheduler does not say by whom"
@@ -281,7 +281,7 @@ def test_a_world_that_is_not_the_planned_one_is_not_proven() -> None:
         (COMPLETED, None, "measured", 0),
     ],
 )
-def test_every_end_that_a_scheduler_tells_of(
+def test_every_end_that_a_scheduler_reports(
     state: JobState, marker: ExitMarker | None, outcome: str, code: int
 ) -> None:
     verdict = judge(changed(state=state, marker=marker))
@@ -303,7 +303,7 @@ def test_a_users_program_is_measured_only_if_it_leaves_a_result_that_is_proven()
     assert judge(torn).outcome == "not-proven"
 
 
-def test_a_check_that_was_overridden_is_told_with_the_verdict() -> None:
+def test_a_check_that_was_overridden_is_shown_with_the_verdict() -> None:
     for evidence in (GOOD, dataclasses.replace(GOOD, state=JobState("ended", "TIMEOUT"))):
         assert judge(evidence).forced == ()
         assert judge(dataclasses.replace(evidence, forced=("submit-directory",))).forced == ("submit-directory",)

@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_refused_with_both_sides(gpus: int, nodes: int, say
     assert "small with 2 GPUs and 64 CPUs, big with 4 GPUs and 128 CPUs" in caught.value.what
 
 
-def test_too_few_cpus_are_told_too() -> None:
+def test_too_few_cpus_are_reported_too() -> None:
     with pytest.raises(RefusedError, match="64 CPUs"):
         planned(2, 1, Allocation("1", (HeldNode("n", cpus=2, gpus=2),)))
 

@@ -201,7 +201,7 @@ CHANGED_KEY = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key ve
         ("", "exit code 255", "no question", 8),
     ],
 )
-def test_what_ssh_says_is_told_with_its_fix(said: str, what: str, fix: str, code: int) -> None:
+def test_what_ssh_prints_is_shown_with_its_fix(said: str, what: str, fix: str, code: int) -> None:
     fault = no_answer("a", 255, said, 60)
     assert what in fault.what
     assert fix in fault.fix

@@ -65,7 +65,7 @@ def test_what_a_site_cannot_do_is_refused(site: Site, mpi: str, asked: Any, says
     assert "rendezvous" in caught.value.fix
 
 
-def test_what_is_asked_for_and_not_known_to_fail_is_done() -> None:
+def test_what_is_requested_and_not_known_to_fail_is_done() -> None:
     assert choose(pmix_site(), image(), "pyxis", "pmix", 16) == Choice("pmix", "pmix")
     assert choose(read_site("polaris"), image("mpich"), "apptainer", "mpich", 16) == Choice("mpich", None)
 
@@ -108,7 +108,7 @@ def test_the_meshs_cost_goes_on_beyond_what_was_measured() -> None:
     assert 0 < mesh_s(2) < 0.05
 
 
-def test_an_image_tells_its_mpi_in_the_words_of_horovodrun() -> None:
+def test_the_mpi_of_an_image_is_named_as_horovodrun_names_it() -> None:
     """Its controllers as ``containers/horovod/describe.py`` writes them: tests/integration/test_images.py."""
     both = ImageFacts(mpi=Mpi(flavour="openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
     assert mpi_of(both) == "openmpi"

@@ -14,7 +14,7 @@ from runner.errors import RefusedError
 from runner.preparation import file_systems
 
 
-def test_a_file_system_that_does_not_answer_is_told_and_not_waited_for(
+def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, stat = threading.Event(), Path.stat

@@ -19,7 +19,7 @@ from runner.preparation.request import make_options
         ("probe", ("python", "t.py"), "probe", False),
     ],
 )
-def test_words_are_a_program_unless_a_recipe_is_named_or_they_are_options(
+def test_arguments_are_a_program_unless_a_recipe_is_named_or_they_are_options(
     recipe: str | None, arguments: tuple[str, ...], chosen: str | None, directory: bool
 ) -> None:
     asked = make_options(site="s", recipe=recipe, runs=Path("runs"), gpus=1, arguments=arguments)

@@ -46,7 +46,7 @@ def test_a_variable_is_never_split_or_globbed(tmp_path: Path) -> None:
     assert arrives(f"run='/x  *'; printf '%s\\0' {word(mount)}", cwd=tmp_path) == [b"--mounts=/x  *:/results,a b:/c"]
 
 
-def test_plain_words_stay_readable() -> None:
+def test_plain_arguments_stay_readable() -> None:
     assert quote("--nodes=2") == "--nodes=2"
     assert quote("a b") == "'a b'"
     assert quote("") == "''"

@@ -64,7 +64,7 @@ def test_the_first_runtime_that_is_there_and_can_use_the_device(
     assert choose(("pyxis", "charliecloud", "native"), device, there.__contains__) == chosen
 
 
-def test_what_a_python_lacks_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert lacking(()) == lacking(("json", "os")) == ("", "")

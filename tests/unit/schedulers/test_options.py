@@ -89,7 +89,7 @@ def test_a_part_of_a_node_can_be_had_alone() -> None:
 @pytest.mark.parametrize(
     ("option", "says"), [("J", "one run directory"), ("I", "terminal"), ("f", "--wait"), ("z", "number")]
 )
-def test_qsub_is_asked_for_no_array_and_nothing_that_waits(option: str, says: str) -> None:
+def test_qsub_gets_no_array_and_no_option_that_waits(option: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         script("polaris", (option, "1"))
     assert says in str(caught.value)
@@ -104,5 +104,5 @@ def test_qsub_is_asked_for_no_array_and_nothing_that_waits(option: str, says: st
         ("alpha", "", "--gres=gpu:2"),
     ],
 )
-def test_gpus_are_asked_for_by_type_slices_included(site: str, kind: str, directive: str) -> None:
+def test_gpus_are_requested_by_type_slices_included(site: str, kind: str, directive: str) -> None:
     assert f"#SBATCH {directive}" in script(site, gpus=2, gpu_type=kind)

@@ -32,7 +32,7 @@ def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["clean"], ["clean", "--keep-cache"]])
-def test_a_directory_that_was_somebodys_is_refused(
+def test_a_directory_without_our_marker_is_refused(
     cache: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("images/holiday", "boxes/shoes", "engine/run"):

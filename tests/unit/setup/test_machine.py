@@ -21,7 +21,7 @@ def test_a_complete_machine_lacks_nothing() -> None:
     assert packages.missing(engine=True, has=lambda _: True, debian=True, root=True) == ()
 
 
-def test_an_engine_is_asked_for_only_where_none_answers() -> None:
+def test_an_engine_is_installed_only_where_none_answers() -> None:
     def without_docker(name: str) -> bool:
         return name != "dockerd"
 

@@ -190,7 +190,7 @@ def test_pbs_is_understood(tmp_path: Path) -> None:
     assert site.env["PYTHONNOUSERSITE"] == "1"
 
 
-def test_what_nobody_could_tell_is_left_open_by_name(tmp_path: Path) -> None:
+def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
     path = drafted(tmp_path, found(mixed(srun="", nodes="", config="", mpi="")))
     left = {entry.key: entry for entry in unknowns(read_documents(str(path)))}
     assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
@@ -210,7 +210,7 @@ def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_p
     assert [entry.key for entry in unknowns(read_documents(str(base)))] == ["node.count"]
 
 
-def test_a_gpu_node_tells_more_than_a_login_node(tmp_path: Path) -> None:
+def test_a_gpu_node_shows_more_than_a_login_node(tmp_path: Path) -> None:
     site = filled(drafted(tmp_path, found(mixed(), node=NODE, modules="/opt/modules:\nhorovod/0.28\n")))
     assert site.runtimes == ("pyxis", "apptainer")
     hardware = site.hardware
@@ -251,7 +251,7 @@ def site_with(changes: dict[str, object]) -> Site:
     return msgspec.convert(shipped | SOUND | {"node": node} | changes, Site)
 
 
-def test_a_site_that_the_cluster_agrees_with_has_nothing_said_of_it() -> None:
+def test_a_site_that_the_cluster_agrees_with_has_no_findings() -> None:
     assert differences(site_with({}), found(mixed(), node=NODE)) == ()
 
 
@@ -276,7 +276,7 @@ def test_a_site_that_the_cluster_agrees_with_has_nothing_said_of_it() -> None:
         ({"scheduler": "pbs"}, "scheduler-differs", "refuse", "Slurm 23.11.4"),
     ],
 )  # fmt: skip
-def test_what_no_longer_holds_is_told(changes: dict[str, object], code: str, severity: str, says: str) -> None:
+def test_what_no_longer_holds_is_reported(changes: dict[str, object], code: str, severity: str, says: str) -> None:
     told = {finding.code: finding for finding in differences(site_with(changes), found(mixed(), node=NODE))}
     assert told[code].severity == severity
     assert says in f"{told[code].what} {told[code].fix}"
@@ -316,7 +316,7 @@ def test_every_shipped_site_is_sound_in_each_of_its_ways(name: str, capfd: pytes
     assert ", ".join(read_site(name).runtimes) in said.out
 
 
-def test_this_host_tells_of_itself() -> None:
+def test_this_host_is_described() -> None:
     told = host.read(ask_all({"here": host.HERE})["here"])
     assert told is not None
     assert (told.kernel, told.cpu, told.name) == (os.uname().release, os.uname().machine, os.uname().nodename)

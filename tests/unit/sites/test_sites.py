@@ -79,13 +79,13 @@ def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         (OURS + "needs: [money]\n", "needs.0"),
     ],
 )
-def test_a_wrong_file_is_told_with_its_line(tmp_path: Path, content: str, says: str) -> None:
+def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_site(write(tmp_path / "ours.yaml", content))
     assert says in str(caught.value)
 
 
-def test_a_fault_in_the_base_is_told_with_the_bases_line(tmp_path: Path) -> None:
+def test_a_fault_in_the_base_is_reported_with_the_bases_line(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", OURS + "walltime_s: long\n")
     with pytest.raises(UsageError) as caught:
         read_site(write(tmp_path / "ours.yaml", "name: mine\nextends: base.yaml\n"))
@@ -109,7 +109,7 @@ def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")])
-def test_what_a_shipped_site_needs_of_the_user_is_told_by_name(
+def test_what_a_shipped_site_needs_of_the_user_is_named(
     name: str, missing: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     request = ["submit", "--site", name, "--recipe", "probe", "--gpus", "8", "--dry-run"]

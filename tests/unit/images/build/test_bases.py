@@ -30,7 +30,7 @@ def test_the_newest_base_that_a_driver_carries(framework: str, driver: str, tag:
     assert driver in chosen.why
 
 
-def test_a_site_that_does_not_say_gets_the_newest_and_is_told_so() -> None:
+def test_a_site_that_does_not_say_gets_the_newest_with_a_note() -> None:
     chosen = newest("pytorch", "", "there")
     assert chosen.base.reference == DEFAULT_BASES["pytorch"]
     assert "there does not say" in chosen.why

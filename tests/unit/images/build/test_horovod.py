@@ -126,7 +126,7 @@ def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
     assert (gpu["HOROVOD_BUILD_CUDA_CC_LIST"], gpu["HOROVOD_CXX_STANDARD"]) == ("80", "20")
 
 
-def test_an_mpi_is_used_as_it_is_found_or_not_at_all_or_is_the_one_that_was_asked_for(
+def test_an_mpi_is_used_as_detected_or_not_at_all_or_is_the_requested_one(
     programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frameworks = programs["frameworks"]
@@ -138,7 +138,7 @@ def test_an_mpi_is_used_as_it_is_found_or_not_at_all_or_is_the_one_that_was_aske
         frameworks.chosen_mpi("mpich")
 
 
-def test_an_nccl_of_a_module_is_found_and_told_to_the_compiler(
+def test_an_nccl_of_a_module_is_found_and_passed_to_the_compiler(
     programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     frameworks, build = programs["frameworks"], programs["build"]
@@ -264,7 +264,7 @@ def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType
     programs["prove"].verify("test", said(), [0, 0])
 
 
-def test_a_library_that_holds_an_nccl_of_its_own_is_told_from_one_that_loads_it(
+def test_a_library_with_a_built_in_nccl_is_distinguished_from_one_that_loads_it(
     programs: dict[str, ModuleType],
 ) -> None:
     loads = programs["prove"].asks_for_nccl
@@ -281,7 +281,7 @@ def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: dict[s
     assert programs["rank"].mapped_nccl(maps) == ["/usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1"]
 
 
-def test_pinned_requirements_keep_their_hashes_and_only_what_is_asked_for(programs: dict[str, ModuleType]) -> None:
+def test_pinned_requirements_keep_their_hashes_and_only_what_is_needed(programs: dict[str, ModuleType]) -> None:
     install = programs["install"]
     text = (CONTAINERS / "requirements.txt").read_text()
     pinned = install.pinned(text, ["psutil", "cffi"])

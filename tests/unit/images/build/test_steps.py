@@ -149,7 +149,7 @@ def test_a_tree_comes_out_of_the_archive_as_it_is(tmp_path: Path) -> None:
     assert {(member.uid, member.gid) for member in found.values()} == {(0, 0)}
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_shrinks_while_it_is_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"x" * 10)
     chunks = archived(tmp_path)
     next(chunks)

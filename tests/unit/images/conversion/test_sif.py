@@ -24,7 +24,7 @@ def says(directory: Path, name: str, version: str) -> None:
     (directory / name).chmod(0o755)
 
 
-def test_a_game_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     says(tmp_path, "singularity", "Endgame: Singularity 1.00")
     with pytest.raises(RefusedError, match="apptainer"):
@@ -70,7 +70,7 @@ def test_what_is_in_it_is_read_with_no_apptainer(made: Path) -> None:
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
-def test_what_is_no_whole_sif_is_told(made: Path, tmp_path: Path) -> None:
+def test_a_damaged_sif_is_reported(made: Path, tmp_path: Path) -> None:
     whole = made.read_bytes()
     made.write_bytes(whole[:-1])
     assert "it is cut off" in sif_file.problem(made)

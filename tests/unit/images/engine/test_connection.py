@@ -11,7 +11,7 @@ SECRET = "secret" + "pw"
 
 
 @pytest.mark.parametrize("url", ["tcp://1.2.3.4:99999999", "tcp://1.2.3.4:x", "http://[::1", "tcp://127.0.0.1:65536"])
-def test_what_is_no_url_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_url_is_refused_as_such(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((UsageError, InfrastructureError)) as caught:
         connection.connect(url)
     assert caught.value.fix

@@ -23,7 +23,7 @@ def long_state(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["open to others", "link", "file"])
-def test_sockets_never_lie_in_a_place_of_somebody_else(tmp_path: Path, short_place: Path, kind: str) -> None:
+def test_sockets_never_lie_in_another_users_directory(tmp_path: Path, short_place: Path, kind: str) -> None:
     assert short_place.parent == tmp_path
     mine = tmp_path / "mine"
     mine.mkdir(mode=0o700)

@@ -141,7 +141,7 @@ def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: s
 
 
 @pytest.mark.parametrize("cut", [100, 512, 700])
-def test_a_layer_that_ends_early_is_told(cut: int) -> None:
+def test_a_layer_that_ends_early_is_reported(cut: int) -> None:
     with pytest.raises(InfrastructureError, match=r"layer 0 (ended|is not)"):
         merge([tar_of([("a", FILE, "x" * 600)])[:cut]])
 

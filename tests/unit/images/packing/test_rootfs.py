@@ -160,7 +160,7 @@ words = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=
 
 @settings(deadline=None)  # every example starts a shell
 @given(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3))
-def test_rc_runs_exactly_the_words_of_the_image(entrypoint: list[str], given_words: list[str]) -> None:
+def test_rc_runs_exactly_the_arguments_of_the_image(entrypoint: list[str], given_words: list[str]) -> None:
     rc = rootfs.rc_file(Config(entrypoint=("printf", "<%s>", *entrypoint), workdir="/"))
     said = subprocess.run(["sh", "-c", rc, "rc", *given_words], stdout=subprocess.PIPE, check=True).stdout.decode()
     assert said == "".join(f"<{word}>" for word in [*entrypoint, *given_words])

@@ -40,13 +40,13 @@ def read(raw: bytes) -> list[tarstream.Member]:
     [b"0 path=abc\n", b"-5 path=abc\n", b"zz path=abc\n", b"8path=ab", b"99 path=abc\n", b"12 size=abc\n",
      b"12 size=-99\n", b" 12 path=abc"],
 )  # fmt: skip
-def test_extended_records_that_make_no_sense_are_told(body: bytes) -> None:
+def test_extended_records_that_make_no_sense_are_refused(body: bytes) -> None:
     with pytest.raises(InfrastructureError, match="the layer has a header that makes no sense"):
         read(extended(b"x", body) + header(b"0") + END)
 
 
 @pytest.mark.parametrize("size", [b"zzzzzzzzzzz\0", b"-0000000005\0", b"\xff" * 12, b"00000000009\0"])
-def test_sizes_that_are_none_are_told(size: bytes) -> None:
+def test_malformed_sizes_are_refused(size: bytes) -> None:
     with pytest.raises(InfrastructureError, match="makes no sense"):
         read(header(b"0", raw_size=size) + END)
 
@@ -65,7 +65,7 @@ def test_headers_do_not_fill_the_memory(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [b"a\0b", b"d/" * 2049 + b"f", b"n" * 256])
-def test_paths_that_no_engine_could_unpack_are_told(name: bytes) -> None:
+def test_paths_that_no_engine_could_unpack_are_refused(name: bytes) -> None:
     record = b" path=" + name + b"\n"
     length = len(record) + len(str(len(record) + 4))
     with pytest.raises(InfrastructureError, match="a path that no file system takes"):

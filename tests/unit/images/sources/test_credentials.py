@@ -34,7 +34,7 @@ def auths(host: str, user: str = "me", password: str = SECRET) -> dict[str, obje
     return {"auths": {host: {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}}}
 
 
-def test_nobody_has_a_login_until_one_is_kept() -> None:
+def test_there_is_no_login_until_one_is_kept() -> None:
     assert credentials.find("nvcr.io") is None
 
 
@@ -64,7 +64,7 @@ def test_the_hub_has_several_names(home: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
-def test_a_credential_helper_is_asked(home: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_a_credential_helper_is_run(home: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     answer = json.dumps({"Username": "<token>", "Secret": SECRET})
     script = f"#!/bin/sh\nread host\necho \"$1 $host\" > {home}/asked\necho '{answer}'\n"
     helper = write(home / "bin/docker-credential-test", script)
@@ -76,7 +76,7 @@ def test_a_credential_helper_is_asked(home: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_credential_helper_that_is_not_there_is_told(home: Path) -> None:
+def test_a_missing_credential_helper_is_reported(home: Path) -> None:
     path = write(home / ".docker/config.json", {"credsStore": "nowhere"})
     with pytest.raises(RefusedError, match="docker-credential-nowhere") as caught:
         credentials.find("r.io")

@@ -17,7 +17,7 @@ def encoded(**document: object) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_manifest_and_index_are_told_apart_by_what_they_hold() -> None:
+def test_manifest_and_index_are_distinguished_by_what_they_hold() -> None:
     raw = encoded(schemaVersion=2, config={"digest": A, "size": 1}, layers=[{"digest": B, "size": 5, "new": {}}])
     assert manifests.parse(raw, "x") == Manifest(Descriptor(A, 1), (Descriptor(B, 5),))
     found = manifests.parse(encoded(schemaVersion=2, mediaType="application/json", manifests=[{"digest": A}]), "x")
@@ -35,7 +35,7 @@ def test_manifest_and_index_are_told_apart_by_what_they_hold() -> None:
         encoded(config={"digest": A}, layers={"digest": A}),
     ],
 )  # fmt: skip
-def test_what_is_neither_is_told_so(raw: bytes) -> None:
+def test_what_is_neither_is_refused_as_such(raw: bytes) -> None:
     with pytest.raises(InfrastructureError) as caught:
         manifests.parse(raw, "host/name:1")
     assert caught.value.where == "host/name:1"

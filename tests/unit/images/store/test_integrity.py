@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_not_called_broken(image: StoredImage) -> None:
         integrity.verified(image)
 
 
-def test_the_listing_is_held_against_what_went_in(made: Path) -> None:
+def test_the_listing_is_compared_with_what_went_in(made: Path) -> None:
     names = [os.fsdecode(name) for name in ODD]
     squashfs_file.check_listing(made, names)
     for wrong in (names[1:], [*names, "more"], [*names[1:], "other"]):

@@ -54,7 +54,7 @@ CANDIDATES = st.lists(
 
 
 @given(CANDIDATES, st.none() | st.floats(0, 1e6), st.booleans(), st.none() | st.integers(0, 1000))
-def test_whatever_is_asked_what_is_needed_stays(
+def test_what_is_needed_stays_whatever_the_options(
     images: list[Candidate], older_than_s: float | None, unused: bool, max_bytes: int | None
 ) -> None:
     going = to_remove(images, Limits(older_than_s, unused, max_bytes))

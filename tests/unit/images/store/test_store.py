@@ -215,7 +215,7 @@ def test_a_store_that_may_not_be_read_is_not_called_empty(tmp_path: Path) -> Non
         store.everything(tmp_path / "file")
 
 
-def test_what_a_sweep_may_not_remove_stops_nobody(tmp_path: Path) -> None:
+def test_what_a_sweep_may_not_remove_does_not_stop_it(tmp_path: Path) -> None:
     put(tmp_path)
     dead = process_identity.mark().rpartition(".")[0] + ".1"
     (tmp_path / f".k1.partial~{dead}.0").mkdir()  # as an entry of another user's: it cannot be unlinked
@@ -224,7 +224,7 @@ def test_what_a_sweep_may_not_remove_stops_nobody(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob(".*")] == [f".k1.partial~{dead}.0"]
 
 
-def test_a_removal_that_is_cut_off_leaves_no_image_that_nobody_knows(
+def test_a_removal_that_is_cut_off_leaves_no_image_without_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = put(tmp_path)
@@ -242,7 +242,7 @@ def test_a_removal_that_is_cut_off_leaves_no_image_that_nobody_knows(
     assert store.everything(tmp_path) == ()
 
 
-def test_nobodys_home_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_of_an_unknown_user_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no home directory"):
         store.lookup("~nobody-of-that-name/x.sqsh", tmp_path)
     monkeypatch.setenv("RUNNER_STORE", "~nobody-of-that-name/x")

@@ -38,7 +38,7 @@ def leaves(run: Path, exit_code: int, why: str = "") -> None:
     [(0, "", "COMPLETED"), (7, "", "FAILED"), (7, "FAILED", "FAILED"), (124, "TIMEOUT", "TIMEOUT"),
      (143, "CANCELLED", "CANCELLED")],
 )  # fmt: skip
-def test_an_end_is_told_by_its_marker(run: Path, exit_code: int, why: str, name: str) -> None:
+def test_an_end_is_recognised_by_its_marker(run: Path, exit_code: int, why: str, name: str) -> None:
     job = submitted(run, "true")
     leaves(run, exit_code, why)
     until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
@@ -77,7 +77,7 @@ def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
     assert Local().state(job, run) == JobState("ended", "KILLED", nodes=HERE)
 
 
-def test_a_script_that_does_not_end_when_asked_to_is_killed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_ignores_sigterm_is_killed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.schedulers.local.client.GRACE_S", 0.5)
     job = submitted(run, "trap '' TERM; touch deaf; while :; do sleep 0.1; done")
     until((run / "deaf").exists, every_s=0.02)

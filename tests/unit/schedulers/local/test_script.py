@@ -53,7 +53,7 @@ def test_what_this_machine_cannot_do_is_refused(request_: Request, says: str) ->
     assert says in caught.value.where
 
 
-def test_a_program_of_ones_own_starts_in_its_directory() -> None:
+def test_the_users_program_starts_in_its_directory() -> None:
     here = Request(gpus=2, directory="/tmp")
     assert executed(script(here))[1][b"PWD"] == b"/tmp"
     contained = executed(script(here, "charliecloud"))[0]

@@ -115,7 +115,7 @@ def test_whole_nodes_are_counted_only() -> None:
 
 
 @pytest.mark.parametrize("option", ["select", "walltime", "q", "V", "J"])
-def test_what_the_plan_decides_is_nobodys_option(option: str) -> None:
+def test_what_the_plan_decides_cannot_be_an_option(option: str) -> None:
     with pytest.raises(UsageError) as caught:
         script(scheduler_options=((option, "x"),))
     assert f"--scheduler-option {option}" in caught.value.where
@@ -253,7 +253,7 @@ def test_another_directorys_job_is_not_ours(clients: Path) -> None:
     assert Pbs(clients).state("7.pbs", Path("/runs/1")).phase == "unknown"
 
 
-def test_a_job_that_is_gone_is_unknown_and_a_silent_server_is_told(clients: Path) -> None:
+def test_a_job_that_is_gone_is_unknown_and_a_silent_server_is_reported(clients: Path) -> None:
     says(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
     assert Pbs(clients).state("7.pbs", Path("/r")).phase == "unknown"
     for body, says_so in (

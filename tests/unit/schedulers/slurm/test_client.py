@@ -120,7 +120,7 @@ def test_an_sbatch_that_lost_the_answer_may_have_submitted(clients: Path, tmp_pa
         Slurm(clients).submit(tmp_path, "job.sh")
 
 
-def test_an_sbatch_that_reached_nobody_did_not_submit(clients: Path, tmp_path: Path) -> None:
+def test_an_sbatch_that_reached_no_controller_did_not_submit(clients: Path, tmp_path: Path) -> None:
     says(clients, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(NotAcceptedError, match="connect failure"):
         Slurm(clients).submit(tmp_path, "job.sh")
@@ -134,7 +134,7 @@ def test_an_sbatch_that_reached_nobody_did_not_submit(clients: Path, tmp_path: P
         ("echo 'CANCELLED by 1000|0:15|n1|/other'", ""),
     ],
 )
-def test_accounting_tells_who_cancelled(clients: Path, sacct: str, reason: str) -> None:
+def test_accounting_shows_who_cancelled(clients: Path, sacct: str, reason: str) -> None:
     shows(clients, "/r", state="CANCELLED")
     says(clients, "sacct", sacct)
     assert Slurm(clients).state("5", Path("/r")).reason == reason
@@ -152,7 +152,7 @@ def test_a_submission_that_was_cut_off_is_looked_for_in_the_queue(run: RunDirect
 
 
 @pytest.mark.parametrize("squeue", ["true", "echo 'Unable to contact slurm controller' >&2; exit 1"])
-def test_nobody_is_told_to_submit_again_what_may_be_queued(run: RunDirectory, clients: Path, squeue: str) -> None:
+def test_what_may_be_queued_is_not_to_be_submitted_again(run: RunDirectory, clients: Path, squeue: str) -> None:
     says(clients, "squeue", squeue)
     with pytest.raises(UnknownStateError) as caught:
         scheduler_of(run)
