@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-# A line of the batch script's log that says what went wrong, rather than what was done.
+# A line of the batch script's log that reports an error.
 ERROR = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
 # NCCL, with NCCL_DEBUG=INFO.
 NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
-# How srun says that tasks ended, or could not begin: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
+# How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:\S+: )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
 # srun, and the controller of runner.schedulers.ssh.

@@ -1,4 +1,4 @@
-"""Read what a run has left, into the evidence that the verdict is a function of."""
+"""Read the evidence that a run has left: records, logs, the scheduler's state. The verdict is a function of it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Evidence:
     """All that is known of a run that has ended.
 
     Attributes:
-        state: the scheduler's last word.
+        state: the scheduler's last state of the job.
         forced: codes of the checks that refused the plan and were overridden.
         marker: what the batch script left; None if it left nothing.
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
-        batch_line: the last line of the batch script's log that tells of an error; empty if none does.
+        batch_line: the last line of the batch script's log that reports an error; empty for none.
         rank_lines: the last line on the standard error of each rank that failed or left no exit record.
-        task_ends: what the starter of tasks says of ranks that ended badly, in its order.
-        failed_nodes: which nodes it says have failed.
-        cancelled: who cancelled the job by ``cancel`` or Ctrl-C, if anybody did so.
+        task_ends: what srun reports of ranks that failed, in its order.
+        failed_nodes: nodes that srun reports as failed.
+        cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         disk_full: there is no room left for anything in the run directory.
-        networks: what NCCL's logs name as its network (``IB``, ``Socket``, ``AWS Libfabric``).
-        container_line: where no rank began at all, the first line by which the container runtime says why.
+        networks: the networks that NCCL's logs name (``IB``, ``Socket``, ``AWS Libfabric``).
+        container_line: where no rank started, the first line in which the container runtime says why.
     """
 
     plan: Plan
@@ -135,7 +135,7 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
 
 
 def _networks(run: RunDirectory) -> frozenset[str]:
-    """NCCL's own words, where NCCL_DEBUG=INFO and NCCL_DEBUG_FILE were set."""
+    """The networks in NCCL's logs, where NCCL_DEBUG=INFO and NCCL_DEBUG_FILE were set."""
     return frozenset(
         match[1].strip()
         for path in run.path.glob("nccl/*.log")
@@ -145,7 +145,7 @@ def _networks(run: RunDirectory) -> frozenset[str]:
 
 
 def _task_ends(run: RunDirectory) -> dict[int, str]:
-    """What srun says of each task that ended badly, in its order; the first word on a task counts."""
+    """What srun reports of each task that failed, in its order; its first report of a task counts."""
     ends: dict[int, str] = {}
     for line in _lines(run.logs / "batch.err"):
         match = log_patterns.TASK_END.match(line.strip())

@@ -1,4 +1,4 @@
-"""How a run ended that did not end well: what the scheduler says of it, the ranks' own records, and srun.
+"""Why a run failed, by what the scheduler, the ranks' own records and srun report.
 
 Each stage gives a verdict, or None where it finds nothing wrong. What each failure is called, what its sentence says
 and which outcome it has stands in ``runner.diagnosis.catalogue``; here is decided which of them is the cause. Pure
@@ -22,8 +22,8 @@ from runner.model.verdict import Outcome, Verdict
 _STAGES = (
     _NEVER_STARTED := "never started",
     _WAITED := "waited for the others to start",
-    _IN_PROGRAM := "never came out of the program",
-    _REPORTED := "left a report, and never came out of the program",
+    _IN_PROGRAM := "did not finish the program",
+    _REPORTED := "left a report, but did not finish the program",
 )
 
 
@@ -35,7 +35,7 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         return None
     where = f" on {state.nodes}" if state.nodes else ""
     if evidence.failed_nodes:
-        where = f": {', '.join(evidence.failed_nodes)} failed under it"
+        where = f": {', '.join(evidence.failed_nodes)} failed"
     reason = f" ({state.reason})" if state.reason else ""
     cause = failure.cause.format(
         state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
@@ -74,34 +74,42 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     reasons = [*_sentences(evidence, failure, first), *_foreign_ranks(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
         reasons = [*_reported_ranks(evidence), *reasons]
-    others = [record.rank for record in failed if record.rank != first.rank]
-    if others:
-        reasons.append(f"{len(others)} other ranks ended with it ({format_ranks(others)})")
+    reasons += [*_others(evidence, [record for record in failed if record is not first])]
     reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
     return failed_verdict(evidence, failure.outcome, reasons, rank=first.rank)
 
 
+def _others(evidence: Evidence, failed: list[ExitRecord]) -> Iterable[str]:
+    """The ranks that were stopped because another one failed, and those that failed as well."""
+    stopped = [record.rank for record in failed if _ended_by_others(evidence, record)]
+    also = [record.rank for record in failed if record.rank not in stopped]
+    if stopped:
+        yield f"{format_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too"
+    if also:
+        yield f"{format_ranks(also)} failed too"
+
+
 def _ended_from_outside(evidence: Evidence) -> Verdict:
-    """Every rank that ended badly was made to: by a rank that left no word, or by srun that waited for it in vain."""
+    """Every rank that failed was stopped: because of a rank without an exit record, or as srun waited in vain."""
     silent = _ranks_without_record(evidence)
     reasons = _reported_ranks(evidence)
     if not reasons and silent and any(record.status for record in evidence.exits.values()):
-        reasons = [_reported_sentence(evidence, silent[0])]  # killed, and the others were ended after it
+        reasons = [_reported_sentence(evidence, silent[0])]  # killed, and the others were stopped after it
     reasons += [*_progress(evidence), *missing_records(evidence)]
     return failed_verdict(evidence, "failed", reasons, rank=silent[0] if silent else None)
 
 
 def _ranks_without_record(evidence: Evidence) -> list[int]:
-    """Ranks of which srun reports a bad end and that left no exit record; first those that ended of themselves."""
+    """Ranks of which srun reports a bad end and that left no exit record; first those that failed by themselves."""
     known = [rank for rank in evidence.task_ends if rank not in evidence.exits]
     order = ("no", "perhaps", "yes")
     return sorted(known, key=lambda rank: order.index(_reported(evidence, rank).consequence))
 
 
 def _reported_ranks(evidence: Evidence) -> list[str]:
-    """What srun says of ranks that could not say it themselves. Those that it killed with the others are no news."""
+    """What srun reports of ranks that left no record; without those that it stopped itself."""
     return [
         _reported_sentence(evidence, rank)
         for rank in _ranks_without_record(evidence)
@@ -118,7 +126,7 @@ def _reported_sentence(evidence: Evidence, rank: int) -> str:
 
 
 def _progress(evidence: Evidence) -> list[str]:
-    """Which ranks had not ended by themselves, and how far each had come."""
+    """Which ranks had not finished, and how far each had come."""
     stages: dict[str, list[int]] = {}
     well = 0
     for rank in range(evidence.plan.tasks):
@@ -191,7 +199,7 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
 def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
     """How the rank ended, by its own record."""
     if record.error is not None:
-        return classify("launcher error", record.error)
+        return classify("launcher error", record.error, record.message)
     if record.signal is not None:
         reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_lines.get(record.rank, '')}"
         return classify("program signal", _signal_name(record.signal), reported)
@@ -227,21 +235,22 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
 
 
 def missing_records(evidence: Evidence) -> list[str]:
+    """A sentence for each kind of record that not every planned rank has left."""
     planned = range(evidence.plan.tasks)
-    lost = []
+    sentences = []
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits)):
-        absent = [rank for rank in planned if rank not in records]
-        if absent:
-            lost.append(f"no {kind} record of {len(absent)} of {evidence.plan.tasks} ranks: {format_ranks(absent)}")
-    return lost
+        missing = [rank for rank in planned if rank not in records]
+        if missing:
+            sentences.append(f"no {kind} record of {format_ranks(missing)}")
+    return sentences
 
 
 def failed_verdict(evidence: Evidence, outcome: Outcome, reasons: list[str], *, rank: int | None = None) -> Verdict:
     """A verdict that is not good; its log line is that of ``rank``, or the batch script's where it has none."""
     log = f"logs/batch.err: {evidence.batch_line}" if evidence.batch_line else ""
-    words = "" if rank is None else evidence.rank_lines.get(rank, "")
-    if words:
-        log = f"logs/rank-{rank}.err: {words}"
+    line = "" if rank is None else evidence.rank_lines.get(rank, "")
+    if line:
+        log = f"logs/rank-{rank}.err: {line}"
     return Verdict(
         outcome=outcome, reasons=tuple(dict.fromkeys(reasons)), demonstration=evidence.plan.demonstration, log=log
     )
@@ -254,7 +263,7 @@ def _rank_name(evidence: Evidence, rank: int) -> str:
 
 
 def _rank_names(evidence: Evidence, ranks: list[int]) -> str:
-    return _rank_name(evidence, ranks[0]) if len(ranks) == 1 else f"{len(ranks)} ranks ({format_ranks(ranks)})"
+    return _rank_name(evidence, ranks[0]) if len(ranks) == 1 else format_ranks(ranks)
 
 
 def _signal_name(number: int) -> str:
@@ -265,6 +274,8 @@ def _signal_name(number: int) -> str:
 
 
 def format_ranks(ranks: Iterable[int], most: int = 8) -> str:
-    listed = sorted(ranks)
-    shown = ", ".join(str(rank) for rank in listed[:most])
-    return shown + (f" and {len(listed) - most} more" if len(listed) > most else "")
+    """``rank 3``, ``ranks 0, 2``, or the first ``most`` of them and how many more there are."""
+    ordered = sorted(ranks)
+    text = ", ".join(str(rank) for rank in ordered[:most])
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return f"rank{'' if len(ordered) == 1 else 's'} {text}{more}"

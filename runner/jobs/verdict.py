@@ -1,4 +1,4 @@
-"""The verdict: what a run that has ended is worth. A pure function of the evidence.
+"""The verdict on a run that has ended: a pure function of the evidence.
 
 Success is proven, never assumed: the scheduler says the job completed; every planned rank began, met the others,
 and ended with status 0; the framework saw the planned world; ranks sit on distinct devices of the planned kind; and
@@ -46,7 +46,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
 
 
 def _claims_a_figure(evidence: Evidence) -> bool:
-    """Whether there is a throughput to prove: the recipe promises one, or the program has left one unasked."""
+    """Whether there is a throughput to prove: the recipe promises one, or the program has left one by itself."""
     if evidence.plan.result == "if-left":
         return evidence.result is not None
     return evidence.plan.result == "throughput"
@@ -60,7 +60,7 @@ def _incomplete(evidence: Evidence) -> Iterable[str]:
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits), ("report", evidence.reports)):
         beyond = [rank for rank in records if rank >= evidence.plan.tasks]
         if beyond:
-            yield f"{kind} records of ranks that were not planned: {format_ranks(beyond)}"
+            yield f"{kind} records beyond the plan: {format_ranks(beyond)}"
 
 
 def _world(evidence: Evidence) -> Iterable[str]:
@@ -79,11 +79,11 @@ def _world(evidence: Evidence) -> Iterable[str]:
     if wrong:
         sizes = sorted({evidence.reports[rank].world_size for rank in wrong})
         shown = ", ".join(map(str, sizes))
-        yield f"{len(wrong)} ranks saw a world of size {shown}, planned {plan.tasks}: {format_ranks(wrong)}"
+        yield f"{format_ranks(wrong)} saw a world of size {shown}, planned {plan.tasks}"
     seen = Counter(report.world_rank for report in evidence.reports.values())
     twice = sorted(rank for rank, count in seen.items() if count > 1)
     if twice:
-        yield f"several processes were the same rank of the framework's world: {format_ranks(twice)}"
+        yield f"several processes had the same rank in the framework's world: {format_ranks(twice)}"
 
 
 def _devices(evidence: Evidence) -> Iterable[str]:
@@ -92,10 +92,10 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     if kind == "cuda":
         blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda"]
         if blind:
-            yield f"{len(blind)} ranks saw no GPU: {format_ranks(blind)}"
+            yield f"{format_ranks(blind)} saw no GPU"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and _claims_a_figure(evidence):
-        yield f"{len(wrong)} ranks did not compute on {kind} as planned: {format_ranks(wrong)}"
+        yield f"{format_ranks(wrong)} did not compute on {kind} as planned"
     places: dict[tuple[str, str], list[int]] = {}
     for rank, start in evidence.starts.items():
         report = evidence.reports.get(rank)
@@ -104,7 +104,7 @@ def _devices(evidence: Evidence) -> Iterable[str]:
         places.setdefault((start.host, device), []).append(rank)
     for (host, device), ranks in sorted(places.items()):
         if len(ranks) > 1:
-            yield f"ranks {format_ranks(ranks)} shared one device ({device} on {host})"
+            yield f"{format_ranks(ranks)} shared one device ({device} on {host})"
 
 
 def _transport(evidence: Evidence) -> Iterable[str]:
@@ -123,7 +123,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
     reports = [evidence.reports[rank] for rank in sorted(evidence.reports) if rank < evidence.plan.tasks]
     absent = [rank for rank in range(evidence.plan.tasks) if rank not in evidence.reports]
     if absent:
-        yield f"{len(absent)} ranks left no report of their training: {format_ranks(absent)}"
+        yield f"{format_ranks(absent)} left no report of the training"
         return
     gradients = [report.gradient_checksum for report in reports]
     if None in gradients:
@@ -139,7 +139,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         yield "an allreduce of one-hot vectors did not give all ones"
     lost = [report.rank for report in reports if not report.loss_finite]
     if lost:
-        yield f"the loss is not finite on ranks {format_ranks(lost)}"
+        yield f"the loss is not finite on {format_ranks(lost)}"
     if not all(report.parameters_moved for report in reports):
         yield "the parameters did not change in training"
 
@@ -158,7 +158,7 @@ def _figure(evidence: Evidence) -> Iterable[str]:
         yield "the program ran as a demonstration (too short, or on CPUs), and a measurement was planned"
     figure = throughput(evidence)
     if figure is None:
-        yield "the ranks' reports do not hold what a throughput is made of"
+        yield "the ranks' reports lack what a throughput is computed from"
     elif result.images_per_s is None:
         yield "the program gives no figure"
     elif not math.isclose(figure[0], result.images_per_s, rel_tol=_SAME):
@@ -190,7 +190,7 @@ def throughput(evidence: Evidence) -> tuple[float, float] | None:
 
 def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
-    # By MPI the programs meet, and only what their framework reports (or does not) tells of it.
+    # With MPI the programs meet by themselves: only their framework's report shows that they did.
     met = "met, " if plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks else ""
     proven = [
         f"{plan.tasks} of {plan.tasks} ranks began, {met}and ended with status 0, on {plan.nodes} hosts",

@@ -43,11 +43,9 @@ class ExitCode:
 
 
 TABLE = (
-    ExitCode(NODE_NOT_READY, "node-not-ready", "the container could not be made on every node", "batch script"),
-    ExitCode(
-        NO_RUN_DIRECTORY, "no-run-directory", "the run directory was not to be seen on the first node", "batch script"
-    ),
-    ExitCode(WRONG_NODES, "wrong-nodes", "the allocation's nodes were not the planned ones", "batch script"),
+    ExitCode(NODE_NOT_READY, "node-not-ready", "the container could not be prepared on every node", "batch script"),
+    ExitCode(NO_RUN_DIRECTORY, "no-run-directory", "the first node does not see the run directory", "batch script"),
+    ExitCode(WRONG_NODES, "wrong-nodes", "the allocation has other nodes than planned", "batch script"),
     ExitCode(
         NOT_LOADED,
         "not-loaded",

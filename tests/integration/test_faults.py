@@ -29,15 +29,15 @@ TOLD = {
     "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
     "all exit with 1": Planted("exit:1", "failed", 5, ("exited with code 1",)),
     "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
-    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of 1 of 4 ranks: 2")),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
     "a rank dies before its launcher begins": Planted(
-        "", "failed", 5, ("rank 1 left no exit record; srun says: Exited with exit code 3",), before="exit 3@1"
+        "", "failed", 5, ("rank 1 left no exit record; srun reports: Exited with exit code 3",), before="exit 3@1"
     ),
     "a rank dies before its program meets": Planted(
         "die-early:4@2", "failed", 5, ("rank 2 on dgx02 exited with code 4",)
     ),
     "a rank never starts": Planted(
-        "", "infrastructure", 8, ("waited 6 s for rank 3 of 4: not started", "no start record of 1 of 4 ranks: 3"),
+        "", "infrastructure", 8, ("waited 6 s for rank 3 of 4: not started", "no start record of rank 3"),
         before="exec sleep 1000@3", words=IMPATIENT,
     ),
     "a rank has another job's token": Planted(
@@ -145,7 +145,7 @@ def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons
 
 
 def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
-    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it (NodeDown)"
+    sentence = "the scheduler reports NODE_FAIL: dgx02 failed (NodeDown)"
     planted = Planted("nap:300", "infrastructure", 8, (sentence,))
     run = started(ill, planted)
     daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
@@ -175,7 +175,7 @@ def test_a_job_that_another_user_cancelled(ill: Runner, daemons: Daemons) -> Non
 
 
 def test_a_job_that_was_cancelled_through_us(ill: Runner) -> None:
-    planted = Planted("nap:300", "failed", 5, ("the job was cancelled by ", "never came out of the program"))
+    planted = Planted("nap:300", "failed", 5, ("the job was cancelled by ", "did not finish the program"))
     run = started(ill, planted)
     ill("cancel", run.name, code=0)
     is_told(ill, run, planted)

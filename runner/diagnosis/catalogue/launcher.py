@@ -30,6 +30,18 @@ FAILURES = (
     _error(
         "record-not-written", "name a run directory that every node may write to (--runs)", "user", "infrastructure"
     ),
+    # The launcher itself was started by python3.
+    Failure(
+        code="python-not-found",
+        source="launcher error",
+        pattern=r"^program-not-found$",
+        context=r"^python: ",
+        cause=_NOT_STARTED,
+        detail="there is python3, but no python",
+        fix="start the program with python3",
+        who="user",
+        outcome="failed",
+    ),
     _error("program-not-found", "name a program that is in the image, or in the recipe's directory", "user", "failed"),
     _error("program-not-executable", "make the program executable, or start it by its interpreter", "user", "failed"),
     _error("launcher-fault", "report it with the rank's exit record: it is an error of the launcher", "user", "failed"),
@@ -47,7 +59,7 @@ FAILURES = (
         code="token-of-another-job",
         source="rank tokens",
         pattern=r"^differ$",
-        cause="{ranks} came with the token of another job step",
+        cause="{ranks} presented the token of another job step",
         fix="remove RUNNER_* and the scheduler's variables from what the job's environment carries over",
         who="user",
         outcome="infrastructure",

@@ -19,6 +19,16 @@ FAILURES = (
         who="user",
         outcome="failed",
     ),
+    Failure(
+        code="program-killed",
+        source="program signal",
+        pattern=r"^SIGKILL$",
+        cause=_BY_SIGNAL,
+        detail="often out of memory: it had used {rss_mib:.0f} MiB{limit}",
+        fix="compare the memory that it used (MaxRSS in `sacct`) with what the job had",
+        who="user",
+        outcome="failed",
+    ),
     # kill-on-bad-exit and time limits end the other ranks so. A SIGKILL of theirs takes the launcher, too: a program
     # that was killed and whose launcher could record it was killed by itself, by the kernel for one.
     Failure(

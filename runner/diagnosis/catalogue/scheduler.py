@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.diagnosis.failure import Failure
 
-_REPORTED = "the scheduler says {state}{where}{reason}"
+_REPORTED = "the scheduler reports {state}{where}{reason}"
 
 FAILURES = (
     Failure(
@@ -58,8 +58,8 @@ FAILURES = (
         source="scheduler state",
         pattern=r"",
         context=r"^JobLaunchFailure$",
-        cause="the scheduler could not begin the script on {nodes} (JobLaunchFailure)",
-        detail="its node sees no such run directory, or may not write there",
+        cause="the scheduler could not start the script on {nodes} (JobLaunchFailure)",
+        detail="the node does not see the run directory, or may not write to it",
         fix="name a run directory that every node sees and you may write to (--runs)",
         who="user",
         outcome="infrastructure",
@@ -123,7 +123,7 @@ FAILURES = (
         code="state-unexplained",
         source="unexplained state",
         pattern=r"^(?!COMPLETED$).",
-        cause="the scheduler says {state}, and no rank says why",
+        cause="the scheduler reports {state}, and no rank's record explains it",
         fix="see the scheduler's documentation of this state, and logs/batch.err",
         who="user",
         outcome="unknown",

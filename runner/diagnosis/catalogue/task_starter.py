@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.diagnosis.failure import Failure
 
-_REPORTED = "{who} left no exit record; srun says: {end}"
+_REPORTED = "{who} left no exit record; srun reports: {end}"
 
 FAILURES = (
     Failure(

@@ -37,20 +37,20 @@ SHORT = ("--time", "1:00")
 LATE = {
     "the time limit": Planted(
         "hang", "failed", 5,
-        ("the job ran into its time limit", "4 ranks (0, 1, 2, 3) left a report, and never came out of the program"),
+        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
         words=SHORT,
     ),
     "a rank that never starts, to the time limit": Planted(
         "", "failed", 5,
-        ("the job ran into its time limit", "rank 3 never started", "3 ranks (0, 1, 2) waited for the others to start"),
+        ("the job ran into its time limit", "rank 3 never started", "ranks 0, 1, 2 waited for the others to start"),
         before="exec sleep 1000@3", words=SHORT,
     ),
     "a rank that hangs while the others end": Planted(
         "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, and never came out of the program", "3 of 4 ranks ended with status 0"),
+        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
     ),
     "a rank that hangs before it meets": Planted(
-        "late:1000@1", "failed", 5, ("the job ran into its time limit", "never came out of the program"), words=SHORT
+        "late:1000@1", "failed", 5, ("the job ran into its time limit", "did not finish the program"), words=SHORT
     ),
 }  # fmt: skip
 
@@ -170,8 +170,8 @@ def test_no_room_for_the_results(on_small_disk: Runner) -> None:
 @pytest.mark.parametrize(
     ("nodes", "sentence"),
     [
-        (("dgx01", "dgx02"), "the scheduler could not begin the script on dgx[01-02] (JobLaunchFailure)"),
-        (("dgx02",), "srun says: launch failed: Slurmd could not connect IO (its node may not write to logs/"),
+        (("dgx01", "dgx02"), "the scheduler could not start the script on dgx[01-02] (JobLaunchFailure)"),
+        (("dgx02",), "srun reports: launch failed: Slurmd could not connect IO (its node may not write to logs/"),
     ],
 )
 def test_a_run_directory_that_nodes_may_not_write_to(
@@ -198,7 +198,7 @@ def in_node(daemons: Daemons, node: str) -> tuple[str, ...]:
 
 def test_a_node_whose_power_is_cut(ill: Runner, daemons: Daemons) -> None:
     daemons.configure(SlurmdTimeout="10")
-    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it"
+    sentence = "the scheduler reports NODE_FAIL: dgx02 failed"
     planted = Planted("nap:600", "infrastructure", 8, (sentence,))
     run = started(ill, planted)
     daemons.cut_power("dgx02")

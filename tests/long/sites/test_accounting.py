@@ -57,7 +57,7 @@ def request(here: Cluster, gpus: int, *words: str) -> tuple[str, ...]:
 def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: Runner) -> None:
     runner(*request(here, 4, "--account", "m1234", "--wait"), code=6)
     run = runner.newest()
-    assert json.loads((run / "verdict.json").read_text())["reasons"] == ["4 ranks saw no GPU: 0, 1, 2, 3"]
+    assert json.loads((run / "verdict.json").read_text())["reasons"] == ["ranks 0, 1, 2, 3 saw no GPU"]
     said = sacct(here, run, "Account,QOS,State")
     assert said == "m1234_g|regular|COMPLETED"
 

@@ -69,7 +69,7 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
     runner("wait", str(run), code=6)
     verdict = json.loads((run / "verdict.json").read_text())
     (blind,) = verdict["reasons"]
-    assert re.fullmatch(rf"{sum(way.ranks)} ranks saw no GPU: .*", blind), (way.name, verdict)
+    assert re.fullmatch(r"ranks? [\d, and more]+ saw no GPU", blind), (way.name, verdict)
     plan = json.loads((run / "plan.json").read_text())
     starts = records(run, "start")
     assert tuple(plan["tasks_per_node"]) == way.ranks, way.name

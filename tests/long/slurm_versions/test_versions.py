@@ -24,17 +24,17 @@ FAULTS = {
     "good": Planted("", "measured", 0),
     "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
     "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
-    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of 1 of 4 ranks: 2")),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
     "a rank dies before its launcher begins": Planted(
-        "", "failed", 5, ("rank 1 left no exit record; srun says: Exited with exit code 3",), before="exit 3@1"
+        "", "failed", 5, ("rank 1 left no exit record; srun reports: Exited with exit code 3",), before="exit 3@1"
     ),
     "a rank hangs while the others end": Planted(
         "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, and never came out of the program", "3 of 4 ranks ended with status 0"),
+        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
     ),
     "the time limit": Planted(
         "hang", "failed", 5,
-        ("the job ran into its time limit", "4 ranks (0, 1, 2, 3) left a report, and never came out of the program"),
+        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
         words=("--time", "1:00"),
     ),
 }  # fmt: skip
@@ -102,7 +102,7 @@ def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:
 
 
 def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None:
-    sentence = "the scheduler says NODE_FAIL: dgx02 failed under it (NodeDown)"
+    sentence = "the scheduler reports NODE_FAIL: dgx02 failed (NodeDown)"
     planted = Planted("nap:600", "infrastructure", 8, (sentence,))
     run = started(runner, planted)
     daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")

@@ -85,23 +85,23 @@ def test_the_demonstration_label_goes_with_every_verdict() -> None:
 
 
 UNPROVEN: dict[str, tuple[Evidence, str]] = {
-    "no start record": (changed(starts={r: start(r) for r in (0, 1, 3)}), "no start record of 1 of 4 ranks: 2"),
-    "no exit record": (changed(exits={r: ended(r) for r in (0, 1, 2)}), "no exit record of 1 of 4 ranks: 3"),
-    "no report": (changed(reports={r: report(r) for r in (0, 1)}), "2 ranks left no report"),
+    "no start record": (changed(starts={r: start(r) for r in (0, 1, 3)}), "no start record of rank 2"),
+    "no exit record": (changed(exits={r: ended(r) for r in (0, 1, 2)}), "no exit record of rank 3"),
+    "no report": (changed(reports={r: report(r) for r in (0, 1)}), "ranks 2, 3 left no report"),
     "worlds of one": (changed(reports={r: report(r, world_size=1, world_rank=0) for r in range(4)}), "size 1, planned"),
-    "one rank in a world of one": (with_report(2, world_size=1), "1 ranks saw a world of size 1, planned 4: 2"),
-    "same rank twice": (with_report(2, world_rank=1), "several processes were the same rank"),
+    "one rank in a world of one": (with_report(2, world_size=1), "rank 2 saw a world of size 1, planned 4"),
+    "same rank twice": (with_report(2, world_rank=1), "several processes had the same rank"),
     "started alone": (changed(starts=GOOD.starts | {1: start(1, size=1)}), "started in a world of 1"),
     "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
     "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
     "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
-    "no GPU seen": (changed(starts=GOOD.starts | {1: start(1, device_kind="cpu")}), "1 ranks saw no GPU: 1"),
+    "no GPU seen": (changed(starts=GOOD.starts | {1: start(1, device_kind="cpu")}), "rank 1 saw no GPU"),
     "sockets": (changed(networks=frozenset({"Socket"})), "NCCL used sockets"),
     "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
     "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
     "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),
     "one-hot": (with_report(1, onehot_ok=False), "one-hot"),
-    "not-a-number loss": (with_report(3, loss_finite=False), "not finite on ranks 3"),
+    "not-a-number loss": (with_report(3, loss_finite=False), "not finite on rank 3"),
     "nothing learnt": (with_report(3, parameters_moved=False), "did not change"),
     "silent on gradients": (with_report(3, gradient_checksum=None), "not every rank says what its gradients"),
     "no result": (changed(result=None), "left no result"),
@@ -110,9 +110,9 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "result of another world": (changed(result=msgspec.structs.replace(RESULT, size=1)), "world of 1, planned 4"),
     "program's doubt": (changed(result=msgspec.structs.replace(RESULT, proof_reasons=("x",))), "the program says: x"),
     "demonstration": (changed(result=msgspec.structs.replace(RESULT, demonstration=True)), "measurement was planned"),
-    "no times": (with_report(2, ends_s=()), "do not hold what a throughput is made of"),
+    "no times": (with_report(2, ends_s=()), "lack what a throughput is computed from"),
     "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
-    "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "not planned: 4"),
+    "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "beyond the plan: rank 4"),
 }
 
 
@@ -134,7 +134,7 @@ def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_
     verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=143), exits=exits, rank_lines={1: "boom"}))
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
     assert verdict.reasons[0] == "rank 1 on n0 exited with code 7"
-    assert verdict.reasons[1] == "3 other ranks ended with it (0, 2, 3)"
+    assert verdict.reasons[1:3] == ("ranks 0, 2 were then stopped too", "rank 3 failed too")
     assert verdict.log == "logs/rank-1.err: boom"
 
 
@@ -145,7 +145,20 @@ def test_a_program_that_was_killed_alone_is_the_cause() -> None:
         3: ended(3, status=137, exit_code=None, signal=9, ended_s=10.0),
     }
     verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=1), exits=exits))
-    assert verdict.reasons[0] == "rank 3 on n1 was ended by signal 9 (SIGKILL)"
+    assert verdict.reasons[:2] == (
+        "rank 3 on n1 was ended by signal 9 (SIGKILL)",
+        "often out of memory: it had used 0 MiB",
+    )
+    assert verdict.reasons[2] == "rank 0 failed too"
+
+
+def test_a_program_named_python_that_is_not_there() -> None:
+    """The launcher itself was started by python3."""
+    missing = ended(
+        0, status=127, exit_code=None, error="program-not-found", message="python: No such file or directory"
+    )
+    verdict = judge(changed(exits=GOOD.exits | {0: missing}))
+    assert verdict.reasons[1] == "there is python3, but no python"
 
 
 def test_a_container_that_never_started_is_reported_with_the_runtimes_message() -> None:
@@ -170,7 +183,7 @@ def test_a_rank_without_a_record_is_reported_with_sruns_message() -> None:
     told = {3: "Terminated", 0: "Bus error", 1: "Exited with exit code 3"}
     starts = {rank: start(rank, met=False) for rank in (0, 2)}
     verdict = judge(changed(state=FAILED, exits=exits, starts=starts, reports={}, task_ends=told))
-    assert verdict.reasons[0] == "rank 1 left no exit record; srun says: Exited with exit code 3"
+    assert verdict.reasons[0] == "rank 1 left no exit record; srun reports: Exited with exit code 3"
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
 
 
@@ -178,14 +191,14 @@ def test_a_rank_that_hangs_while_the_others_end_is_named() -> None:
     exits = {rank: ended(rank) for rank in (0, 1, 3)}
     reports = {rank: report(rank) for rank in (0, 1, 3)}
     killed = changed(state=FAILED, marker=None, exits=exits, reports=reports, task_ends={2: "Killed"})
-    assert reasons_of(killed)[:2] == ("rank 2 on n1 never came out of the program", "3 of 4 ranks ended with status 0")
+    assert reasons_of(killed)[:2] == ("rank 2 on n1 did not finish the program", "3 of 4 ranks ended with status 0")
 
 
 @pytest.mark.parametrize(
     ("starts", "sentences"),
     [
-        ((0, 1, 2), ("rank 3 never started", "3 ranks (0, 1, 2) waited for the others to start")),
-        ((), ("4 ranks (0, 1, 2, 3) never started",)),
+        ((0, 1, 2), ("rank 3 never started", "ranks 0, 1, 2 waited for the others to start")),
+        ((), ("ranks 0, 1, 2, 3 never started",)),
     ],
 )
 def test_who_was_waited_for_at_the_time_limit(starts: tuple[int, ...], sentences: tuple[str, ...]) -> None:
@@ -207,7 +220,7 @@ def test_a_bus_error_beside_a_dead_rank_of_the_node_is_not_the_cause() -> None:
     """That rank may have served the image to all of its node."""
     exits = {0: ended(0), 1: ended(1), 3: ended(3, status=135, exit_code=None, signal=7)}
     assert reasons_of(changed(state=FAILED, exits=exits, task_ends={2: "Killed"}))[0] == (
-        "rank 2 on n1 left no exit record; srun says: Killed"
+        "rank 2 on n1 left no exit record; srun reports: Killed"
     )
     assert (
         reasons_of(changed(state=FAILED, exits=exits, task_ends={}))[0] == "rank 3 on n1 was ended by signal 7 (SIGBUS)"
@@ -225,7 +238,7 @@ def test_what_kept_a_launcher_from_its_program_may_be_gone_next_time(error: str)
 def test_a_rank_with_another_jobs_token_is_named() -> None:
     exits = GOOD.exits | {0: ended(0, status=113, exit_code=None, error="rendezvous-timeout", message="rank 2")}
     starts = {rank: start(rank, met=False, token="stale" if rank == 2 else "t") for rank in range(4)}
-    assert "rank 2 on n1 came with the token of another job step" in reasons_of(changed(exits=exits, starts=starts))
+    assert "rank 2 on n1 presented the token of another job step" in reasons_of(changed(exits=exits, starts=starts))
 
 
 def test_a_full_disk_is_reported_even_where_no_rank_could_write_it_down() -> None:
@@ -249,7 +262,7 @@ def test_who_cancelled_is_reported_as_far_as_it_is_known() -> None:
 def test_the_node_that_failed_is_named() -> None:
     state = JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]")
     assert reasons_of(changed(state=state, failed_nodes=("n1",))) == (
-        "the scheduler says NODE_FAIL: n1 failed under it (NodeDown)",
+        "the scheduler reports NODE_FAIL: n1 failed (NodeDown)",
     )
 
 
