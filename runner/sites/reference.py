@@ -12,7 +12,8 @@ import msgspec
 from runner.model.environment import Activate, Kind, Origin, Setup
 from runner.model.recipe import Option
 from runner.model.request import Mount
-from runner.model.schedulers import SchedulerName
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.site import (
     Home,
     MpiFacts,
@@ -83,7 +84,47 @@ _ALIASES = {
 
 def reference() -> str:
     """The whole text, Markdown."""
-    return "\n".join([_HEAD, *(_part(title, kind) for title, kind in _PARTS)])
+    return "\n".join([_HEAD, *(_part(title, kind) for title, kind in _PARTS), *_runtimes(), *_schedulers()])
+
+
+def _runtimes() -> Iterator[str]:
+    """A row for each runtime that a site can name."""
+    yield from ("## Runtimes", "", "What can stand in `runtimes`. Site files say where each has been proven.", "")
+    yield from (
+        "| runtime | image | cannot mount paths with | found by | without a scheduler |",
+        "|---|---|---|---|---|",
+    )
+    for name, facts in RUNTIMES.items():
+        syntax = facts.mounts
+        paths = " ".join(map(_code, syntax.forbidden))
+        if syntax.only:
+            paths = f"characters other than `{syntax.only}`"
+        plugin = f"`srun --{facts.srun_option}`" if facts.srun_option else ""
+        program = f"`{facts.program}`" if facts.program else ""
+        found = " or ".join(filter(None, (program, plugin)))
+        alone = f"yes: `{facts.install}`" if facts.without_scheduler else "no"
+        yield f"| `{name}` | {facts.image} | {paths} | {found} | {alone} |"
+    yield ""
+
+
+def _code(character: str) -> str:
+    """A character as Markdown code; blanks that cannot be seen as escapes."""
+    shown = character if character.isprintable() else repr(character)[1:-1]
+    return "`` ` ``" if shown == "`" else "`' '`" if shown == " " else f"`{shown}`"
+
+
+def _schedulers() -> Iterator[str]:
+    """A row for each scheduler that a site can name."""
+    nodes = {"allocated": "it allocates them", "listed": "the user lists them", "this-machine": "this machine"}
+    yield from ("## Schedulers", "", "What can stand in `scheduler`.", "")
+    yield from ("| scheduler | nodes | tasks are started by | options of every job | `site check` compares |",)
+    yield "|---|---|---|---|---|"
+    for name, facts in SCHEDULERS.items():
+        launcher = f"`{facts.launcher}`" if facts.launcher else "the job's own script"
+        options = f"`{facts.directives}.directives`" if facts.directives else ""
+        compared = "yes" if facts.compared else "no"
+        yield f"| `{name}` | {nodes[facts.nodes]} | {launcher} | {options} | {compared} |"
+    yield ""
 
 
 def _part(title: str, kind: Any) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.model.runtimes import PROGRAMS
+
 SCRIPTS = sorted((Path(__file__).parent / "scripts").iterdir())
 SLURM = [path for path in SCRIPTS if path.suffix == ".sbatch"]
 
@@ -47,7 +49,7 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(pat
     assert len(ranks) == 1
     words = re.split(r"\s+", re.sub(r"'[^']*'", "Q", ranks[0]))
     own = next(word for word in words[1:] if not word.startswith(("-", '"')) and word not in ("none", "Q"))
-    assert own in ("/bin/bash", "shifter", "podman-hpc", "apptainer", "singularity") or own.isdigit()
+    assert own in ("/bin/bash", *PROGRAMS.values()) or own.isdigit()
     assert not re.search(r"\bmpirun\b|\bhorovodrun\b", path.read_text())
     if path.suffix == ".sbatch" and "perlmutter" not in path.stem:  # Cray's own start-up is left as it is
         assert all("--mpi=" in line for line in steps(path))

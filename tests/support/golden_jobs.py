@@ -191,4 +191,5 @@ def script(name: str) -> str:
 
 
 def golden(name: str) -> Path:
-    return SCRIPTS / f"{name}.{'pbs' if CASES[name][0] == 'polaris' else 'sbatch'}"
+    scheduler = read_site(CASES[name][0]).scheduler
+    return SCRIPTS / f"{name}.{'sbatch' if scheduler == 'slurm' else scheduler}"

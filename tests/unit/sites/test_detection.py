@@ -13,6 +13,7 @@ import pytest
 
 from runner.cli import run
 from runner.errors import Exit
+from runner.model.runtimes import PROGRAMS, RUNTIMES
 from runner.model.site import Site
 from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
 from runner.sites.detection.answers import Answer, ask_all
@@ -361,3 +362,16 @@ def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypa
     assert told["scontrol"].problem.startswith("exit 3")
     assert told["no-such-program"].absent
     assert "SLURM_CLUSTERS" not in told["srun"].out
+
+
+@pytest.mark.parametrize("runtime", PROGRAMS)
+def test_a_program_on_a_host_is_its_runtime(runtime: str) -> None:
+    seen = host.read(Answer("host.sh", f"host=n1\nprogram={PROGRAMS[runtime]}\n"))
+    assert seen is not None
+    assert seen.runtimes == (runtime,)
+
+
+@pytest.mark.parametrize("runtime", [name for name, facts in RUNTIMES.items() if facts.srun_option])
+def test_an_option_of_sruns_is_its_plugins_runtime(runtime: str) -> None:
+    found_here = found(mixed(srun=f"  --{RUNTIMES[runtime].srun_option}=X  what it does\n"))
+    assert runtime in found_here.runtimes
