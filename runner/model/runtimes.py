@@ -100,6 +100,16 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         srun_option="image",
         shows_home=True,
     ),
+    "sarus": RuntimeFacts(
+        module="sarus",
+        title="Sarus",
+        image="registry",
+        # --mount splits at ',' and refuses a second '=' in a value (parseMap, common/Utility.cpp).
+        mounts=MountSyntax(
+            forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"
+        ),
+        program="sarus",
+    ),
     "apptainer": _APPTAINER,
     # Apptainer by its older name. Neither is listed with user_namespaces: it may be installed set-uid instead.
     "singularity": msgspec.structs.replace(_APPTAINER, program="singularity"),

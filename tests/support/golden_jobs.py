@@ -146,6 +146,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-charliecloud-hostile": ("slurm", "charliecloud", CHARLIECLOUD),
     "slurm-podman-hostile": ("slurm", "podman-hpc", HOSTILE),
     "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
+    "slurm-sarus-16": ("slurm", "sarus", PLAIN),
+    "slurm-sarus-hostile": ("slurm", "sarus", HOSTILE),
     "perlmutter-conda-16": ("perlmutter", "native", PLAIN),
     "perlmutter-conda-hostile": ("perlmutter", "native", NATIVE),
     "perlmutter-conda-pmi2-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="pmi2")),
