@@ -28,7 +28,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
 
     folder: str
     nodes: Literal["allocated", "listed", "this-machine"]
-    launcher: Literal["srun", "mpiexec", ""] = ""
+    launcher: str = ""
     directives: Literal["slurm", "pbs", ""] = ""
     exclusive_nodes: bool = True
     compared: bool = False
