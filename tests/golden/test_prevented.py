@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.model.runtimes import PROGRAMS
+from runner.model.schedulers import SCHEDULERS
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").iterdir())
 SLURM = [path for path in SCRIPTS if path.suffix == ".sbatch"]
@@ -18,9 +19,12 @@ def commands(path: Path) -> list[str]:
     return path.read_text().replace("\\\n", " ").splitlines()
 
 
+LAUNCHERS = tuple(f"{facts.launcher} " for facts in SCHEDULERS.values() if facts.launcher)
+
+
 def steps(path: Path) -> list[str]:
     """What starts tasks, the ranks' own the last."""
-    return [line for line in commands(path) if line.startswith(("srun ", "mpiexec "))]
+    return [line for line in commands(path) if line.startswith(LAUNCHERS)]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -47,8 +51,9 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(pat
     """Rows 17, 19, 29: PMI is chosen, not left to a default; no mpirun; the first word is one that the host has."""
     ranks = [line for line in steps(path) if "launch.py" in line]
     assert len(ranks) == 1
-    words = re.split(r"\s+", re.sub(r"'[^']*'", "Q", ranks[0]))
-    own = next(word for word in words[1:] if not word.startswith(("-", '"')) and word not in ("none", "Q"))
+    launcher = next(name for name in LAUNCHERS if ranks[0].startswith(name))
+    words = re.split(r"\s+", re.sub(r"'[^']*'", "Q", ranks[0].removeprefix(launcher)))
+    own = next(word for word in words if not word.startswith(("-", '"')) and word not in ("none", "Q"))
     assert own in ("/bin/bash", *PROGRAMS.values()) or own.isdigit()
     assert not re.search(r"\bmpirun\b|\bhorovodrun\b", path.read_text())
     if path.suffix == ".sbatch" and "perlmutter" not in path.stem:  # Cray's own start-up is left as it is
