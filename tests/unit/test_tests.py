@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from runner import errors
@@ -15,9 +16,14 @@ SUITES = ("unit", "golden", "integration", "long")
 MODULES = sorted(path for suite in SUITES for path in (TESTS / suite).rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imported(path: Path) -> Iterator[str]:
     """Dotted names of all modules that a file may import; of ``from a import b`` both ``a`` and ``a.b``."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -68,7 +74,7 @@ def test_whoever_expects_an_error_says_what_it_must_say() -> None:
     wrong = [
         f"{path.relative_to(TESTS)}:{item.context_expr.lineno}: {ast.unparse(item.context_expr)}"
         for path in MODULES
-        for function in ast.walk(ast.parse(path.read_text("utf-8")))
+        for function in ast.walk(tree(path))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.With)

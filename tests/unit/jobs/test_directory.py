@@ -58,11 +58,12 @@ def test_a_recipe_that_holds_its_runs_is_copied_without_them(tmp_path: Path) -> 
 
 
 def test_a_recipe_that_cannot_be_copied_is_reported(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe"
+    library, recipe = tmp_path / "lib", tmp_path / "recipe"
+    library.mkdir()
     recipe.mkdir()
     (recipe / "gone").symlink_to("/no/such/file")
     with pytest.raises(UsageError, match="cannot be copied"):
-        directory.copy_program(made(tmp_path / "runs"), tmp_path, recipe)
+        directory.copy_program(made(tmp_path / "runs"), library, recipe)
 
 
 def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

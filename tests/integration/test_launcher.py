@@ -18,7 +18,9 @@ import pytest
 
 from tests.support.waiting import until
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "recipes/lib/launch.py"
 PROBE = ROOT / "recipes/probe/main.py"
 FAULTS = ROOT / "tests/recipes/faults/main.py"
