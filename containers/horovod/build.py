@@ -1,4 +1,4 @@
-"""Build a Horovod wheel inside a base image or an environment, or say the key under which such a wheel may be kept.
+"""Build a Horovod wheel inside a base image or an environment, or print the key under which such a wheel is kept.
 
     build.py key   --framework pytorch [--cxx-standard 17] [--cuda-archs 80,90]
     build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped|KEY] ...
@@ -111,7 +111,7 @@ def ensure_tools(place: str) -> None:
     """Install a compiler and CMake where the base has none: this stage of an image's build is thrown away afterwards.
 
     Raises:
-        SystemExit: one is lacking, and the machine is not ours to add to.
+        SystemExit: one is missing, and nothing may be installed on this machine.
     """
     absent = [
         package
@@ -181,7 +181,7 @@ def build_wheel(
     started = time.monotonic()
     ensure_tools(place)
     lacking = headers_problem(framework, include)
-    if lacking:  # told now, and not after minutes of compiling
+    if lacking:  # reported now, not after minutes of compiling
         raise SystemExit(f"nothing can be compiled against the base's {framework.name}: {lacking}")
     # Horovod's setup.py wants what it requires importable before it builds, and wheel and setuptools with it.
     install.dependencies(build=True)
@@ -224,7 +224,7 @@ def main() -> None:
     if asked.verb == "wheel":
         asked.out.mkdir(parents=True, exist_ok=True)
         if asked.horovod not in ("auto", "build"):
-            # Whoever asked for the key before knows what this base needs: its framework is not asked again.
+            # The caller got the key from this base before: the framework is not imported again.
             if asked.horovod != SHIPPED and not take_kept(asked.horovod, asked.out, asked.shelf):
                 raise SystemExit(f"no wheel is kept under {asked.horovod}")
             (asked.out / "key").write_text(f"{asked.horovod}\n")

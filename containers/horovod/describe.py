@@ -74,7 +74,7 @@ def compat_driver(directory: str = _COMPAT) -> str:
 
 
 def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[str, object]:
-    """Everything that is known of the image; the words are those of runner/model/image.py.
+    """Everything that is known of the image; the keys are those of runner/model/image.py.
 
     Args:
         proof: what prove.py wrote. key: of Horovod's wheel, or ``shipped``.

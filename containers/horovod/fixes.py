@@ -9,10 +9,10 @@ DIRECTORY = Path(__file__).resolve().parent / "fixes"
 
 
 def needed(facts: dict[str, object]) -> list[str]:
-    """Names of the patches that a base with these facts needs; each patch says why, and for which versions."""
+    """Names of the patches that a base with these facts needs; each patch states why, and for which versions."""
     names = ["cxx-standard"]
     compiler = re.match(r"\d+", str(facts["compiler"]))
-    if compiler is None or int(compiler.group(0)) >= 13:  # none yet: nobody knows which one will be installed
+    if compiler is None or int(compiler.group(0)) >= 13:  # none yet: which one will be installed is unknown
         names.append("gcc-13-headers")
     if facts["framework"] == "tensorflow" and not facts["xla_headers"]:
         names.append("xla-ops-left-out")

@@ -1,4 +1,4 @@
-"""What differs between the frameworks that Horovod is built for: one entry each, and what a base says of itself.
+"""What differs between the frameworks that Horovod is built for: one entry each, and what is read from a base.
 
 Standard library only, Python 3.8 or later: this runs inside base images, and where ``env create`` makes an environment.
 """
@@ -120,7 +120,7 @@ def variant_of(asked: argparse.Namespace) -> Variant:
 
 
 def ask_framework(framework: Framework) -> dict[str, object]:
-    """What the framework as installed says of itself (see Framework.ask).
+    """Facts about the installed framework (see Framework.ask).
 
     Raises:
         SystemExit: the framework cannot be imported; the message holds the import's own words.

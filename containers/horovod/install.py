@@ -85,7 +85,7 @@ def dependencies(*, build: bool = False) -> None:
 
 
 def keras(framework: str) -> None:
-    """See that ``TF_USE_LEGACY_KERAS=1``, where set, gives a Keras: a package of its own from TensorFlow 2.16 on."""
+    """Ensure that ``TF_USE_LEGACY_KERAS=1``, where set, finds Keras 2: a separate package from TensorFlow 2.16 on."""
     if framework != "tensorflow" or os.environ.get("TF_USE_LEGACY_KERAS") != "1":
         return
     program = "import tensorflow as tf; tf.keras.Model; tf.keras.optimizers.SGD"

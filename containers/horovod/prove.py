@@ -74,7 +74,7 @@ def expect(what: str, wanted: Sequence[str], found: Sequence[str]) -> None:
 
 
 def report(output: str) -> dict[str, object] | None:
-    """The line that a rank prints, out of whatever else a launcher or framework prints."""
+    """The JSON line of a rank, among all that a launcher or framework prints."""
     for line in output.splitlines():
         match = re.search(r"\{\"proof\".*\}", line)
         if match:
@@ -92,7 +92,7 @@ RIGHT = [11.0, 11.0, 1.0, 1.0]  # rank.py's sums for two ranks
 
 
 def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> dict[str, object]:
-    """Every rank exited 0, saw size 2 and got the right sums; returns what one of them said."""
+    """Every rank exited 0, saw size 2 and got the right sums; returns the report of one of them."""
     said = [answer for answer in map(report, outputs) if answer is not None]
     if any(codes) or len(said) != RANKS or sorted(str(answer["rank"]) for answer in said) != ["0", "1"]:
         fail(
@@ -126,7 +126,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def resolve_own_name(place: str) -> None:
-    """See that this machine's own name resolves; that of a container that builds may be one that nobody knows.
+    """Ensure that this machine's host name resolves; that of a build container may be in no name service.
 
     Horovod 0.28.1 gives Gloo no interface for process sets, so Gloo looks its own host name up, and ends with
     SIGSEGV where that fails (``gloo/transport/tcp/device.cc``, CreateDeviceAttr).
@@ -136,8 +136,8 @@ def resolve_own_name(place: str) -> None:
         socket.getaddrinfo(name, None)
     except socket.gaierror:
         if place != "image":
-            fail(f"this machine's own name, {name}, does not resolve, and Gloo looks it up: it belongs into /etc/hosts")
-        with Path("/etc/hosts").open("a") as hosts:  # the engine's own for this container: no layer keeps it
+            fail(f"this machine's own name, {name}, does not resolve, and Gloo looks it up: add it to /etc/hosts")
+        with Path("/etc/hosts").open("a") as hosts:  # the engine mounts this file for the container: no layer keeps it
             hosts.write(f"127.0.0.1 {name}\n")
 
 
