@@ -26,12 +26,12 @@ class Exit(IntEnum):
 
 
 class RunnerError(Exception):
-    """A failure that the user is told about in three parts: what, where, and the fix.
+    """A failure, reported to the user in three parts: what, where, and the fix.
 
     Attributes:
         what: what was wrong, one sentence.
         where: file, key, line, command or path; empty if there is no place to point at.
-        fix: what to do about it; empty only where nothing can be advised.
+        fix: what to do about it; empty only where there is no advice.
         code: the exit code of the process.
     """
 
@@ -55,7 +55,7 @@ class RunnerError(Exception):
 
 
 class UsageError(RunnerError):
-    """A command line or a file that cannot be taken (exit 2)."""
+    """A command line or a file is not valid (exit 2)."""
 
     code = Exit.USAGE
 
@@ -79,7 +79,7 @@ class ProgramFailedError(RunnerError):
 
 
 class NotProvenError(RunnerError):
-    """It is there, and does not do what it promises (exit 6)."""
+    """It exists, and does not do what it promises (exit 6)."""
 
     code = Exit.NOT_PROVEN
 
@@ -91,6 +91,6 @@ class InfrastructureError(RunnerError):
 
 
 class UnknownStateError(RunnerError):
-    """The state could not be learned in time (exit 9)."""
+    """The state could not be determined in time (exit 9)."""
 
     code = Exit.UNKNOWN

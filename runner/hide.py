@@ -1,4 +1,4 @@
-"""What a message may not repeat: the user name and password in a URL or an image reference."""
+"""Hides user names and passwords of URLs and image references, so that no message shows them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Where things live: what ships with the package, and what is kept in the user's cache.
 
 ``RUNNER_CACHE`` overrides the cache directory (default: the platform's, ``~/.cache/gpu-runner``). Everything
-expensive is kept there, keyed by a hash of its inputs, and all of it may be deleted at any time that no engine
-or box runs from it.
+expensive is kept there, keyed by a hash of its inputs, and all of it may be deleted while no engine or box uses it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def cache_dir() -> Path:
 
 
 def expanded(text: str) -> Path:
-    """The path that a user wrote, absolute, ``~`` and ``~NAME`` replaced.
+    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced.
 
     Raises:
-        UsageError: nobody of that name is known here.
+        UsageError: there is no user of that name here.
     """
     try:
         return Path(text).expanduser().absolute()
@@ -39,7 +38,7 @@ def expanded(text: str) -> Path:
         raise UsageError(f"{text}: no home directory of that name is known here", where=text) from error
 
 
-# Every directory of ours in the cache directory, which `clean` removes; whatever else lies there stays.
+# Our directories in the cache directory: `clean` removes them, and nothing else.
 CACHES = frozenset(
     (
         "blobs", "box-roots", "boxes", "builds", "engine", "images", "locks", "mount", "standin", "steps", "test-tools",
@@ -49,7 +48,7 @@ CACHES = frozenset(
 
 
 def cache(name: str) -> Path:
-    """The directory of that name in the cache directory, not necessarily existing."""
+    """The directory of that name in the cache directory; it may not exist yet."""
     assert name in CACHES, name
     return cache_dir() / name
 
@@ -60,9 +59,9 @@ def caches_ignored() -> bool:
 
 
 def ensure_directory(directory: Path) -> Path:
-    """``directory``, made where it is absent; the cache directory above it is marked as ours.
+    """``directory``, created where it is absent; the cache directory above it is marked as ours.
 
-    A directory of RUNNER_CACHE that held something before us is not marked: it is somebody's.
+    A RUNNER_CACHE directory that already held something else is not marked: it belongs to another program.
     """
     above = cache_dir()
     if directory == above or above in directory.parents:
@@ -74,7 +73,7 @@ def ensure_directory(directory: Path) -> Path:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether this cache directory is ours to empty: the platform's, which bears our name, or one that we marked."""
+    """Whether this cache directory may be emptied: the platform's, which has our name, or one that we marked."""
     return not os.environ.get("RUNNER_CACHE") or _is_marked(directory)
 
 

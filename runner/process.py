@@ -1,7 +1,7 @@
-"""The one place that runs programs.
+"""Runs programs; nothing else in this project does.
 
-Argument lists only, never a shell; every call is bounded in time; a child that outlives its time is killed with
-its whole process group. Output is decoded as UTF-8 with undecodable bytes replaced: it is for people and for
+Argument lists only, never a shell; every call has a time limit; a child that exceeds it is killed with its whole
+process group. Output is decoded as UTF-8 with undecodable bytes replaced: it is for people and for
 parsers of ASCII tools.
 """
 
@@ -36,13 +36,13 @@ class Completed:
     err: str
 
     def last_lines(self, count: int = 15) -> str:
-        """The last ``count`` lines of what it said, standard error first choice."""
-        said = self.err.strip() or self.out.strip()
-        return "\n".join(said.splitlines()[-count:])
+        """The last ``count`` lines of its standard error, or of its output where that is empty."""
+        text = self.err.strip() or self.out.strip()
+        return "\n".join(text.splitlines()[-count:])
 
 
 class CommandNotFoundError(RunnerError):
-    """The program is not in PATH (the caller knows the fix)."""
+    """The program is not in PATH; the caller knows the fix."""
 
 
 class CommandFailedError(InfrastructureError):
@@ -75,7 +75,7 @@ def run(
     input_text: str | None = None,
     check: bool = True,
 ) -> Completed:
-    """Run a program to its end and keep what it says.
+    """Run a program to its end and return its output.
 
     Args:
         timeout_s: seconds until it is killed with its process group.

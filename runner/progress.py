@@ -1,4 +1,4 @@
-"""How long work tells what it is doing; the command line decides how it looks."""
+"""How long work reports what it is doing; the command line decides how it looks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class Progress(Protocol):
     """Receives what a build or a conversion is doing."""
 
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """A new step has begun, ``done`` of ``total`` where that is known."""
+        """A new step begins: number ``done`` of ``total``, where these are known."""
 
     def line(self, text: str) -> None:
         """A line of the step's own output."""
 
     def moved(self, done: int, total: int | None) -> None:
-        """The step has dealt with ``done`` bytes, of about ``total`` where that is known; called as often as wanted."""
+        """The step has processed ``done`` bytes, of about ``total`` where known; may be called at any rate."""
 
 
 class Silent:

@@ -1,4 +1,4 @@
-"""The nearest right name, for errors about a wrong one."""
+"""The most similar valid name, for errors about an unknown one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PACKAGES = (
 )
 # What one suite alone has.
 MORE_PACKAGES = {"unstable": ("apptainer",)}
-# Nobody reads manuals in a box, and half of the files would be translations.
+# A box needs no manuals, and half of the files would be translations.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 _RECIPE = 1  # a change of how a root is made that the names above do not show

@@ -115,13 +115,14 @@ def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
             continue
         if now - began > limit_s:
             raise UnknownStateError(
-                f"{process_identity.described(holder.owner)} has held this lock for all of {limit_s:g} s",
+                f"{process_identity.described(holder.owner)} has held this lock for {limit_s:g} s",
                 where=str(path),
-                fix="end that process if it hangs; if it is gone for sure, remove the lock; then try again",
+                fix="end that process if it hangs, or remove the lock if it has certainly ended; then try again",
             )
         if now >= next_message:
             age_s = max(0.0, time.time() - holder.since_s)
-            say(f"waiting for {process_identity.described(holder.owner)}, which does this since {age_s:.0f} s ({path})")
+            owner_text = process_identity.described(holder.owner)
+            say(f"waiting for {owner_text}, which started the same {age_s:.0f} s ago ({path})")
             next_message = now + _AGAIN_S
         time.sleep(_PAUSE_S)
 

@@ -112,7 +112,7 @@ def _become_root(by_hand: str) -> list[str]:
 
 @contextmanager
 def _no_service_starts(become: list[str]) -> Iterator[None]:
-    """A policy-rc.d that refuses, for as long as this lasts; one of somebody else's stays as it is."""
+    """During the block a policy-rc.d refuses to start services; one that exists already is not replaced."""
     if POLICY.exists() and _MARK not in POLICY.read_text(errors="replace"):
         yield
         return

@@ -85,7 +85,7 @@ def test_a_registry_that_wants_a_login_is_reported_with_the_login_command(
 ) -> None:
     error = refused(client, f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
-    assert error.what == f"{locked} wants a login for nvidia/pytorch (401), and none is kept here"
+    assert error.what == f"{locked} requires a login for nvidia/pytorch (401), and there is none here"
     assert f"docker login {locked}" in error.fix
 
 
@@ -101,14 +101,14 @@ def test_a_wrong_password_is_reported_as_one(client: docker.DockerClient, locked
     log_in(locked, tmp_path, "wrong")
     error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
-    assert f"does not let the login in {tmp_path / 'config.json'} have nvidia/pytorch (401)" in error.what
+    assert f"denies the login in {tmp_path / 'config.json'} access to nvidia/pytorch (401)" in error.what
 
 
 def test_a_forbidden_image_is_reported_as_forbidden(client: docker.DockerClient, locked: str) -> None:
     with proxied(locked, Moods(forbidden=True)) as host:
         error = refused(client, f"{host}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
-    assert f"{host} does not give out" in error.what
+    assert f"{host} denies access to" in error.what
     assert "check the name" in error.fix
 
 

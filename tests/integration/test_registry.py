@@ -409,7 +409,7 @@ def test_a_login_is_used_and_never_shown(
     login = f"$oauthtoken:{SECRET}"
     moods = Moods(basic=login) if challenge == "basic" else Moods(bearer=login)
     with proxied(repository.host, moods) as proxy:
-        with pytest.raises(RefusedError, match=r"wants a login .* none is kept here") as caught:
+        with pytest.raises(RefusedError, match=r"requires a login .* there is none here") as caught:
             take(through(proxy, repository))
         assert f"docker login {proxy}" in caught.value.fix
         assert callable(write)
@@ -426,7 +426,7 @@ def test_a_login_is_used_and_never_shown(
 def test_a_wrong_login_names_the_file_that_it_is_from(own: Path, repository: Repository) -> None:
     with proxied(repository.host, Moods(basic="me:right")) as proxy:
         docker_config(own, proxy, "me:wrong")
-        with pytest.raises(RefusedError, match=r"does not let the login in .*config.json have"):
+        with pytest.raises(RefusedError, match=r"denies the login in .*config.json access to"):
             take(through(proxy, repository))
 
 

@@ -21,7 +21,7 @@ mkdir -p /var/box/munge /var/box/gpu
 # Jobs' scripts and environments lie in these two.
 mkdir -m 700 /var/box/state /var/box/spool
 (umask 077 && dd if=/dev/urandom of=/var/box/munge/key bs=1024 count=1 2>/dev/null)
-# Slurm wants devices; a user namespace lets nobody make one, but anybody bind one.
+# Slurm needs device files; in a user namespace they cannot be created, but they can be bind-mounted.
 while read -r gpu; do
     : >"$gpu"
     mount --bind /dev/null "$gpu"

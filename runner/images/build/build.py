@@ -1,8 +1,8 @@
 """Build an image: a base with a framework, plus a Horovod that is proven inside it.
 
-A build is skipped where an image with the same inputs exists, and compiles nothing where the wheel is kept or the
-base ships a Horovod that passes the proof. What
-a failed or interrupted build leaves (containers, untagged images of ours) is removed.
+A build is skipped where an image with the same inputs exists. Nothing is compiled where a wheel for the base is kept
+or the base ships a Horovod that passes the proof. Containers and untagged images of a failed or interrupted build are
+removed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFAULT_ARGS = {
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image that was built, or was there already.
+    """An image that was built now or before.
 
     Attributes:
         reference: its name in the engine. digest: its id, ``sha256:...``.
@@ -67,7 +67,7 @@ class BuiltImage:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One image to build: everything decided, nothing done."""
+    """One image to build: all decisions, before anything is done."""
 
     target: str
     base: EngineBase
@@ -91,7 +91,7 @@ def build(
         args: build arguments (CXX_STANDARD, CUDA_ARCHS, for TensorFlow LEGACY_KERAS) over the defaults.
 
     Raises:
-        UsageError: no such framework. RefusedError: the base cannot be had.
+        UsageError: no such framework. RefusedError: the base is not available.
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
     """
     if framework not in DEFAULT_BASES:
@@ -177,7 +177,7 @@ def source_state() -> tuple[str, str]:
 
 
 def _digest(image: Image) -> str:
-    """Registry digest of a pulled image; the id of one that never saw a registry."""
+    """Registry digest of a pulled image; the id of any other image."""
     pulled = image.attrs.get("RepoDigests") or []
     return str(pulled[0]).rsplit("@", 1)[-1] if pulled else str(image.id)
 
@@ -207,7 +207,7 @@ def _built(image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> Bu
 
 
 def _build_final(client: docker.DockerClient, plan: _Plan, progress: Progress) -> Image:
-    """The finished image under its name; an image that bore the name before is removed if nothing else uses it."""
+    """The finished image under its name; the image that had this name before is removed if nothing else uses it."""
     import docker
 
     before = None

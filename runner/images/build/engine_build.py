@@ -54,11 +54,11 @@ def run(
     args: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
 ) -> None:
-    """Stream one build of the framework's Dockerfile; what fails leaves nothing behind.
+    """Stream one build of the framework's Dockerfile; a failed build leaves nothing behind.
 
     Args:
         files: (name in the context, path). target: the stage to stop at; None for the last.
-        args: build arguments besides the base's own. labels: of the image.
+        args: build arguments besides those of the base. labels: of the image.
 
     Raises:
         ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
@@ -90,7 +90,7 @@ def run(
             _follow(chunks, containers, progress)
         containers.forget()
     except BaseException as error:
-        with suppress(requests.exceptions.ConnectionError):  # the engine has gone; its next build sweeps
+        with suppress(requests.exceptions.ConnectionError):  # the engine is gone; the next build sweeps
             sweep(client)
         if isinstance(error, docker.errors.APIError):
             raise _refused(str(error.explanation), tag) from error
@@ -129,15 +129,15 @@ def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, pro
         take(event)
 
 
-def _refused(said: str, tag: str) -> InfrastructureError:
-    if "no space left" in said.lower():
-        return InfrastructureError(f"the engine's disk is full: {said}", where=tag, fix=FULL_FIX)
-    return InfrastructureError(f"the engine refused the build: {said}", where=tag)
+def _refused(message: str, tag: str) -> InfrastructureError:
+    if "no space left" in message.lower():
+        return InfrastructureError(f"the engine's disk is full: {message}", where=tag, fix=FULL_FIX)
+    return InfrastructureError(f"the engine refused the build: {message}", where=tag)
 
 
-def emulation_lacks(said: str, where: str) -> RefusedError | None:
-    """What to do where the engine cannot run programs of the image's processor; None where it says nothing of that."""
-    if "exec format error" not in said.lower():
+def no_emulation(message: str, where: str) -> RefusedError | None:
+    """The refusal where the engine cannot run programs of the image's processor; None for any other failure."""
+    if "exec format error" not in message.lower():
         return None
     return RefusedError(
         "the engine's machine cannot run programs of this platform: exec format error",
@@ -153,7 +153,7 @@ def _failure(
     said = "\n".join([*last, event.message])
     if "no space left" in said.lower():
         return InfrastructureError("the engine's disk is full", where=step.text, fix=FULL_FIX)
-    if (refused := emulation_lacks(said, step.text)) is not None:
+    if (refused := no_emulation(said, step.text)) is not None:
         return refused
     return ProgramFailedError(
         f"build step {step.number}/{step.total} failed"
@@ -173,7 +173,7 @@ def remove_image(client: docker.DockerClient, name: str) -> None:
 
 
 def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
-    """A tar that depends on names, contents and the permission to execute alone, so that engines' caches hit."""
+    """A tar that depends only on names, contents and the permission to execute, so that engines' caches hit."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, path in sorted(files):

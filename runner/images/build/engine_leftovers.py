@@ -1,7 +1,8 @@
-"""What builds in an engine leave when they are stopped, killed, or lose their engine; and its removal.
+"""Removes what builds leave in an engine when they are stopped or killed, or their engine dies.
 
-The containers of a build's steps bear no label of ours, and an engine that dies leaves the one that ran. So each is
-written down as the engine names it; the next build reads what is still there. The lock of builds is held.
+The containers of a build's steps have no label of ours, and an engine that dies leaves the one that ran. So each is
+recorded when the engine names it, and the next build removes those that still exist. The caller holds the lock of
+builds.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ class StepContainers:
         self._note.write_text(json.dumps({"engine": self._engine, "containers": self._names}))
 
     def forget(self) -> None:
-        """The build came to its end, and the engine has removed them."""
+        """The build has ended, and the engine has removed them."""
         self._note.unlink(missing_ok=True)
 
 
 def sweep(client: docker.DockerClient) -> None:
-    """Remove the containers of builds that did not come to their end, and untagged images of ours that nothing uses.
+    """Remove containers of builds that were cut off, and untagged images of ours that nothing uses.
 
-    No other build of ours runs: so none has untagged images that it still needs.
+    No other build of ours runs, so every untagged image is a leftover.
     """
     import docker
 
     engine = _identity(client)
     for note in paths.cache(_NOTES).glob("*"):
         with suppress(ValueError):
-            said = json.loads(note.read_text())
-            if said["engine"] != engine:
+            record = json.loads(note.read_text())
+            if record["engine"] != engine:
                 continue
-            _remove(client, said["containers"])
+            _remove(client, record["containers"])
         note.unlink()
     for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
         if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
@@ -90,6 +91,6 @@ def _exists(get: Callable[[str], Any], name: str) -> bool:
 
 
 def _identity(client: docker.DockerClient) -> str:
-    """Which engine this is: its machine and where it keeps its data. (Podman's ID is another at each call.)"""
-    said = client.info()
-    return f"{said.get('Name')}:{said.get('DockerRootDir')}"
+    """Which engine this is: its machine and its data directory. (Podman's ID changes with each call.)"""
+    info = client.info()
+    return f"{info.get('Name')}:{info.get('DockerRootDir')}"

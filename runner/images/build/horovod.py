@@ -32,7 +32,7 @@ class Horovod:
 
     Attributes:
         key: of its wheel, or SHIPPED. wheel: the kept wheel; None for the base's own.
-        facts: what the base says of itself. fixes: patches that the wheel was built with.
+        facts: about the base. fixes: patches that the wheel was built with.
     """
 
     key: str
@@ -52,8 +52,8 @@ def horovod_for(
     Raises:
         ProgramFailedError: the base cannot be one, or the compile failed. InfrastructureError: the engine failed.
     """
-    progress.step("asking the base what a Horovod for it is made of")
-    answer = _asked_of_base(client, base)
+    progress.step("finding out which Horovod the base needs")
+    answer = _query_base(client, base)
     key, facts, fixes = str(answer["key"]), answer["facts"], answer["fixes"]
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
@@ -75,8 +75,8 @@ def horovod_for(
     return Horovod(key, shelf / name, facts, fixes)
 
 
-def _asked_of_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:
-    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, by the program that would build there."""
+def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:
+    """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, from ``build.py`` run in the base."""
     import docker
 
     words = ["/opt/runner/build.py", "key", "--framework", base.framework]
@@ -99,11 +99,11 @@ def _asked_of_base(client: docker.DockerClient, base: EngineBase) -> dict[str, A
     return answer
 
 
-def _unfit_base(base: EngineBase, said: str) -> ProgramFailedError | RefusedError:
-    if (refused := engine_build.emulation_lacks(said, base.reference)) is not None:
+def _unfit_base(base: EngineBase, output: str) -> ProgramFailedError | RefusedError:
+    if (refused := engine_build.no_emulation(output, base.reference)) is not None:
         return refused
     return ProgramFailedError(
-        f"{base.reference} cannot be a base for {base.framework}:\n{said.strip()}",
+        f"{base.reference} cannot be a base for {base.framework}:\n{output.strip()}",
         where=base.reference,
         fix=f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}",
     )
@@ -122,17 +122,17 @@ def _read_wheel(client: docker.DockerClient, image: str) -> tuple[str, bytes]:
 
 
 def labels_of(horovod: Horovod) -> dict[str, str]:
-    """What the base said of itself, where engines and registries show it; all of it is in /opt/runner/image.json."""
+    """Facts about the base as labels, which engines and registries show; all facts are in /opt/runner/image.json."""
     mpi = horovod.facts["mpi"]
-    said = {
+    facts = {
         "framework.version": horovod.facts["framework_version"],
         "python": horovod.facts["python"],
         "arch": horovod.facts["arch"],
         "cuda": horovod.facts["cuda"],
         "nccl": horovod.facts["nccl"],
         "mpi": f"{mpi['flavour']} {mpi['version']}".strip(),
-        "horovod.version": VERSION if horovod.wheel is not None else "",  # of the base's own, image.json tells
+        "horovod.version": VERSION if horovod.wheel is not None else "",  # that of the base's own is in image.json
         "horovod.wheel": horovod.key,
         "horovod.fixes": ",".join(horovod.fixes),
     }
-    return {f"gpu-runner.{name}": str(value or "") for name, value in said.items()}
+    return {f"gpu-runner.{name}": str(value or "") for name, value in facts.items()}

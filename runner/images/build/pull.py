@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
-# What Docker (20.10 to 28) and Podman say of a registry's 401, and of its 403; the hub says the second of a name that
-# it does not know, too.
+# The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
+# name, too.
 _NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
 _DENIED = ("denied", "forbidden", "403")
 _NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
@@ -27,7 +27,7 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
     """The base in the engine, pulled where it is absent, or there for another platform only.
 
     Raises:
-        RefusedError: the registry has no such image, or does not give it out. InfrastructureError: the pull failed.
+        RefusedError: the registry has no such image, or denies access. InfrastructureError: the pull failed.
     """
     import docker
 
@@ -50,36 +50,36 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
     return found
 
 
-def pull_error(name: str, said: str, platform: str | None = None) -> RefusedError | InfrastructureError:
-    """What to do about a pull that failed, from what the engine said."""
-    lower = said.lower()
+def pull_error(name: str, message: str, platform: str | None = None) -> RefusedError | InfrastructureError:
+    """The error for a failed pull, from the engine's message."""
+    lower = message.lower()
     parsed = reference.parse(name)
     host = parsed.registry or HUB
     if any(word in lower for word in _NO_PLATFORM):
-        return _not_made_for(name, platform or "this machine's platform", said)
+        return _not_made_for(name, platform or "this machine's platform", message)
     if any(word in lower for word in _NO_LOGIN):
         return login_needed(host, parsed.repository, credentials.find(host), 401)
     if any(word in lower for word in _DENIED):
         used = credentials.find(host)
         return RefusedError(
-            f"{host} does not give out {name} to {f'the login in {used.source}' if used else 'anybody'}: {said}",
+            f"{host} denies access to {name}{f' for the login in {used.source}' if used else ''}: {message}",
             where=name,
             fix=f"check the name; if it is right, {login_needed(host, parsed.repository, used, 403).fix}",
         )
     if any(word in lower for word in ("not found", "manifest unknown", "no such image", "name unknown")):
-        return RefusedError(f"{host} has no image {name}: {said}", where=name, fix="check the name and the tag")
+        return RefusedError(f"{host} has no image {name}: {message}", where=name, fix="check the name and the tag")
     if "no space left" in lower:
-        return InfrastructureError(f"the engine's disk is full: {said}", where=name, fix=FULL_FIX)
+        return InfrastructureError(f"the engine's disk is full: {message}", where=name, fix=FULL_FIX)
     return InfrastructureError(
-        f"pulling {name} failed: {said}",
+        f"pulling {name} failed: {message}",
         where=name,
         fix=f"check that the engine reaches {host}; with no registry, `--base standin` makes a test base locally",
     )
 
 
-def _not_made_for(name: str, platform: str, said: str) -> RefusedError:
+def _not_made_for(name: str, platform: str, reason: str) -> RefusedError:
     return RefusedError(
-        f"{name} is not made for {platform}: {said}", where="--platform", fix="choose a base that is, or leave it out"
+        f"{name} is not made for {platform}: {reason}", where="--platform", fix="choose a base that is, or leave it out"
     )
 
 

@@ -113,7 +113,7 @@ def _apt_sources(suite: str) -> list[str]:
     wanted = re.compile(rf"(?<![\w-]){suite}(?![\w-])")
     readable = [place for place in places if place.suffix in (".list", ".sources") and place.is_file()]
     texts = {place: place.read_text("utf-8", "replace") for place in readable}
-    # They stay in the root as they are: one with a password has no place there.
+    # They are copied into the root unchanged, so one with a password must not be used.
     fit = [str(place) for place, text in texts.items() if wanted.search(text) and not names_user(text)]
     return fit or [_MIRROR]
 
@@ -155,7 +155,7 @@ def _assemble(
     try:
         progress.step(f"stand-in base: installing {wanted.product}, files and variables")
         words = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
-        # A committed image has the container's environment: no proxy of the user's own configuration may get there.
+        # A committed image has the container's environment: it must not contain the proxies that the user configured.
         container = client.containers.create(plain, words, network_mode="none", use_config_proxy=False)
         with tempfile.TemporaryFile() as archive:
             _pack(archive, wheels)
@@ -185,9 +185,9 @@ def _assemble(
 
 
 def _import(wanted: StandIn, client: docker.DockerClient, root: Path) -> str:
-    """Import the root's tar under a name of its own and return that name."""
+    """Import the root's tar under a separate name and return that name."""
     name = f"gpu-runner/standin-root:{_root_key(wanted)}"
-    # The tag in the name: Podman 4.3 passes over it as a parameter of its own.
+    # The tag is part of the name: Podman 4.3 ignores it as a separate parameter.
     answer = str(client.api.import_image(src=str(root), repository=name))
     if '"error"' in answer:
         raise InfrastructureError(f"the engine refused the stand-in root: {answer.strip()}", where=str(root))

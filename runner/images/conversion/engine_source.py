@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Method = Literal["auto", "layers", "stream"]
 _OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
-_LATE_S = 2.0  # an engine makes a container in less
+_LATE_S = 2.0  # an engine creates a container in less
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
     import docker
 
     if references.is_path(image):
-        raise UsageError(f"{image} is a file; only images of an engine are converted", where=image)
+        what = "is a file, not an image of an engine" if Path(image).exists() else "does not exist"
+        raise UsageError(f"{image} {what}", where=image, fix="for a saved image use docker-archive:FILE")
     name = image if image.startswith("sha256:") else str(references.parse(image))
     try:
         return EngineImage(name, client.images.get(name), client, method)

@@ -98,7 +98,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
         else:
             if options.platform is not None:
                 raise UsageError(
-                    "an engine has its images for one platform only",
+                    "an engine has its images for a single platform",
                     where="--platform",
                     fix="leave it out, or take the image from a registry with --from registry",
                 )
@@ -107,7 +107,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
             )
     if options.method == "layers":
         raise UsageError(
-            f"{text} is not of an engine: its layers lie nowhere that they could be mounted from",
+            f"{text} is not an image of an engine: there are no layers to mount",
             where="--way layers",
             fix="leave it out: what comes from a registry or an archive is packed as a stream",
         )
@@ -116,7 +116,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
 
 
 def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
-    """The stored image of a reference with a digest, which can stand for nothing else: no source is asked."""
+    """The stored image of a reference with a digest, which never changes: no source is consulted."""
     if name.kind not in ("engine", "registry", "any") or options.platform is not None or paths.caches_ignored():
         return None
     if references.is_path(name.text) or "@sha256:" not in name.text:
@@ -140,7 +140,7 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredIm
         return archives.from_oci(files, reference, wanted)
     if references.is_path(name.text):
         raise UsageError(
-            f"{name.text} is a file, and its format is not said",
+            f"{name.text} is a path without a format",
             where=name.text,
             fix="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
         )

@@ -42,8 +42,8 @@ def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str
 
 
 def needs_host_network(client: docker.DockerClient) -> bool:
-    """True where the engine has no bridge network to give to containers, or does not say whether it has: Podman,
-    which lists one that its plugins cannot make, and none where it is rootless. The host's always works there.
+    """Whether containers need the host's network: the engine has no bridge network, or is Podman, which lists one that
+    its plugins cannot create, and none when rootless. The host's network always works.
     """
     return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
 

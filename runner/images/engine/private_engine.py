@@ -1,8 +1,8 @@
-"""A private container engine, which leaves the host as it was.
+"""A private container engine, which leaves the host unchanged.
 
-It is a Docker daemon in its own mount namespace (so its overlay mounts never show on the host),
-with no bridge and no packet filter rules, its own data root, containerd namespace and cgroup parent, ended by its
-process id. Facts: docs of dockerd 20.10 and later; a bridge-less engine builds and runs with the host's network.
+It is a Docker daemon in its own mount namespace (its overlay mounts never show on the host), with no bridge, no packet
+filter rules, its own data root, containerd namespace and cgroup parent; it is ended by its process id. Facts: docs of
+dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def default_state() -> Path:
 def start(state: Path) -> str:
     """Start the private engine (or find it running) and return its URL.
 
-    Needs root, or ``sudo`` that asks nothing; the socket then belongs to the user's group.
+    Needs root, or ``sudo`` without a password; the socket then belongs to the user's group.
 
     Raises:
-        RefusedError: dockerd is absent, there is no way to become root, or its sockets' place is somebody else's.
+        RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
         InfrastructureError: it did not come up; the log's last lines are in the message.
     """
     address = url(state)
@@ -50,13 +50,13 @@ def start(state: Path) -> str:
         return address
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
-    stop(state)  # sweeps up after one that was killed: its pid files and sockets would stop a new one
+    stop(state)  # removes what a killed one left: its pid files and sockets would stop a new one
     paths.ensure_directory(state)
     _make_private(_run_dir(state))
-    _made_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
+    _created_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
     with (state / "dockerd.log").open("ab") as log:
         started = process.start(
-            [*_as_root(), *_dockerd_words(state)],
+            [*_as_root(), *_dockerd_command(state)],
             stdout=log.fileno(),
             stderr=process.STDOUT,
             env=dict(os.environ, PATH=_search_path()),
@@ -67,7 +67,7 @@ def start(state: Path) -> str:
 
 
 def stop(state: Path) -> bool:
-    """Stop the private engine and what it left in memory; its images stay. False where none was running."""
+    """Stop the private engine and all of its processes; its images stay. False where none was running."""
     pid = _pid(state)
     if pid is not None:
         _signal(pid, signal.SIGTERM)
@@ -75,7 +75,7 @@ def stop(state: Path) -> bool:
             _signal(pid, signal.SIGKILL)
             _ended(pid, 5.0)
     if not has_own_sockets(state):
-        return False  # nothing, or somebody else's: what it holds is not to be believed
+        return False  # absent, or another user's: its content is not to be trusted
     orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
     if orphan is not None:
         _signal(orphan, signal.SIGKILL)
@@ -84,8 +84,8 @@ def stop(state: Path) -> bool:
         _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
         for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
             _remove_empty_below(controller)
-        if _made_note(state).exists():
-            for place in _made_note(state).read_text().splitlines():
+        if _created_note(state).exists():
+            for place in _created_note(state).read_text().splitlines():
                 _remove_empty_below(Path(place))
     _remove_tree(_run_dir(state))
     return pid is not None
@@ -108,7 +108,7 @@ def has_own_sockets(state: Path) -> bool:
 
 
 def _run_dir(state: Path) -> Path:
-    """Sockets and pid file: below the state, or in a short place of this user's where that path is too long."""
+    """The directory of sockets and pid file: below the state, or a short private one where that path is too long."""
     inside = state.absolute() / "run"
     if len(os.fsencode(inside)) <= 107 - _SOCKET_ROOM:
         return inside
@@ -121,7 +121,7 @@ def _run_dir(state: Path) -> Path:
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory that only this user can write to. In /tmp anybody may have been there first, with a link too.
+    """Create a directory that only this user can write to. In /tmp another user may have created the name first.
 
     Raises:
         RefusedError: something else is there.
@@ -130,22 +130,22 @@ def _make_private(directory: Path) -> None:
         directory.mkdir(parents=True, mode=0o700)
     if not _is_private(directory):
         raise RefusedError(
-            "the private engine's sockets would lie in a place that is not this user's alone",
+            "the private engine's sockets would lie in a directory that other users may change",
             where=str(directory),
-            fix="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a directory of your own with a short path",
+            fix="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a private directory with a short path",
         )
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether it is a directory itself, this user's, and closed to all others."""
+    """Whether it is a directory and no link, belongs to this user, and is closed to all others."""
     with suppress(OSError):
-        found = directory.lstat()
-        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        return ours and stat.S_IMODE(found.st_mode) & 0o777 == 0o700
+        status = directory.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700
     return False
 
 
-def _dockerd_words(state: Path) -> list[str]:
+def _dockerd_command(state: Path) -> list[str]:
     run_dir = _run_dir(state)
     # The script only mounts; every path comes in as an argument. Older daemons write a key into /etc/docker.
     script = (
@@ -165,7 +165,7 @@ def _dockerd_words(state: Path) -> list[str]:
     return words
 
 
-def _made_note(state: Path) -> Path:
+def _created_note(state: Path) -> Path:
     """Lists the fixed places that the host did not have before this engine."""
     return _run_dir(state) / "made"
 
@@ -185,7 +185,7 @@ def _search_path() -> str:
 
 
 def _as_root() -> list[str]:
-    """The words that make a command root's: none for root itself, else sudo that must not ask."""
+    """The prefix that runs a command as root: none for root, else sudo that must not ask."""
     if os.geteuid() == 0:
         return []
     if process.find("sudo") and process.run(["sudo", "-n", "true"], timeout_s=10, check=False).code == 0:
@@ -213,7 +213,7 @@ def _process(pid_file: Path, word: Path) -> int | None:
 
 
 def _comes_to_answer(address: str, goes_on: Callable[[], bool]) -> bool:
-    """Whether an engine that is on its way answers; False when it has ended, or after _START_S seconds."""
+    """Whether a starting engine answers; False when it has ended, or after _START_S seconds."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and goes_on():
         with suppress(RunnerError):
@@ -246,7 +246,7 @@ def _ended(pid: int, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # where it is our own child, else it stays a zombie
+            os.waitpid(pid, os.WNOHANG)  # if it is our child, or it would stay a zombie
         if not Path(f"/proc/{pid}").exists():
             return True
         time.sleep(0.05)

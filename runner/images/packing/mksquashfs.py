@@ -1,7 +1,7 @@
 """Packs a root file system into a squashfs: mksquashfs's options, its run, and packing from a stream.
 
 mksquashfs writes the same bytes for the same tree on any number of processors (squashfs-tools 4.4 and later); what
-it takes from its surroundings, times and owners, is given to it here.
+would otherwise depend on the machine, times and owners, is set here.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ def running(
         epoch: the time that the squashfs carries, seconds; times after it become it. 0 (unknown): only the first.
 
     Raises:
-        InfrastructureError: it failed; the end of what it said is in the message.
+        InfrastructureError: it failed; the end of its output is in the message.
     """
     ours = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         child = process.start(
             words,
             stdin=stdin,
             stdout=stdout,
-            stderr=said.fileno(),
+            stderr=output.fileno(),
             env={**ours, "SOURCE_DATE_EPOCH": str(epoch)} if epoch else ours,
         )
         try:
@@ -111,12 +111,12 @@ def running(
             if child.poll() is None:
                 process.kill_group(child)
         if code != 0:
-            raise _failed(code, said, out)
+            raise _failed(code, output, out)
 
 
-def _failed(code: int, said: IO[bytes], out: Path) -> InfrastructureError:
-    said.seek(0)
-    text = said.read().decode("utf-8", "replace").strip()
+def _failed(code: int, output: IO[bytes], out: Path) -> InfrastructureError:
+    output.seek(0)
+    text = output.read().decode("utf-8", "replace").strip()
     full = "No space left" in text
     return InfrastructureError(
         f"mksquashfs failed with exit code {code}: " + "\n".join(text.splitlines()[-8:]),

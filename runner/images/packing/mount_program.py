@@ -1,8 +1,8 @@
-"""A program of its own, standard library only: mounts layers where nobody else sees them and becomes mksquashfs.
+"""A separate program, standard library only: mounts layers in a private namespace and becomes mksquashfs.
 
-It is given one JSON object (``Order`` of ``layers``) on standard input, and answers on standard output: ``ok``, the
-captured files as JSON, the bytes that will be read and every path of the tree, or ``no`` and the reason, or
-``obstructed`` and a path; each part ends with a NUL. Then it executes mksquashfs.
+It reads one JSON object (see ``mounted_layers.packed_layers``) on standard input, and answers on standard output:
+``ok``, the captured files as JSON, the bytes that will be read and every path of the tree; or ``no`` and the reason;
+or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
 
 The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
 kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
@@ -32,7 +32,7 @@ _PACKED_NAMESPACES = ("user.", "trusted.", "security.")
 
 
 class Unavailable(Exception):
-    """This machine or this image does not allow it; the reason is the message."""
+    """This machine or this image does not allow mounting; the message is the reason."""
 
 
 class Obstructed(Exception):
@@ -40,18 +40,18 @@ class Obstructed(Exception):
 
 
 def main() -> None:
-    order = json.load(sys.stdin)
+    spec = json.load(sys.stdin)
     try:
-        _end_with(order["parent"])
-        root = _mounted(order["layers"], order["mount_point"])
+        _end_with(spec["parent"])
+        root = _mounted(spec["layers"], spec["mount_point"])
         outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
         os.chroot(root)
         os.chdir("/")
-        captured = _captured(order["capture"])
-        _drop(order["dropped"])
-        _add(order)
+        captured = _captured(spec["capture"])
+        _drop(spec["dropped"])
+        _add(spec)
         size, paths = _walked()
-        _retime(order["timed"], order["mtime"])
+        _retime(spec["timed"], spec["mtime"])
         os.fchdir(outside)
         os.chroot(".")
     except Obstructed as error:
@@ -62,7 +62,7 @@ def main() -> None:
         return
     _answer(b"ok", json.dumps(captured).encode(), b"%d" % size, *paths)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of the answer
-    os.execv(order["words"][0], order["words"])
+    os.execv(spec["command"][0], spec["command"])
 
 
 def _answer(*parts: bytes) -> None:
@@ -74,7 +74,7 @@ def _end_with(parent: int) -> None:
     """Be killed when the starting thread ends, also by a signal that it cannot catch (prctl(2)); exec keeps this."""
     _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
-        raise Unavailable("the process that wanted it is gone")
+        raise Unavailable("the process that started it is gone")
 
 
 def _mounted(layers: list[str], mount_point: str) -> str:
@@ -124,12 +124,12 @@ def _drop(names: list[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _add(order: dict[str, Any]) -> None:
+def _add(spec: dict[str, Any]) -> None:
     os.umask(0)
-    for name in order["directories"]:
+    for name in spec["directories"]:
         if _is_real(name) and not os.path.lexists(f"/{name}"):
             Path("/", name).mkdir(mode=0o755)
-    for name, content, mode in order["files"]:
+    for name, content, mode in spec["files"]:
         path = Path("/", name)
         if not _is_real(name):
             raise Obstructed(str(Path(name).parent))
@@ -138,8 +138,8 @@ def _add(order: dict[str, Any]) -> None:
         path.unlink(missing_ok=True)
         path.write_bytes(base64.b64decode(content))
         path.chmod(mode)
-        os.utime(path, (order["mtime"], order["mtime"]))
-    for name, target in order["links"]:
+        os.utime(path, (spec["mtime"], spec["mtime"]))
+    for name, target in spec["links"]:
         if _is_real(name) and not os.path.lexists(f"/{name}"):
             Path("/", name).symlink_to(target)
 

@@ -25,14 +25,14 @@ _PAUSE_S = 0.2
 
 
 class Unavailable(Exception):
-    """Layers cannot be packed here; the reason is the message, and a stream serves instead."""
+    """Layers cannot be packed here; the message is the reason, and the export as a stream is used instead."""
 
 
 def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
-    """The layer directories of a container, topmost first, out of what the engine says of it.
+    """The layer directories of a container, topmost first, from the engine's description of it.
 
     Raises:
-        Unavailable: they are not on this machine, no overlay, or not for us to read.
+        Unavailable: they are not on this machine, are no overlay, or may not be read.
     """
     if not local:
         raise Unavailable("the engine is on another machine")
@@ -42,11 +42,11 @@ def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
     data = driver.get("Data") or {}
     if driver.get("Name") not in ("overlay", "overlay2") or not data.get("UpperDir"):
         raise Unavailable(f"the engine's storage driver is {driver.get('Name') or 'not known'}, not overlay2")
-    found = tuple(Path(text) for text in (data["UpperDir"], *filter(None, (data.get("LowerDir") or "").split(":"))))
-    for path in found:
+    layers = tuple(Path(text) for text in (data["UpperDir"], *filter(None, (data.get("LowerDir") or "").split(":"))))
+    for path in layers:
         if not path.is_dir():
             raise Unavailable(f"the engine's layer {path} is not on this machine")
-    return found
+    return layers
 
 
 def packed_layers(
@@ -65,7 +65,7 @@ def packed_layers(
         RefusedError: the image has something in the way of what is put in. InfrastructureError: mksquashfs failed.
     """
     mount_point = paths.ensure_directory(paths.cache("mount"))
-    order = {
+    spec = {
         "parent": os.getpid(),
         "mount_point": str(mount_point),
         "layers": [str(path) for path in layers],
@@ -76,15 +76,15 @@ def packed_layers(
         "mtime": added.mtime,
         "dropped": sorted(rootfs.DROPPED),
         "capture": list(capture),
-        "words": packing.command(mount_point / "root", out, added.mtime),
+        "command": packing.command(mount_point / "root", out, added.mtime),
     }
     # What is put in may hold secrets of the image's environment: it goes through a pipe, not in the arguments.
-    words = [sys.executable, "-I", "-S", str(Path(mount_program.__file__))]
-    with running(words, out, added.mtime, stdin=process.PIPE, stdout=process.PIPE) as child:
+    command = [sys.executable, "-I", "-S", str(Path(mount_program.__file__))]
+    with running(command, out, added.mtime, stdin=process.PIPE, stdout=process.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(BrokenPipeError), child.stdin as pipe:
-            pipe.write(json.dumps(order).encode())
+            pipe.write(json.dumps(spec).encode())
         kind, *parts = child.stdout.read().split(b"\0")[:-1] or [b""]
         if kind == b"obstructed":
             raise rootfs.obstructed(os.fsdecode(parts[0]))
@@ -99,7 +99,7 @@ def packed_layers(
 
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:
-    """Tell how much mksquashfs has read (proc(5): rchar), until it ends."""
+    """Report how much mksquashfs has read (proc(5): rchar), until it ends."""
     before = _read_bytes(child.pid)
     while not _ended(child):
         progress.moved(min(size, _read_bytes(child.pid) - before), size)

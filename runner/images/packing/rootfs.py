@@ -29,7 +29,7 @@ _LINKS = (("etc/mtab", "/proc/mounts"),)
 
 @dataclass(frozen=True)
 class Config:
-    """What an image's configuration says about starting a container.
+    """How an image's configuration starts a container.
 
     Attributes:
         environment: variables in their order. workdir: empty means ``/``. volumes: paths of declared volumes.
@@ -72,7 +72,7 @@ class Additions:
 
 @dataclass
 class Passed:
-    """What went through, known once the stream has ended.
+    """What the packed root holds; complete once the stream has ended.
 
     Attributes:
         names: every path passed on or put in, relative, without a trailing slash; the root itself left out.
@@ -153,7 +153,7 @@ def rc_file(config: Config) -> str:
 
 
 def environment_file(environment: Mapping[str, str]) -> str:
-    """``/etc/environment``: ``NAME=value`` lines, values as they are; one with a newline cannot be said."""
+    """``/etc/environment``: ``NAME=value`` lines, values unchanged; one with a newline cannot be expressed."""
     return "".join(f"{name}={value}\n" for name, value in environment.items() if name not in omitted(environment))
 
 
@@ -260,7 +260,7 @@ def obstructed(name: str) -> RefusedError:
     return RefusedError(
         f"the image's /{name} is in the way of the start-up files that Enroot and Charliecloud need",
         where=f"/{name}",
-        fix=f"make /{name} an ordinary file or directory of its own in the image",
+        fix=f"make /{name} an ordinary file or directory in the image, with no other link to it",
     )
 
 

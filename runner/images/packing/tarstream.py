@@ -162,7 +162,9 @@ class TarStream:
             raise self._broken("is not a tar archive")
 
     def _broken(self, how: str) -> InfrastructureError:
-        return InfrastructureError(f"{self._what} {how}", fix="convert again; if it stays so, check where it is from")
+        return InfrastructureError(
+            f"{self._what} {how}", fix="convert again; if that fails too, check where it is from"
+        )
 
 
 class ChunkReader(io.RawIOBase):

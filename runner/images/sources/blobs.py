@@ -25,7 +25,7 @@ _KEPT_S = 14 * 86400
 _CHUNK = 1 << 20
 
 Fetch = Callable[[int], tuple[int, Iterator[bytes]]]
-"""From an offset in bytes: where the bytes that come really begin (that offset, or 0), and the bytes."""
+"""From an offset in bytes: the offset at which the content begins (that one, or 0), and the content."""
 
 
 def directory() -> Path:
@@ -62,10 +62,11 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
     """The file of this digest: the kept one, or what ``fetch`` brings, verified before it gets its name.
 
     Args:
-        size: bytes that it must have. moved: told of every step towards ``size``, bytes, back too.
+        size: bytes that it must have.
+        moved: receives each number of bytes that has arrived; negative where a download starts again.
 
     Raises:
-        InfrastructureError: what came has another digest; it is not kept.
+        InfrastructureError: the content has another digest; it is not kept.
     """
     with locked(_lock(digest), say):
         kept = find(digest)
@@ -74,7 +75,7 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
             return kept
         partial = _partial(digest)
         if _arrived(partial, size, fetch, moved) != digest.removeprefix("sha256:"):
-            # Its beginning may have been another program's leavings: once from the start, then it is the sender.
+            # The partial file may have been damaged here: try once from the start; a second failure is the sender's.
             moved(-partial.stat().st_size)
             partial.unlink()
             got = _arrived(partial, size, fetch, moved)
@@ -82,7 +83,7 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
                 partial.unlink()
                 raise InfrastructureError(
                     f"{digest} arrived with other bytes, twice (their digest is sha256:{got})",
-                    fix="try again; if it stays so, the registry or something on the way to it is broken",
+                    fix="try again; if that fails too, the registry or something on the way to it is broken",
                 )
         path = directory() / digest.removeprefix("sha256:")
         partial.rename(path)
@@ -90,7 +91,7 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
 
 
 def drop_damaged(digests: Iterable[str]) -> int:
-    """Remove those that no longer are what their names say, so that they are fetched anew; returns how many."""
+    """Remove those that no longer match their digests, so that they are fetched anew; returns how many."""
     dropped = 0
     for digest in digests:
         path = directory() / digest.removeprefix("sha256:")
@@ -130,7 +131,7 @@ def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None
             digest.update(chunk)
             moved(len(chunk))
             if target.tell() > size:
-                break  # whatever this is, it is not what was asked for
+                break  # not the requested content
         target.flush()
         os.fsync(target.fileno())
     return digest.hexdigest()

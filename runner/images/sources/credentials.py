@@ -19,13 +19,13 @@ _ENROOT_LINE = re.compile(
     r"^[ \t]*machine\s+(?P<machine>\S+)\s+login\s+(?P<login>\S+)\s+password\s+(?P<password>\S.*?)[ \t]*$", re.MULTILINE
 )
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)\}|(?P<plain>\w+))")
-# How Docker's own file calls its hub.
+# The hub's name in Docker's file.
 _HUB = "docker.io"
 
 
 @dataclass(frozen=True)
 class Login:
-    """What proves who somebody is; never shown.
+    """A login for a registry; its secrets are never shown.
 
     Attributes:
         source: the file it is from, for messages.

@@ -40,12 +40,12 @@ class LayeredImage:
     """An image that is known, its layers not fetched yet.
 
     Attributes:
-        name: what it will be called in the store: a reference, or its id.
+        name: in the store: a reference, or its id.
         digest: of its configuration; what engines call its id.
         origin: the manifest's digest, by which registries know it; empty where it comes from none.
         names: all digests that stand for it, in their places: of the manifest, and of the index that led to it.
         fetch: makes its layers readable, lowest first: each opens as it is stored.
-        damaged: looks why they could not be read; returns how many were damaged since they were fetched, and are gone.
+        damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
 
     name: str
@@ -70,14 +70,14 @@ class LayeredImage:
     @property
     def config(self) -> rootfs.Config:
         """How a container of it starts; labels and volumes in the order in which an engine gives them."""
-        said = self.configuration.config or manifests.StartUp()
+        start_up = self.configuration.config or manifests.StartUp()
         return rootfs.Config(
-            environment=dict(line.partition("=")[::2] for line in said.env or ()),
-            workdir=said.working_dir or "",
-            entrypoint=said.entrypoint or (),
-            command=said.cmd or (),
-            labels=dict(sorted((said.labels or {}).items())),
-            volumes=tuple(sorted(said.volumes or {})),
+            environment=dict(line.partition("=")[::2] for line in start_up.env or ()),
+            workdir=start_up.working_dir or "",
+            entrypoint=start_up.entrypoint or (),
+            command=start_up.cmd or (),
+            labels=dict(sorted((start_up.labels or {}).items())),
+            volumes=tuple(sorted(start_up.volumes or {})),
         )
 
     def packed(
@@ -96,19 +96,19 @@ class LayeredImage:
         fetched = self.fetch(progress)
         progress.step(f"reading {len(fetched)} layers")
         try:
-            members = _headers(self._layers(fetched, seen := _Seen()), seen, progress)
+            members = _headers(self._layers(fetched, seen := _Reading()), seen, progress)
         except InfrastructureError as error:
             if (count := self.damaged()) == 0:
                 raise
             what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
             raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
-        layers = self._layers(fetched, _Seen())
+        layers = self._layers(fetched, _Reading())
         progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
         stream = merged_layers.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
         return mksquashfs.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
 
-    def _layers(self, fetched: tuple[Opened, ...], seen: _Seen) -> tuple[Layer, ...]:
+    def _layers(self, fetched: tuple[Opened, ...], seen: _Reading) -> tuple[Layer, ...]:
         return tuple(
             Layer(
                 f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened, seen), diff_id
@@ -117,8 +117,8 @@ class LayeredImage:
         )
 
 
-class _Seen:
-    """How much of the stored layers was read, by however many threads, and whether they are to stop."""
+class _Reading:
+    """How much of the stored layers all threads have read, and whether they are to stop."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -126,14 +126,14 @@ class _Seen:
         self._lock = threading.Lock()
 
     def more(self, count: int) -> None:
-        """That many bytes more. Raises InfrastructureError: this is to stop."""
+        """Count that many bytes more. Raises InfrastructureError: the reading is to stop."""
         if self.stop.is_set():
             raise InfrastructureError("stopped, as another layer failed")
         with self._lock:
             self.bytes += count
 
 
-def _headers(layers: tuple[Layer, ...], seen: _Seen, progress: Progress) -> list[list[Member]]:
+def _headers(layers: tuple[Layer, ...], seen: _Reading, progress: Progress) -> list[list[Member]]:
     works = [partial(merged_layers.indexed, layer) for layer in layers]
     return together(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
 
@@ -194,14 +194,14 @@ def for_platform(
             )
         raw = manifest(manifests.choose(parsed, wanted, name))
         names.append(manifests.digest_of(raw))
-    raise InfrastructureError("indexes of images, one inside another without an end", where=name)
+    raise InfrastructureError("too many indexes, one inside another", where=name)
 
 
 @contextmanager
-def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
-    """A layer as a plain tar archive, whichever way it is compressed: its first bytes tell, not its media type.
+def unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
+    """A layer as a plain tar archive, however it is compressed: its first bytes decide, not its media type.
 
-    seen: is told of what is read, and stops it.
+    seen: counts what is read, and can stop it.
 
     Raises:
         InfrastructureError: the compressed data are broken.
@@ -221,7 +221,7 @@ def unpacked(opened: Opened, seen: _Seen) -> Iterator[IO[bytes]]:
             yield source
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
             raise InfrastructureError(
-                f"a layer cannot be unpacked: {error}", fix="convert again; if it stays so, push or save it again"
+                f"a layer cannot be unpacked: {error}", fix="convert again; if that fails too, push or save it again"
             ) from error
 
 

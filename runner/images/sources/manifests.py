@@ -125,7 +125,7 @@ def is_digest(text: str) -> bool:
 
 
 def parse(raw: bytes, where: str) -> Manifest | Index:
-    """A manifest or an index, told apart by what it holds: media types are missing or wrong too often.
+    """A manifest or an index, distinguished by content: media types are missing or wrong too often.
 
     Raises:
         RefusedError: Docker's schema 1, which no registry should serve any more. InfrastructureError: neither.

@@ -1,6 +1,6 @@
 """A registry's read side: tags to digests, manifests, and layers into the cache of ``blobs``.
 
-OCI distribution specification 1.1. Bytes are believed by their digest alone.
+OCI distribution specification 1.1. Content is accepted by its digest only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Registry:
 
     Args:
         reference: names registry and repository; its tag plays no part.
-        say: is told of waits and of what is tried again.
+        say: receives a line for each pause and retry.
     """
 
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class Registry:
         return digest if manifests.is_digest(digest) else self.manifest(tag).digest
 
     def manifest(self, name: str) -> Document:
-        """The manifest or index of a tag or digest; what is kept of a digest is not asked for again.
+        """The manifest or index of a tag or digest; a kept digest is not requested again.
 
         Raises:
             RefusedError, InfrastructureError: as ``resolve``; and where bytes and digest differ.
@@ -85,7 +85,7 @@ class Registry:
             raise InfrastructureError(
                 f"{self.host} sent a manifest that is not the one of {name} (its digest is {digest})",
                 where=self._http.where(name),
-                fix="try again; if it stays so, the registry or something on the way to it is broken",
+                fix="try again; if that fails too, the registry or something on the way to it is broken",
             )
         blobs.keep(digest, raw)
         return Document(digest, raw)
@@ -200,11 +200,11 @@ class Registry:
             where=self._http.where(name),
             fix=instead(name, tags, f"some of its tags: {', '.join(tags[-8:])}")
             if tags
-            else "check the name; a private repository may want a login before it admits to be there",
+            else "check the name; a private repository may require a login before it can be found",
         )
 
     def _tags(self) -> list[str]:
-        """Tags of the repository, as many as come at once; none where they are not told."""
+        """Tags of the repository, as many as come at once; none where the registry does not list them."""
         try:
             with self._http.get("tags/list?n=1000") as response:
                 return [tag for tag in response.json().get("tags") or [] if isinstance(tag, str)]
@@ -213,7 +213,7 @@ class Registry:
 
     def _cut(self, error: Exception) -> InfrastructureError:
         return InfrastructureError(
-            f"the connection to {self.host} was cut again and again: {reason(error)}",
+            f"the connection to {self.host} was lost again and again: {reason(error)}",
             where=self._http.where(),
             fix="try again: what has arrived is kept",
         )

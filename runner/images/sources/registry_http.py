@@ -1,7 +1,7 @@
 """Requests to one repository of a registry: tried again, delayed and logged in as the registry asks.
 
 HTTP through ``requests``; Docker's token authentication and RFC 7235. A login is sent to the registry and to the
-token service that it names, over TLS (this machine itself excepted), and to nobody that they redirect to.
+token service that it names, over TLS (except on this machine), and never to a redirect's target.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Connection:
 
     Attributes:
         host: as people write it. repository: with the hub's ``library/`` where that is meant.
-        say: is told of pauses and of what is tried again.
+        say: receives a line for each pause and retry.
         stop: once set, no thread goes on.
     """
 
@@ -77,7 +77,7 @@ class Connection:
         """An answer with 200, 206, 404 or 416, its body not read yet; the caller closes it.
 
         Raises:
-            RefusedError: a login is needed, or the one that is kept is not good enough.
+            RefusedError: a login is needed, or the kept one has no access.
             InfrastructureError: no answer after several attempts, or a final one that is none of these.
         """
         url = f"{self._base()}/v2/{self.repository}/{path}"
@@ -103,7 +103,7 @@ class Connection:
                     self._log_in(response.headers.get("WWW-Authenticate", ""), shown)
                     logged_in = True
                 elif response.status_code in _TRANSIENT and attempt < ATTEMPTS:
-                    self.pause(self._asked_pause(response, pause))
+                    self.pause(self._retry_pause(response, pause))
                 else:
                     raise self._declined(response, path)
 
@@ -145,7 +145,7 @@ class Connection:
                     except requests.exceptions.SSLError:
                         self._scheme = "http"
                     except requests.exceptions.RequestException:
-                        pass  # the request proper will tell
+                        pass  # the request that follows reports it
             return f"{self._scheme}://{self._machine}"
 
     def _log_in(self, challenge: str, refused: str) -> None:
@@ -154,32 +154,32 @@ class Connection:
             if self._authorization != refused:
                 return
             kind, _, rest = challenge.partition(" ")
-            said = {name.lower(): value or "" for name, value in parse_dict_header(rest).items()}  # type: ignore[no-untyped-call]
+            parameters = {name.lower(): value or "" for name, value in parse_dict_header(rest).items()}  # type: ignore[no-untyped-call]
             login = credentials.find(self.host)
             if kind.lower() == "basic":
                 if login is None or not login.user:
                     raise self._needs_login(login)
                 self._authorization = _basic(login)
-            elif kind.lower() == "bearer" and said.get("realm"):
-                self._authorization = f"Bearer {self._token(said, login)}"
+            elif kind.lower() == "bearer" and parameters.get("realm"):
+                self._authorization = f"Bearer {self._token(parameters, login)}"
             else:
                 raise InfrastructureError(
-                    f"{self.host} asks for a login in a way that is not known here: {kind or 'none named'}",
+                    f"{self.host} asks for a login with an unsupported scheme: {kind or 'none named'}",
                     where=self.where(),
                 )
 
-    def _token(self, said: Mapping[str, str], login: Login | None) -> str:
-        realm = said["realm"]
+    def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
+        realm = parameters["realm"]
         service = urlsplit(realm)
         if service.scheme != "https" and not (service.scheme == "http" and is_loopback(service.netloc)):
             raise RefusedError(
-                f"{self.host} wants its logins sent to {realm}, which is not encrypted",
+                f"{self.host} asks for logins to be sent to {realm}, which is not encrypted",
                 where=self.where(),
-                fix="tell whoever runs this registry",
+                fix="report this to the registry's operator",
             )
         login = login or credentials.find(service.netloc)
-        scope = said.get("scope") or f"repository:{self.repository}:pull"
-        words = {"service": said.get("service", ""), "scope": scope}
+        scope = parameters.get("scope") or f"repository:{self.repository}:pull"
+        words = {"service": parameters.get("service", ""), "scope": scope}
         try:
             if login is not None and login.token:
                 form = {**words, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
@@ -201,14 +201,14 @@ class Connection:
             )
         return token
 
-    def _asked_pause(self, response: requests.Response, otherwise: float) -> float:
+    def _retry_pause(self, response: requests.Response, otherwise: float) -> float:
         """Seconds until the next attempt: as the registry says (RFC 9110, Retry-After), or ``otherwise``.
 
         Raises:
-            InfrastructureError: longer than anybody would want to wait for.
+            InfrastructureError: longer than ``_LONGEST_PAUSE_S``.
         """
-        asked = retry_after(response.headers.get("Retry-After", ""))
-        seconds = otherwise if asked is None else asked
+        requested = retry_after(response.headers.get("Retry-After", ""))
+        seconds = otherwise if requested is None else requested
         if seconds > _LONGEST_PAUSE_S:
             raise InfrastructureError(
                 f"{self.host} takes no more requests for {seconds:.0f} s",
@@ -235,7 +235,7 @@ class Connection:
         return InfrastructureError(
             f"{self._machine} cannot be reached: {reason(error)}",
             where=self.where(),
-            fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine itself is asked",
+            fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine is used",
         )
 
 
@@ -248,9 +248,9 @@ def _attempts(error: BaseException) -> int:
 def login_needed(host: str, repository: str, used: Login | None, code: int) -> RefusedError:
     """The refusal of what a registry shows only to those who log in; ``used``: the login that was not enough."""
     what = (
-        f"{host} wants a login for {repository} ({code}), and none is kept here"
+        f"{host} requires a login for {repository} ({code}), and there is none here"
         if used is None
-        else f"{host} does not let the login in {used.source} have {repository} ({code})"
+        else f"{host} denies the login in {used.source} access to {repository} ({code})"
     )
     fix = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
     return RefusedError(what, where=f"{host}/{repository}", fix=_NGC_FIX if host == "nvcr.io" else fix)

@@ -1,4 +1,4 @@
-"""Whether a stored image is whole: by a look at its head, and by all of its bytes."""
+"""Whether a stored image is whole: quickly by its head, or by all of its bytes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Kind(Protocol):
     def entries(self, path: Path) -> Counter[str]: ...
 
 
-# Some file systems keep whole seconds, FAT two; what has changed a file in place leaves a later time than that.
+# Some file systems keep whole seconds, FAT two; a change in place leaves a later time than that.
 _TIME_ROOM_NS = 2_000_000_000
 
 
 def problem(image: StoredImage) -> str:
     """Why the image cannot be used, by its sidecar, size, time and head; empty if nothing speaks against it.
 
-    What was changed with its time put back is found by ``verified`` alone.
+    A change that was followed by restoring the file's time is detected by ``verified`` only.
     """
     try:
         found = image.path.stat()
@@ -48,9 +48,8 @@ def problem(image: StoredImage) -> str:
 def verified(image: StoredImage) -> StoredImage:
     """The image after a check of all its bytes against its checksum; ``broken`` says what is wrong with it.
 
-    A stranger's file, of which no checksum is known, is listed to its end. What is found is kept in the
-    sidecar, so that ``submit`` refuses a broken image and ``convert`` makes it anew; a store that may not be
-    written to keeps what it has.
+    A file without a known checksum is listed to its end. The result is kept in the sidecar, so that ``submit``
+    refuses a broken image and ``convert`` makes it anew; a read-only store stays unchanged.
 
     Raises:
         OSError: it cannot be read, which says nothing about its bytes.

@@ -18,7 +18,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_na
 
 
 def normalized(text: str) -> str:
-    """The name under which a reference is kept: a digest says all, whatever stands before it."""
+    """The name under which a reference is kept: a digest alone, whatever stands before it."""
     if re.fullmatch(r"sha256:[0-9a-f]{64}", text):
         return text
     reference = references.parse(text)
@@ -31,7 +31,7 @@ def path_of(name: str, store: Path, form: Form) -> Path:
 
 
 def file_of(ref: Path) -> str:
-    """The file's name that a reference holds; empty where there is no such reference, or what it holds is no name.
+    """The name of the image file that a reference file holds; empty where it is absent or holds no file name.
 
     Raises:
         InfrastructureError: it may not be read.
@@ -60,13 +60,13 @@ def refer(name: str, image: StoredImage) -> None:
 
 
 def confirm(name: str, image: StoredImage) -> None:
-    """Let ``name`` stand for this image from now on, as its source has just said."""
+    """Let ``name`` stand for this image from now on, as its source has just confirmed."""
     refer(name, image)
     with writing(image.path):
         os.utime(path_of(name, image.path.parent, form_of(image.path)))
 
 
 def of_store(store: Path) -> dict[Path, str]:
-    """Every reference file -> the name of the image file that it stands for; what is none is passed over."""
+    """Every reference file -> the name of the image file that it stands for; other files are ignored."""
     named = {path: file_of(path) for path in (store / DIRECTORY).glob("[!.]*")}
     return {path: name for path, name in named.items() if name}

@@ -1,4 +1,4 @@
-"""Which stored images may go: pure."""
+"""Which stored images to remove: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Candidate:
 
     Attributes:
         age_s: seconds since it was made; less than 0 where a clock was wrong. idle_s: since a run last began with it.
-        used: a run that is known used it. needed: a run that has not ended, or of which nobody knows, has it.
+        used: a known run used it. needed: a run that has not ended, or whose state is unknown, uses it.
     """
 
     path: Path
@@ -26,11 +26,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the user asked for; all that is given must hold.
+    """Which images the user wants removed; all limits that are given must hold.
 
     Attributes:
         older_than_s: only images made longer ago. unused: only images that no known run has used.
-        max_bytes: the longest idle go until all that stays has no more bytes; None: all go that the others allow.
+        max_bytes: the longest idle are removed until the rest has at most this size; None: all that the others allow.
     """
 
     older_than_s: float | None = None
@@ -51,10 +51,10 @@ def to_remove(images: Sequence[Candidate], limits: Limits) -> tuple[Candidate, .
     if limits.max_bytes is None:
         return tuple(allowed)
     total = sum(image.size_bytes for image in images)
-    going: list[Candidate] = []
+    removed: list[Candidate] = []
     for image in allowed:
         if total <= limits.max_bytes:
             break
-        going.append(image)
+        removed.append(image)
         total -= image.size_bytes
-    return tuple(going)
+    return tuple(removed)

@@ -1,4 +1,4 @@
-"""Sidecars: the small file beside each stored image that says what it is.
+"""Sidecars: the small file beside each stored image that describes it.
 
 A sidecar holds the image's whole environment. Whoever may read the image reads that in it anyway, so a sidecar has
 its squashfs's permissions: what the umask gave at the conversion (``umask 077`` makes both private).

@@ -1,4 +1,4 @@
-"""What a SIF file says of itself, and what its root holds, with no Apptainer.
+"""Reads a SIF file without Apptainer: where its root lies, its listing, small files in it.
 
 Layout: version 1 of the format, packed and little-endian (github.com/apptainer/sif, pkg/sif).
 """

@@ -1,4 +1,4 @@
-"""What a squashfs file says of itself, and what it holds (format 4.0: Documentation/filesystems/squashfs.rst)."""
+"""A squashfs file's head, listing and small files (format 4.0: Documentation/filesystems/squashfs.rst)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def content(path: Path, name: str, offset: int = 0) -> str:
 
 
 def check_listing(path: Path, names: Iterable[str]) -> None:
-    """Every name that went in is in it, and none besides. A name with newlines is compared line by line.
+    """Check that the squashfs holds every name that went in, and no other.
+
+    A name with newlines is compared line by line.
 
     Args:
         names: relative, with ``/``; undecodable bytes as surrogate escapes. Directories above them are meant, too.
@@ -92,7 +94,7 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
             f"the squashfs is not its image: {sum(lacking.values())} of its names are missing and"
             f" {sum(strange.values())} are strange, such as {first!r}; it is not published",
             where=str(path),
-            fix="convert again; if it stays so, check the disk",
+            fix="convert again; if that fails too, check the disk",
         )
 
 
@@ -104,5 +106,5 @@ def _paths(names: Iterable[str]) -> Iterator[str]:
 
 
 def _shown(name: str) -> str:
-    """As ``process`` decodes what a program says."""
+    """As ``process`` decodes a program's output."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -4,7 +4,7 @@
     DIR/NAME-DIGEST-SUM.sqsh.json   its sidecar: what it is and where it comes from
     DIR/NAME-DIGEST-SUM.sif ...     the same for Apptainer and Singularity
     DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
-                                    and form; its time is when the name's source last said so
+                                    and form; its time is when the name's source last confirmed it
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; files that are being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
@@ -38,7 +38,7 @@ def directory() -> Path:
 def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:
     """The stored image that a reference, a digest (``sha256:...``) or a path stands for; None where there is none.
 
-    A file that is not ours is taken by its path, whatever its form, with nothing known about it.
+    Any other file is accepted by its path, whatever its form, with nothing known about it.
 
     Raises:
         UsageError: the text is no reference. InfrastructureError: a sidecar cannot be read.
@@ -73,7 +73,7 @@ def partial_path(key: str, store: Path) -> Path:
 
 
 def sweep(key: str | None, store: Path) -> None:
-    """Remove what killed conversions left: all of this key, whose lock is held; of others what the dead wrote."""
+    """Remove leftovers of killed conversions: all of this key, whose lease is held, and files of dead processes."""
     for path in (*store.glob(".*"), *(store / names.DIRECTORY).glob(".*")):
         of_key = key is not None and path.name.startswith(f".{key}.") and path != lease_path(key, store)
         if of_key or process_identity.state(atomic.owner(path)) == "dead":
@@ -93,7 +93,7 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
     image = msgspec.structs.replace(image, mtime_ns=found.st_mtime_ns)
-    # The sidecar first: one without its image is passed over, an image without its sidecar would be a stranger.
+    # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
     sidecar.write(image, mode=stat.S_IMODE(found.st_mode))
     with writing(image.path):
         made.rename(image.path)
@@ -128,9 +128,9 @@ def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
 
 
 def remove(path: Path) -> None:
-    """Remove an image: what names it first, its sidecar last, so that no reader finds half of it.
+    """Remove an image: its names first, its sidecar last, so that no reader finds half of it.
 
-    A removal that is cut off leaves a sidecar of a few kB, which is passed over, and no gigabytes that nobody knows.
+    A removal that is cut off leaves a sidecar of a few kB, which is ignored, and never gigabytes without a name.
     """
     with writing(path):
         for ref, name in names.of_store(path.parent).items():

@@ -31,7 +31,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         created: when it was converted, ISO 8601, UTC.
         omitted: variables that /etc/environment cannot hold (a newline in the value).
         mtime_ns: the file's modification time when it was last known to be whole; 0 where unknown.
-        broken: what a full check has found; empty where none has found anything.
+        broken: why a full check failed; empty where none did.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class BrokenSidecar:
-    """A file in the store of which nothing is known, and why."""
+    """An image file of the store whose sidecar is missing or unreadable, and why."""
 
     path: Path
     why: str

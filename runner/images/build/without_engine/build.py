@@ -30,7 +30,7 @@ class Builder(Protocol):
     """A module of this package that builds with one program.
 
     Attributes:
-        PROGRAMS: what it calls. INSTALL: where that is had. FORM: of what it makes.
+        PROGRAMS: what it calls. INSTALL: how to get them. FORM: of what it makes.
     """
 
     PROGRAMS: tuple[str, ...]
@@ -38,15 +38,15 @@ class Builder(Protocol):
     FORM: Form
 
     def base(self, reference: str, progress: Progress) -> ResolvedBase:
-        """The base image, fetched by the builder's own way and with its own login."""
+        """The base image, fetched by the builder with the builder's login."""
 
     def stored(self, spec: BuildSpec, progress: Progress) -> Path:
-        """The finished image in the store; nothing else of it is left."""
+        """The path of the finished image in the store; nothing else is left behind."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """An image that was built into the store, or was there already.
+    """An image in the store that was built now or before.
 
     Attributes:
         reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
@@ -72,7 +72,7 @@ def build(
         args: build arguments over the defaults.
 
     Raises:
-        RefusedError: the builder is absent, or the base cannot be had by it.
+        RefusedError: the builder is absent, or the base is not available to it.
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: a disk or registry failed.
     """
     started = time.monotonic()
@@ -92,8 +92,8 @@ def build(
 
 def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:
     """Every argument of the framework's Dockerfile that has a value here."""
-    told = {"BASE_DIGEST": base_digest, "SOURCE": source_state()[0]}
-    return {"BASE": base, **DEFAULT_ARGS[framework], **args, **{name: value for name, value in told.items() if value}}
+    known = {"BASE_DIGEST": base_digest, "SOURCE": source_state()[0]}
+    return {"BASE": base, **DEFAULT_ARGS[framework], **args, **{name: value for name, value in known.items() if value}}
 
 
 def dockerfile_stages(framework: str, values: Mapping[str, str]) -> tuple[steps.Stage, ...]:
@@ -134,7 +134,7 @@ def _build_spec(framework: str, tool: str, base: ResolvedBase, args: Mapping[str
 
 
 def _as_reference(base: str) -> str:
-    """A base that is a file, under a name that a reference may have: the file's."""
+    """A base that is a file as a reference, made from the file's name."""
     if not base.startswith(ARCHIVES):
         return base
     words = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
@@ -156,7 +156,7 @@ def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -
     """Apptainer's definition file of the image, with the files of this installation as its context.
 
     Raises:
-        RefusedError: a path or value that the format cannot say.
+        RefusedError: the format cannot express a path or value.
     """
     context = paths.share("containers").parent
     stages = dockerfile_stages(framework, arguments(framework, _base(framework, base), args))

@@ -1,4 +1,4 @@
-"""What is to be built without an engine: decided once, the same for every builder."""
+"""What to build without an engine: decided once, the same for every builder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ResolvedBase:
     """The base image as a builder found it.
 
     Attributes:
-        reference: as it was named. digest: what it is; of its manifest where a registry has it.
-        path: where the builder keeps it; None where it keeps it to itself.
+        reference: as the user named it. digest: of its manifest where a registry has it, else of its content.
+        path: where the builder keeps it; None where no file of it is known.
     """
 
     reference: str
@@ -58,7 +58,7 @@ class BuildSpec:
         return any(name.startswith(source.rstrip("/") + "/") for name, _ in self.files)
 
     def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> TreeImage:
-        """The finished image below ``root``. Its id is, as an engine's, the hash of what it is and when it was made."""
+        """The finished image below ``root``. Its id is, as an engine's, a hash of its content and time."""
         created = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         about = msgspec.json.encode({"inputs": self.inputs, "created": created, "config": config})
         digest = f"sha256:{sha256(about)}"
@@ -67,7 +67,7 @@ class BuildSpec:
 
 @contextmanager
 def work_directory() -> Iterator[Path]:
-    """A directory of this build alone in the cache, removed at its end; what killed builds left goes first."""
+    """A directory in the cache for this build, removed at its end; those of killed builds are removed first."""
     home = paths.ensure_directory(paths.cache(_WORK))
     for left in home.iterdir():
         if process_identity.state(left.name) == "dead":

@@ -35,8 +35,8 @@ from runner.progress import Progress
 PROGRAMS = ("ch-image", "ch-run")
 FORM: Form = "squashfs"
 INSTALL = "`module load charliecloud` on a cluster; Debian: apt install charliecloud-builders charliecloud-runtime"
-_TAG = "gpu-runner-build"  # of images in the making; none of them outlives the build
-# What ch-image keeps in a root for itself, and its mark of a root that is one.
+_TAG = "gpu-runner-build"  # of unfinished images; none of them outlives the build
+# Files that ch-image keeps in a root, among them its mark of such a root.
 _NOTE = "ch/gpu-runner-digest"  # ours: ch-image keeps no digest of what it has pulled
 _OWN = frozenset(("WEIRD_AL_YANKOVIC", "ch/metadata.json", "ch/config.pulled.json", _NOTE))
 _BEGINS = re.compile(r"\s*[0-9]+[.*]? ((?:ARG|COPY|ENV|FROM|RUN)(?:\.[A-Z]+)? .*)")  # with its line number
@@ -123,7 +123,7 @@ def _noted(root: Path) -> str:
 
 
 def _identity(root: Path) -> str:
-    """Of an image that was put into the storage by hand: what it says of itself, and when it was put there."""
+    """Hash of an image that was put into the storage by hand: of its metadata, and of the time it was put there."""
     parts = [path.read_bytes() for path in sorted((root / "ch").glob("*.json"))]
     return sha256(b"\0".join([*parts, str(root.stat().st_mtime_ns).encode()]))
 
@@ -135,7 +135,7 @@ def _root(reference: str) -> Path:
 
 
 def _delete() -> None:
-    """Remove the images in the making, also those that a killed build left. The lock of builds is held."""
+    """Remove unfinished images, also those of a killed build. The caller holds the lock of builds."""
     for name in (_TAG, f"{_TAG}_stage*"):
         process.run(["ch-image", "delete", name], timeout_s=_DELETE_S, check=False, env=_environment())
 

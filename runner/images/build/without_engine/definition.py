@@ -23,7 +23,7 @@ def rendered(stages: Sequence[Stage], context: Path, is_directory: Callable[[str
         head: comment lines for the top.
 
     Raises:
-        RefusedError: a path or a value that the format cannot say.
+        RefusedError: the format cannot express a path or a value.
     """
     texts = ["\n".join(f"# {line}" for line in head) + "\n"]
     for number, stage in enumerate(stages):
@@ -65,8 +65,8 @@ def _post(stage: Stage) -> Iterator[str]:
     done = [step for step in stage.steps if isinstance(step, (Run, Arg, Env))]
     for number, step in enumerate(done, 1):
         if isinstance(step, Run):
-            said = _shell(f"Step {number}/{len(done)} : {step_text(step)}")
-            yield from (f"    printf '%s\\n' {said}", f"    {_line(of_shell(step.command))}")
+            title = _shell(f"Step {number}/{len(done)} : {step_text(step)}")
+            yield from (f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}")
         else:
             yield f"    export {step.name}={_shell(step.value)}"
 
@@ -76,9 +76,9 @@ def _shell(value: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Refused where it would end the line, or be one of Apptainer's own templates."""
+    """The text; refused if it would end the line or start one of Apptainer's templates."""
     if "\n" in text or "{{" in text:
-        raise RefusedError(f"a definition file cannot say {text!r}", fix="leave out newlines and {{")
+        raise RefusedError(f"a definition file cannot contain {text!r}", fix="leave out newlines and {{")
     return text
 
 

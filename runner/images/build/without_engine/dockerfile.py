@@ -1,7 +1,7 @@
 """The steps as a Dockerfile for Charliecloud: flat, with nothing left to substitute.
 
 Charliecloud 0.31 reads no ``${BASE}`` in FROM, and forgets a build argument that a second stage asks for again
-(its lib/image.py, GRAMMAR_DOCKERFILE, and lib/build.py, Arg). LABEL it does not know: labels are in the sidecar.
+(its lib/image.py, GRAMMAR_DOCKERFILE, and lib/build.py, Arg). It does not know LABEL: labels are in the sidecar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def rendered(stages: Sequence[Stage]) -> str:
     """The whole file.
 
     Raises:
-        RefusedError: a value that its grammar cannot say.
+        RefusedError: its grammar cannot express a value.
     """
     return "\n".join("\n".join(_lines(stage)) + "\n" for stage in stages)
 
@@ -37,9 +37,9 @@ def _lines(stage: Stage) -> Iterator[str]:
 
 
 def _quoted(value: str, name: str) -> str:
-    """As it is where it is one plain word (quotes around that would stay in it), else between double quotes."""
+    """One plain word is left unquoted, as quotes around it would stay in the value; else double quotes."""
     if _WORD.fullmatch(value):
         return value
     if any(letter in '"\\$' or not letter.isprintable() for letter in value):
-        raise RefusedError(f"ch-image cannot be told this value of {name}: {value!r}", where=name)
+        raise RefusedError(f"ch-image's Dockerfiles cannot express this value of {name}: {value!r}", where=name)
     return f'"{value}"'

@@ -1,7 +1,7 @@
 """Enroot: the steps run in writable roots of the base, which is fetched and kept as a squashfs by this project.
 
 ``enroot create`` unpacks the base for each stage, ``enroot start --root --rw`` runs the stage's script in it. What is
-left is packed for the store as any image is: ``enroot export`` would take Enroot's own squashfs options, which are
+left is packed for the store as any image is: ``enroot export`` would use Enroot's squashfs options, which are
 slow (docs/conversion.md), and check nothing.
 """
 

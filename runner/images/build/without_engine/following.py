@@ -1,4 +1,4 @@
-"""A builder's program, followed to its end: its steps and lines to the progress, its last words into the error."""
+"""Runs a builder's program: its steps and lines go to the progress, its last lines into the error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def followed(
     """Run a program of a build.
 
     Args:
-        what: it does, for the message. room: which disk it fills. env: its whole environment; None inherits ours.
-        begins: how the program tells of a step besides the ways of engines; its first group is the step.
+        what: describes the program in messages. room: the disk that it fills.
+        env: its whole environment; None inherits ours.
+        begins: matches a line that starts a step, besides those of engines; its first group is the step.
 
     Raises:
         ProgramFailedError: it failed; the last step that it named and its last lines. InfrastructureError: for room.
@@ -45,8 +46,8 @@ def followed(
                 step = event.text
                 last.clear()
                 progress.step(event.text, event.number, event.total)
-            elif isinstance(event, buildlog.Line) and (told := begins.fullmatch(event.text)):
-                step = told[1]
+            elif isinstance(event, buildlog.Line) and (match := begins.fullmatch(event.text)):
+                step = match[1]
                 last.clear()
                 progress.step(step)
             elif isinstance(event, buildlog.Line):
@@ -57,12 +58,12 @@ def followed(
     code = process.stream(words, take, timeout_s=_LIMIT_S, env=env)
     if code == 0:
         return
-    said = "\n".join(last)
-    if "no space left" in said.lower() or "disk quota exceeded" in said.lower():
-        full = f"{what} has filled the disk:\n{said}"
+    output = "\n".join(last)
+    if "no space left" in output.lower() or "disk quota exceeded" in output.lower():
+        full = f"{what} has filled the disk:\n{output}"
         raise InfrastructureError(full, where=step or what, fix=f"free space in {room}")
     raise ProgramFailedError(
-        f"{what} failed with exit code {code}:\n{said}",
+        f"{what} failed with exit code {code}:\n{output}",
         where=step or str(words[0]),
         fix="the lines above are its last ones; fix what they name and build again",
     )

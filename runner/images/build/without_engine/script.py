@@ -17,7 +17,7 @@ STAGES = f"/{MOUNTED_AT}/stages"
 
 
 def rendered(stage: Stage, is_directory: Callable[[str], bool]) -> str:
-    """The whole script of one stage; what it says of its steps is as an engine says it (``buildlog``).
+    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``).
 
     Args:
         is_directory: whether a source of the context is one.
@@ -37,7 +37,7 @@ def source_stages(stage: Stage) -> tuple[str, ...]:
 
 
 def step_text(step: Step) -> str:
-    """A step as its Dockerfile has it."""
+    """A step as an instruction of a Dockerfile."""
     match step:
         case Run(command):
             return f"RUN {command}"
@@ -47,7 +47,7 @@ def step_text(step: Step) -> str:
 
 
 def of_shell(command: str) -> str:
-    """A RUN step as an engine runs it: by a shell of its own, whose status counts, whatever ``&&`` it holds."""
+    """A RUN step as an engine runs it: in a separate shell, whose exit status counts whatever ``&&`` it contains."""
     return f"/bin/sh -c {shlex.quote(command)}"
 
 

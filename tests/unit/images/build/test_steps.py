@@ -117,7 +117,7 @@ def shell(stage: Stage, work: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_a_format_cannot_say_is_refused() -> None:
-    with pytest.raises(RefusedError, match="ch-image cannot be told"):
+    with pytest.raises(RefusedError, match="cannot express this value"):
         dockerfile.rendered([Stage("x", "", (Arg("A", 'say "x"'),))])
     for stage in (Stage("x", "", (Env("A", "one\ntwo"),)), Stage("x", "", (Run("echo {{ a }}"),))):
         with pytest.raises(RefusedError, match="a definition file cannot say"):

@@ -1,4 +1,4 @@
-"""The private engine's sockets lie in a place that is this user's alone."""
+"""The private engine's sockets lie in a directory that no other user may change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_sockets_never_lie_in_another_users_directory(tmp_path: Path, short_plac
         short_place.chmod(0o777)
         (short_place / "docker.sock").touch()
     assert private_engine.url(long_state(tmp_path)) not in list(connection.default_urls(long_state(tmp_path)))
-    with pytest.raises(RefusedError, match="not this user's alone") as caught:
+    with pytest.raises(RefusedError, match="other users may change") as caught:
         private_engine._make_private(short_place)
     assert caught.value.where == str(short_place)
     assert not private_engine.stop(long_state(tmp_path))

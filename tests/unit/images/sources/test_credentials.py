@@ -115,7 +115,7 @@ def test_a_login_does_not_show_itself() -> None:
 
 def test_ngc_without_a_login_says_exactly_what_to_do() -> None:
     refused = registry_http.login_needed("nvcr.io", "nvidia/pytorch", None, 401)
-    assert "wants a login for nvidia/pytorch (401), and none is kept here" in refused.what
+    assert "requires a login for nvidia/pytorch (401), and there is none here" in refused.what
     for words in (
         "docker login nvcr.io",
         "$oauthtoken",
