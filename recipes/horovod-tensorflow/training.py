@@ -175,7 +175,7 @@ class Tape(Way):
 
 
 class Fit(Way):
-    """Keras' own training step with Horovod's optimizer. Its own computing can't be told from its waiting."""
+    """Keras' own training step with Horovod's optimizer. Its own computing cannot be separated from its waiting."""
 
     mode = "fit"
 

@@ -1,9 +1,9 @@
-"""The one program of ours in a task: ``launch.py [OPTIONS] -- PROGRAM ARGUMENTS...``
+"""The launcher, which starts each rank: ``launch.py [OPTIONS] -- PROGRAM ARGUMENTS...``
 
-It works out which rank of which world it is, holds that against the plan, meets the other ranks, binds itself
-near its GPU, and runs PROGRAM as its child with the variables that Horovod and torch.distributed read. Whatever
-becomes of the program, ``ranks/N.start.json`` and ``ranks/N.exit.json`` tell of it (schema.json). PROGRAM needs to
-import nothing of ours.
+It finds out its rank and world, compares them with the plan, meets the other ranks, binds itself to the processors near
+its GPU, and runs PROGRAM as its child with the variables that Horovod and torch.distributed read. However the program
+ends, ``ranks/N.start.json`` and ``ranks/N.exit.json`` record it (schema.json). PROGRAM need not import anything of this
+package.
 
 Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
 the rendezvous (default port: 12000 + job id % 16000); RUNNER_RDV_TIMEOUT_S, optional, seconds to wait there for the
@@ -15,7 +15,7 @@ RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNE
 RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 
 Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
-1 launcher-fault (nobody foresaw it), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
+1 launcher-fault (an unforeseen error), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
 114 rendezvous-port-taken, 115 rendezvous-address, 116 record-not-written, 126 program-not-executable,
 127 program-not-found, 128 + N stopped-before-start.
 """

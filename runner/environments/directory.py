@@ -1,4 +1,4 @@
-"""Where environments lie, and what is known of each: one directory each, with its record written last."""
+"""The directories of environments: one for each, with its record written last."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 RECORD = "environment.json"
 SCRIPT, LOG = "create.sh", "create.log"
 IN_HOME = "environment-in-home"  # what --force takes
-# What activation scripts and first lines of scripts take as it is: those of virtual environments quote nothing before
-# Python 3.13, and no kernel takes a blank in a first line (PEP 405, execve(2)).
+# Characters that need no quoting: activation scripts of virtual environments quote nothing before Python 3.13, and no
+# kernel accepts a blank in a script's first line (PEP 405, execve(2)).
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _OURS = frozenset((RECORD, SCRIPT, "lock", "building"))
 
 
 def user_directory(scratch: str) -> Path:
-    """Where the environments of one user lie at a site.
+    """The directory of one user's environments at a site.
 
     Raises:
-        RefusedError: nobody has told the user's scratch directory.
+        RefusedError: the user's scratch directory is unknown.
     """
     if not scratch:
         raise RefusedError(
-            "environments lie on scratch, and nobody has told where yours is",
+            "environments lie on scratch, and your scratch directory is unknown",
             where="scratch",
-            fix="--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the directory itself",
+            fix="--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the environment's own directory",
         )
     return Path(scratch).absolute() / "gpu-runner" / "environments"
 
 
 def directory_of(name: str, at: Path) -> Path:
-    """The directory of the environment of that name among those of ``at``.
+    """The directory of the environment ``name`` below ``at``.
 
     Raises:
-        UsageError: no possible name.
+        UsageError: it cannot be a name.
     """
     if not PLAIN_NAME.match(name) or name in (".", ".."):
         raise UsageError(f"{name!r} cannot be an environment's name", fix=PLAIN_NAME_FIX)
@@ -51,38 +51,39 @@ def directory_of(name: str, at: Path) -> Path:
 
 
 def check_path(root: Path) -> None:
-    """Whether an environment can work there.
+    """Check that an environment can work there.
 
     Raises:
-        UsageError: a character that the scripts in an environment would not take as it is.
+        UsageError: the path has a character that the scripts in an environment would have to quote.
     """
     if not _PLAIN_PATH.match(str(root)):
         raise UsageError(
-            "an environment cannot work below such a path: its own scripts do not quote it",
+            "an environment cannot work below this path: its own scripts do not quote it",
             where=repr(str(root)),
-            fix="--at a directory with letters, digits and _@%+=:,./- alone",
+            fix="--at a directory with only letters, digits and _@%+=:,./-",
         )
 
 
 def read(root: Path) -> Environment | None:
-    """What lies there, whole; None where nothing does, or what was begun has not come to its end."""
+    """The environment there; None if there is none, or it is not finished."""
     try:
-        found = msgspec.json.decode((root / RECORD).read_bytes(), type=Environment)
+        environment = msgspec.json.decode((root / RECORD).read_bytes(), type=Environment)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if not found.directory or os.access(Path(found.directory) / "bin/python3", os.X_OK) else None
+    whole = not environment.directory or os.access(Path(environment.directory) / "bin/python3", os.X_OK)
+    return environment if whole else None
 
 
 def find(name_or_directory: str, scratch: str, site: str) -> Environment:
-    """One that is there and whole.
+    """The environment of a name or directory.
 
     Raises:
-        RefusedError: it is not, or as ``user_directory``. UsageError: as ``directory_of``.
+        RefusedError: it is not there or not finished, or as ``user_directory``. UsageError: as ``directory_of``.
     """
     by_path = "/" in name_or_directory
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
-    found = read(root)
-    if found is None:
+    environment = read(root)
+    if environment is None:
         begun = (root / SCRIPT).exists()
         at = f" --at {root.parent}" if by_path else ""
         raise RefusedError(
@@ -90,23 +91,23 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
             where=str(root),
             fix=f"python -m runner env create {root.name} --site {site}{at}",
         )
-    return found
+    return environment
 
 
 def all_environments(at: Path) -> Iterator[tuple[Path, Environment | None]]:
-    """Every environment below a directory, and None for one that has not come to its end."""
+    """Every environment below a directory, with None for one that is not finished."""
     for root in sorted(at.iterdir()) if at.is_dir() else ():
         if root.is_dir() and (root / SCRIPT).exists():
             yield root, read(root)
 
 
 def is_free(root: Path) -> bool:
-    """Whether an environment may be made there: nothing lies there yet, or one of ours."""
+    """Whether an environment may be made there: there is nothing yet, or an environment made by this program."""
     return not root.exists() or (root.is_dir() and (not any(root.iterdir()) or any((root / n).exists() for n in _OURS)))
 
 
 def home_above(directory: Path) -> Path | None:
-    """The home directory in which this one lies, by its name or as links lead; None where it lies in none."""
+    """The home directory that holds this one, by its path or with links resolved; None if none does."""
     homes = {Path.home()}
     with suppress(KeyError):  # a user id without a name
         homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))

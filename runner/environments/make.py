@@ -1,7 +1,7 @@
-"""Make an environment, once for all: what is whole is left alone, what was broken off is begun anew.
+"""Make an environment once: a finished one is kept, an interrupted one is made again.
 
-An environment cannot be moved: its paths stand in it. So it is made where it stays, in a directory whose name says
-what went into it, and counts only from the moment on at which its record is there.
+An environment cannot be moved, since it contains its own paths. So it is made in its final place, in a directory named
+by a key of its inputs, and is valid once its record is there.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ PROOF_LIMIT_S = 600.0
 _LAST_LINES = 15
 
 _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
-    exit_codes.BUSY: (InfrastructureError, "its lock could not be had", "see the words above"),
+    exit_codes.BUSY: (InfrastructureError, "its lock could not be taken", "see the lines above"),
     exit_codes.NOT_LOADED: (
         RefusedError,
         "its modules, or what is activated, could not be loaded",
-        "`module avail` tells what there is; --module NAME, or a site file of your own, says what is to be loaded",
+        "`module avail` lists the modules; name yours with --module NAME, or in a site file of your own",
     ),
     exit_codes.NOT_MADE: (
         ProgramFailedError,
@@ -57,8 +57,8 @@ _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
         "the framework could not be installed",
         "--requirement NAME==VERSION",
     ),
-    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the words above"),
-    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the words above"),
+    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the lines above"),
+    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the lines above"),
 }
 
 
@@ -83,7 +83,7 @@ def inputs_of(spec: EnvironmentSpec) -> str:
 
 
 def places_of(spec: EnvironmentSpec, root: Path, key: str) -> Places:
-    """Where an environment of this root and key lies, with all that is needed to make it."""
+    """The directories of an environment with this root and key, and of what is needed to make it."""
     return Places(
         environment=root / f"{spec.kind}-{key}",
         work=root / f"work-{key}",
@@ -100,16 +100,20 @@ def script_of(spec: EnvironmentSpec, root: Path) -> str:
 
 
 def make(spec: EnvironmentSpec, root: Path, progress: Progress) -> Created:
-    """The environment, made and proven, or as it was made before from the same.
+    """The environment: made and proven now, or made before from the same inputs.
 
     Raises:
-        UsageError: something else lies there. RefusedError: its modules cannot be loaded.
-        ProgramFailedError: a step failed. NotProvenError: Horovod does not do what it promises.
-        InfrastructureError, UnknownStateError: locks, time.
+        UsageError: the directory holds something else. RefusedError: its modules cannot be loaded.
+        ProgramFailedError: a step failed. NotProvenError: the proof of its Horovod fails.
+        InfrastructureError, UnknownStateError: the lock or the time limit.
     """
     began = time.monotonic()
     if not directory.is_free(root):
-        raise UsageError("something that is no environment of ours lies there", where=str(root), fix="another NAME")
+        raise UsageError(
+            "the directory is not empty, and holds no environment made by this program",
+            where=str(root),
+            fix="choose another NAME",
+        )
     inputs = inputs_of(spec)
     found = _current(inputs, root)
     if found is None:
@@ -127,18 +131,18 @@ def prove(
     """Prove the Horovod that a setup brings, by two real processes.
 
     Raises:
-        RefusedError: it cannot be loaded. NotProvenError: it does not do what it promises.
+        RefusedError: it cannot be loaded. NotProvenError: the proof fails.
     """
     text = scripts.proof(setup, framework, programs(), env=env, mpi=mpi, nccl=nccl)
-    said: list[str] = []
+    output: list[str] = []
 
-    def hear(line: str) -> None:
-        said.append(line)
+    def keep_line(line: str) -> None:
+        output.append(line)
         on_line(line)
 
-    code = process.stream(("bash", "-c", text), hear, timeout_s=PROOF_LIMIT_S)
+    code = process.stream(("bash", "-c", text), keep_line, timeout_s=PROOF_LIMIT_S)
     if code:
-        raise _failure(code, said, "")
+        raise _failure(code, output, "")
 
 
 def _current(inputs: str, root: Path) -> Environment | None:
@@ -149,7 +153,7 @@ def _current(inputs: str, root: Path) -> Environment | None:
 def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) -> Environment:
     places, before = places_of(spec, root, inputs), directory.read(root)
     environment, work = Path(places.environment), Path(places.work)
-    with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be at work
+    with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be running
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
         remove(environment)
     paths.ensure_directory(Path(places.wheels))
@@ -158,9 +162,9 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) ->
     work.mkdir(mode=0o700)
     whole = False
     try:
-        code, said = _run(script, root / directory.LOG, progress)
+        code, output = _run(script, root / directory.LOG, progress)
         if code:
-            raise _failure(code, said, str(root / directory.LOG))
+            raise _failure(code, output, str(root / directory.LOG))
         about = facts_of(msgspec.json.decode((work / "about.json").read_bytes()))
         assert about is not None, "describe.py writes what model/image.py reads"
         found = Environment(
@@ -187,11 +191,11 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) ->
 
 def _run(script: Path, log: Path, progress: Progress) -> tuple[int, list[str]]:
     """The script's exit code and its last lines; all of them are in the log."""
-    progress.step(f"making the environment; all that is said goes to {log}")
+    progress.step(f"making the environment; the full output is in {log}")
     last: list[str] = []
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
 
-        def hear(line: str) -> None:
+        def keep_line(line: str) -> None:
             file.write(line + "\n")
             file.flush()
             last.append(line)
@@ -201,22 +205,22 @@ def _run(script: Path, log: Path, progress: Progress) -> tuple[int, list[str]]:
             else:
                 progress.line(line)
 
-        return process.stream(("bash", script), hear, timeout_s=LIMIT_S), last
+        return process.stream(("bash", script), keep_line, timeout_s=LIMIT_S), last
 
 
-def _failure(code: int, said: list[str], log: str) -> RunnerError:
-    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the words above"))
-    return kind("\n".join((f"{what}:", *said[-_LAST_LINES:])), where=log, fix=fix)
+def _failure(code: int, output: list[str], log: str) -> RunnerError:
+    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the lines above"))
+    return kind("\n".join((f"{what}:", *output[-_LAST_LINES:])), where=log, fix=fix)
 
 
 def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:
-    """Remove what earlier attempts have left, but for the environment that jobs may still run in."""
+    """Remove what earlier attempts have left, except the environment that jobs may still run in."""
     for path in root.iterdir():
         if path.is_dir() and path.name.startswith(("virtualenv-", "conda-", "work-")) and path not in keep:
             remove(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a directory of ours, where it is there."""
+    """Remove a directory if it exists."""
     if path.exists():
         shutil.rmtree(path)

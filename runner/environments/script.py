@@ -1,6 +1,6 @@
-"""What makes and what proves an environment, as whole scripts: pure functions of its specification.
+"""The scripts that make and prove an environment: pure functions of its specification.
 
-They run the very programs that build and prove Horovod in images (``containers/horovod``).
+They run the same programs that build and prove Horovod in images (``containers/horovod``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runner.render.shell import quote, statement
 
 _PYTHON = "python=3.11"  # conda's: the one that images are proven with
 
-# Of a login shell, what would change which Python runs and what it finds. Proxies and pip's settings stay.
+# Variables of a login shell that change which Python runs and what it imports. Proxies and pip's settings stay.
 _LEAKS = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD", "BASH_ENV"),
     *("PIP_USER", "PIP_TARGET", "PIP_PREFIX"),  # where else pip would install
@@ -30,8 +30,8 @@ class Places:
     """Directories, absolute.
 
     Attributes:
-        environment: what is made. work: for what is of no use afterwards. caches: of pip and conda.
-        wheels: where wheels of Horovod are kept. programs: ``containers/horovod``. lock: a file that is held meanwhile.
+        environment: what is made. work: temporary files. caches: of pip and conda. wheels: of Horovod, kept.
+        programs: ``containers/horovod``. lock: a file that is locked meanwhile.
     """
 
     environment: PurePath
@@ -81,7 +81,7 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
         Export("BASE", text(" ".join((spec.kind, *spec.setup.modules)))),
         Run(texts(*program("describe.py", *framework, *wheel, "--proof", proof, "--write", about)), NOT_PROVEN),
     ]
-    # Held by whatever is still at work, should this program's own starter have gone.
+    # The script itself holds the lock, as its starter may be killed while it runs.
     lock = f"exec 9>>{quote(str(places.lock))} && flock 9 || exit {BUSY}"
     return _script(made, lock)
 

@@ -35,13 +35,13 @@ class Task:
     rank: int
 
     def end(self) -> tuple[int, str]:
-        """(status, what it said on standard error)."""
+        """(status, its standard error)."""
         _out, err = self.process.communicate(timeout=60)
         return self.process.returncode, err
 
     def record(self, kind: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.run_dir / "ranks" / f"{self.rank}.{kind}.json").read_text())
-        return told
+        record: dict[str, Any] = json.loads((self.run_dir / "ranks" / f"{self.rank}.{kind}.json").read_text())
+        return record
 
 
 def start(run_dir: Path, job: int, rank: int, size: int, words: list[str], env: dict[str, str] | None = None) -> Task:
@@ -68,7 +68,7 @@ def start(run_dir: Path, job: int, rank: int, size: int, words: list[str], env: 
 
 @pytest.fixture
 def job() -> int:
-    """A job id whose port nobody else on this machine is likely to use at this moment."""
+    """A job id whose port is probably free on this machine at this moment."""
     return (os.getpid() * 131 + time.monotonic_ns() // 1000) % 16000
 
 
@@ -116,8 +116,8 @@ def test_a_programs_end_is_handed_on(
 ) -> None:
     tasks = [start(tmp_path, job, r, 2, ["--", sys.executable, str(FAULTS), "--fault", f"{fault}@1"]) for r in (0, 1)]
     assert [task.end()[0] for task in tasks] == [0, status]
-    told = tasks[1].record("exit")
-    assert (told["exit_code"], told["signal"], told["status"], told["error"]) == (code, number, status, None)
+    record = tasks[1].record("exit")
+    assert (record["exit_code"], record["signal"], record["status"], record["error"]) == (code, number, status, None)
 
 
 def test_another_world_than_planned_is_refused_and_recorded(tmp_path: Path, job: int) -> None:
@@ -283,10 +283,10 @@ def test_an_unforeseen_error_is_recorded_too(tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", f"rmdir ../gone; exec {inner}"], cwd=gone, capture_output=True, text=True, timeout=60, check=False
     )
-    told = json.loads((tmp_path / "ranks/0.exit.json").read_text())
-    assert (done.returncode, told["status"], told["error"]) == (1, 1, "launcher-fault")
-    assert told["message"].startswith("FileNotFoundError(2")
-    assert done.stderr.endswith(f"launcher-fault: {told['message']}\n")
+    record = json.loads((tmp_path / "ranks/0.exit.json").read_text())
+    assert (done.returncode, record["status"], record["error"]) == (1, 1, "launcher-fault")
+    assert record["message"].startswith("FileNotFoundError(2")
+    assert done.stderr.endswith(f"launcher-fault: {record['message']}\n")
     assert "Traceback" not in done.stderr
 
 
@@ -311,8 +311,8 @@ except program.StoppedError as stopped:
 """
 
 
-@pytest.mark.parametrize(("text", "told"), [(AFTER_THE_PROGRAM, "7 []\n"), (TWICE_BEFORE_IT, "15\n")])
-def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "printed"), [(AFTER_THE_PROGRAM, "7 []\n"), (TWICE_BEFORE_IT, "15\n")])
+def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, printed: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", text],
         cwd=LAUNCH.parent / "modules",
@@ -321,7 +321,7 @@ def test_no_signal_keeps_the_launcher_from_its_last_record(text: str, told: str)
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
 
 
 def test_a_launcher_whose_output_is_closed_leaves_its_record(tmp_path: Path, job: int) -> None:
@@ -421,7 +421,7 @@ def test_a_notice_to_every_process_ends_no_program(tmp_path: Path, job: int) -> 
 
 
 def test_a_rank_with_another_jobs_token_is_rejected_with_the_reason(tmp_path: Path, job: int) -> None:
-    """It finds a rendezvous that refuses it; the others wait for it, as long as they are told to."""
+    """It finds a rendezvous that refuses it; the others wait for it until their time-out."""
     patience = {"RUNNER_RDV_TIMEOUT_S": "2"}
     head = start(tmp_path, job, 0, 2, program(""), env=patience)
     stale = start(tmp_path, job, 1, 2, program(""), env={**patience, "RUNNER_RUN_ID": "stale"})
@@ -438,9 +438,9 @@ def test_a_patience_that_is_no_number(tmp_path: Path, job: int) -> None:
 
 def test_a_program_with_processes_of_its_own_sees_no_task(tmp_path: Path, job: int) -> None:
     """Nothing by which Lightning or torchrun would take itself for one of a starter's tasks."""
-    told = {"PMI_RANK": "0", "SLURM_NTASKS_PER_NODE": "1", "SLURM_STEP_NUM_TASKS": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    record = {"PMI_RANK": "0", "SLURM_NTASKS_PER_NODE": "1", "SLURM_STEP_NUM_TASKS": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
     words = ["--wireup", "own", *program("import json, os; print(json.dumps(dict(os.environ)))")]
-    task = start(tmp_path, job, 0, 1, words, told)
+    task = start(tmp_path, job, 0, 1, words, record)
     assert task.process.stdout is not None
     seen = json.loads(task.process.stdout.read())
     assert task.end()[0] == 0
@@ -466,5 +466,5 @@ def test_where_the_program_meets_the_others_itself_the_launcher_says_nothing_aga
     tasks = [start(tmp_path, job, rank, 2, ["--wireup", "env", *program("")]) for rank in range(2)]
     assert [task.end() for task in tasks] == [(0, ""), (0, "")]
     for task in tasks:
-        told = task.record("start")
-        assert (told["met"], told["rendezvous"], told["wireup"]) == (True, None, "env")
+        record = task.record("start")
+        assert (record["met"], record["rendezvous"], record["wireup"]) == (True, None, "env")

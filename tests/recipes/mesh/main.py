@@ -47,7 +47,7 @@ class Tasks:
     def hear(self, key: str) -> object:
         value = self._store.get("mesh", key, PATIENCE_S) if self._store else self._said[key]
         if value is None:
-            raise TimeoutError(f"nobody said {key!r} within {PATIENCE_S:g} s")
+            raise TimeoutError(f"no rank put {key!r} within {PATIENCE_S:g} s")
         return json.loads(value)
 
     def gather(self, key: str, value: object) -> list:
@@ -80,7 +80,7 @@ def form(tasks: Tasks, kind: str, size: int, timeout_s: float, seen_as: str | No
     herd.meshed()
     tasks.barrier(f"{name}-meshed")  # as Gloo's own: a rank that leaves takes its keys along
     meshed_s = time.monotonic() - began
-    told = tasks.gather(f"{name}-told", asdict(herd.leave()))
+    told = tasks.gather(f"{name}-report", asdict(herd.leave()))
     if serving is None:
         return {}
     counted = serving.requests()

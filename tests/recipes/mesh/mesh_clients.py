@@ -21,7 +21,7 @@ TRIES, RETRY_S, POLL_S = 3, 0.5, 0.01
 
 
 @dataclass(frozen=True)
-class Told:
+class ClientReport:
     """What a herd of clients has to say at its end.
 
     Attributes:
@@ -161,7 +161,7 @@ class Herd:
         """Wait until every client stands in its mesh, or has failed."""
         _all_of(self._meshed[0], len(self._children))
 
-    def leave(self) -> Told:
+    def leave(self) -> ClientReport:
         """Let the clients end, as ranks do that have met, and say what it took."""
         os.close(self._leave[1])
         said = b""
@@ -170,7 +170,7 @@ class Herd:
         os.close(self._done[0])
         failed = sum(os.waitpid(child, 0)[1] != 0 for child in self._children)
         counts = [json.loads(line) for line in said.splitlines()]
-        return Told(sum(each[0] for each in counts), sum(each[1] for each in counts), failed)
+        return ClientReport(sum(each[0] for each in counts), sum(each[1] for each in counts), failed)
 
 
 def _all_of(fd: int, wanted: int) -> None:

@@ -25,7 +25,7 @@ TOKEN = "0123456789abcdef"
 
 @dataclass(frozen=True)
 class Serving:
-    """A server that runs: ADDR and PORT as Horovod is told them, its process, and where it listens."""
+    """A server that runs: ADDR and PORT as Horovod gets them, its process, and where it listens."""
 
     server: str
     port: int

@@ -1,4 +1,4 @@
-"""The benchmark with its synchronisation taken out, to see that it is told. For tests alone.
+"""The benchmark with its synchronisation taken out, to see that it is reported. For tests only.
 
 ``main.py RECIPE_DIR no-allreduce|same-data|both ARGUMENTS...``: runs RECIPE_DIR/main.py with gradients that stay
 local, or with data drawn from the same seed on every rank.

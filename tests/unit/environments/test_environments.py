@@ -173,7 +173,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="not there") as caught:
         directory.find("b", str(tmp_path), "alpha")
     assert caught.value.fix == "python -m runner env create b --site alpha"
-    with pytest.raises(RefusedError, match="nobody has told"):
+    with pytest.raises(RefusedError, match="your scratch directory is unknown"):
         directory.find("a", "", "local")
     with pytest.raises(UsageError, match=r"'\.\.'"):
         directory.find("..", str(tmp_path), "local")
@@ -254,7 +254,7 @@ def test_the_verbs_refuse_with_a_fix(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     scratch = str(tmp_path / "scratch")
     expected = {
-        ("env", "create", "x"): (Exit.REFUSED, "nobody has told where yours is"),
+        ("env", "create", "x"): (Exit.REFUSED, "your scratch directory is unknown"),
         ("env", "create", "x", "--at", str(tmp_path / "home/envs")): (Exit.REFUSED, "[environment-in-home]"),
         ("env", "create", "a b", "--scratch", scratch): (Exit.USAGE, "cannot be an environment's name"),
         ("env", "create", "x", "--at", f"{scratch}/my $envs"): (Exit.USAGE, "do not quote it"),

@@ -45,7 +45,7 @@ def test_a_cgroup_that_holds_half_of_the_cores_is_kept(tmp_path: Path) -> None:
     assert bound(DGX_A100, tmp_path, mine) == ["48-55", "56-63", "16-23", "24-31", "", "", "", ""]
 
 
-def test_a_task_that_sees_its_own_gpu_alone_is_bound_near_it(tmp_path: Path) -> None:
+def test_a_task_that_sees_only_its_own_gpu_is_bound_near_it(tmp_path: Path) -> None:
     files = DGX_A100.write(tmp_path)
     shown = binding.visible(binding.gpus(files), "5")
     assert binding.show(binding.near_gpu(5, 8, shown, frozenset(range(256)), files).cpus) == "112-127,240-255"

@@ -1,4 +1,4 @@
-"""Which rank of which world a task is, and what programs are told of it."""
+"""Which rank of which world a task is, and which variables a program gets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_slurms_list_of_tasks_per_node(text: str, sizes: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("text", ["", "8(x", "a", "1,,2", "8(2)", "-1"])
 def test_what_is_no_such_list_is_refused(text: str) -> None:
-    with pytest.raises(world.WorldError) as told:
+    with pytest.raises(world.WorldError) as caught:
         world.sizes_of(text)
-    assert told.value.code == "world-unknown"
+    assert caught.value.code == "world-unknown"
 
 
 def test_an_uneven_spread() -> None:
@@ -65,16 +65,16 @@ def test_an_uneven_spread_without_its_counts_is_refused() -> None:
     "change", [{"SLURM_NTASKS": "4"}, {"SLURM_NODEID": "7"}, {"SLURM_LOCALID": "2"}, {"SLURM_PROCID": "x"}]
 )
 def test_contradictions_are_refused(change: dict[str, str]) -> None:
-    with pytest.raises(world.WorldError) as told:
+    with pytest.raises(world.WorldError) as caught:
         world.of_environment(dict(slurm(0, 0, 0, "2,1"), **change))
-    assert told.value.code == "world-unknown"
+    assert caught.value.code == "world-unknown"
 
 
 def test_another_world_than_planned_is_refused() -> None:
     alone = world.of_environment({})
-    with pytest.raises(world.WorldError, match="16 tasks were planned") as told:
+    with pytest.raises(world.WorldError, match="16 tasks were planned") as caught:
         world.check(alone, 16, ())
-    assert told.value.code == "world-mismatch"
+    assert caught.value.code == "world-mismatch"
     uneven = world.of_environment(slurm(0, 0, 0, "14,2", size=16))
     with pytest.raises(world.WorldError, match="8,8 tasks a node were planned"):
         world.check(uneven, 16, (8, 8))
@@ -124,7 +124,7 @@ def test_a_world_of_one_needs_no_rendezvous_and_inherits_none() -> None:
 
 
 def test_no_secret_is_recorded() -> None:
-    told = environment.recorded(
+    result = environment.recorded(
         {
             "HOROVOD_RANK": "0",
             "NCCL_API_KEY": "k",
@@ -134,7 +134,7 @@ def test_no_secret_is_recorded() -> None:
             "SLURM_JWT": "j",
         }
     )
-    assert told == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/"}
+    assert result == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/"}
 
 
 GPUS = tuple(
@@ -176,9 +176,9 @@ def test_binding_stays_within_what_is_allowed() -> None:
 
 def test_a_binding_that_the_kernel_refuses_is_reported_and_leaves_the_task_as_it_is() -> None:
     before = os.sched_getaffinity(0)
-    told = binding.apply(binding.Binding(frozenset({1 << 15}), "near GPU 0000:07:00.0"))
-    assert told.cpus == frozenset()
-    assert told.why.startswith("not bound (near GPU 0000:07:00.0): the kernel refuses: ")
+    result = binding.apply(binding.Binding(frozenset({1 << 15}), "near GPU 0000:07:00.0"))
+    assert result.cpus == frozenset()
+    assert result.why.startswith("not bound (near GPU 0000:07:00.0): the kernel refuses: ")
     assert os.sched_getaffinity(0) == before
     assert binding.apply(binding.Binding(frozenset(before), "all")).why == "all"
 
@@ -207,20 +207,20 @@ def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() ->
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
     stale = {"HOROVOD_SIZE": "9", "SLURM_NTASKS": "3", "TORCHELASTIC_RUN_ID": "old"}
     made = wireup.like_torchrun(stale, world.of_environment(slurm(2, 0, 1, "2,1")), meeting)
-    told = {
+    result = {
         "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2", "NODE_RANK": "1", "ROLE_RANK": "2", "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "default",
         "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000", "TORCHELASTIC_RUN_ID": "ab12",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "SLURM_NTASKS": "3",
     }  # fmt: skip
-    assert {name: made[name] for name in told} == told
+    assert {name: made[name] for name in result} == result
     assert not [name for name in made if name.startswith("HOROVOD_")]
     alone = wireup.like_torchrun({}, world.of_environment({}), None)
     assert (alone["MASTER_ADDR"], alone["MASTER_PORT"], alone["WORLD_SIZE"]) == ("127.0.0.1", "29500", "1")
 
 
 @pytest.mark.parametrize(
-    ("told", "gpus", "shown"),
+    ("variable", "gpus", "shown"),
     [
         (None, 2, "0,1"),
         ("4,5,6", 2, "4,5"),
@@ -231,9 +231,9 @@ def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() ->
     ],
 )
 def test_a_program_with_processes_of_its_own_sees_the_gpus_that_are_its(
-    told: str | None, gpus: int | None, shown: str | None
+    variable: str | None, gpus: int | None, shown: str | None
 ) -> None:
-    env = {"RANK": "0"} if told is None else {"RANK": "0", "CUDA_VISIBLE_DEVICES": told}
+    env = {"RANK": "0"} if variable is None else {"RANK": "0", "CUDA_VISIBLE_DEVICES": variable}
     made = wireup.of_its_own(env, gpus, seen=8)
     assert made.get("CUDA_VISIBLE_DEVICES") == shown
     assert "RANK" not in made

@@ -47,12 +47,12 @@ def test_lag_one_autocorrelation_by_hand() -> None:
 
 def test_the_interval_by_hand() -> None:
     values = [1.0, 1.2] * 10
-    told = measure.precision(values)
-    assert told is not None
+    result = measure.precision(values)
+    assert result is not None
     half = 2.093024054 * (20 * 0.01 / 19) ** 0.5 / 20**0.5
-    assert told.mean_s == pytest.approx(1.1)
-    assert (told.batches, told.batch) == (20, 1)
-    assert told.high_s - told.mean_s == pytest.approx(half, rel=1e-6)
+    assert result.mean_s == pytest.approx(1.1)
+    assert (result.batches, result.batch) == (20, 1)
+    assert result.high_s - result.mean_s == pytest.approx(half, rel=1e-6)
     assert measure.precision(values[:19]) is None
 
 
@@ -62,18 +62,18 @@ def test_correlated_times_get_larger_batches_and_a_wider_interval() -> None:
     for _ in range(640):
         level = 0.8 * level + draw.gauss(0.0, 0.01)
         noise.append(1.0 + level)
-    told = measure.precision(noise)
+    result = measure.precision(noise)
     naive = measure.student_t(0.975, 639) * (sum((x - 1) ** 2 for x in noise) / 639) ** 0.5 / 640**0.5
-    assert told is not None
-    assert told.batch >= 8
-    assert told.batches >= measure.LEAST_BATCHES
-    assert told.high_s - told.mean_s > 1.5 * naive
+    assert result is not None
+    assert result.batch >= 8
+    assert result.batches >= measure.LEAST_BATCHES
+    assert result.high_s - result.mean_s > 1.5 * naive
 
 
 def test_throughput_is_all_images_over_the_time_to_the_latest_end() -> None:
-    told = measure.throughput([RankWindow(32, 10, [1.0, 2.0]), RankWindow(32, 10, [1.5, 4.0])])
-    assert told.images_per_s == pytest.approx(2 * 32 * 20 / 4.0)  # a sum of rates would say 480
-    assert (told.window_s, told.steps, told.steady, told.precision) == (4.0, 20, None, None)
+    result = measure.throughput([RankWindow(32, 10, [1.0, 2.0]), RankWindow(32, 10, [1.5, 4.0])])
+    assert result.images_per_s == pytest.approx(2 * 32 * 20 / 4.0)  # a sum of rates would say 480
+    assert (result.window_s, result.steps, result.steady, result.precision) == (4.0, 20, None, None)
 
 
 def test_throughput_leaves_a_transient_out() -> None:
@@ -81,10 +81,10 @@ def test_throughput_leaves_a_transient_out() -> None:
     for group in range(60):
         now += 5.0 if group < 10 else 1.0
         ends.append(now)
-    told = measure.throughput([RankWindow(8, 2, ends), RankWindow(8, 2, ends)])
-    assert (told.truncated_groups, told.truncated_s, told.steps) == (10, 50.0, 100)
-    assert told.images_per_s == pytest.approx(2 * 8 * 2 * 50 / 50.0)
-    assert told.steady is True
+    result = measure.throughput([RankWindow(8, 2, ends), RankWindow(8, 2, ends)])
+    assert (result.truncated_groups, result.truncated_s, result.steps) == (10, 50.0, 100)
+    assert result.images_per_s == pytest.approx(2 * 8 * 2 * 50 / 50.0)
+    assert result.steady is True
 
 
 def test_a_run_that_slows_down_is_not_steady() -> None:

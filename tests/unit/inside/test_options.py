@@ -13,10 +13,10 @@ def options_of(*words: str) -> argparse.Namespace:
 
 
 def test_lengths_follow_from_the_purpose_and_can_be_given() -> None:
-    told = options_of()
-    assert (told.warmup_steps, told.warmup_seconds, told.steps, told.window_seconds) == (50, 30.0, 200, 30.0)
-    told = options_of("--demonstration", "--warmup-steps", "0", "--window-seconds", "1.5")
-    assert (told.warmup_steps, told.warmup_seconds, told.steps, told.window_seconds) == (0, 0.0, 20, 1.5)
+    result = options_of()
+    assert (result.warmup_steps, result.warmup_seconds, result.steps, result.window_seconds) == (50, 30.0, 200, 30.0)
+    result = options_of("--demonstration", "--warmup-steps", "0", "--window-seconds", "1.5")
+    assert (result.warmup_steps, result.warmup_seconds, result.steps, result.window_seconds) == (0, 0.0, 20, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,6 @@ def test_nonsense_is_refused(capsys: pytest.CaptureFixture[str], option: str, va
     with pytest.raises(SystemExit) as ended:
         options_of(f"{option}={value}")
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert f"argument {option}: " in told
-    assert why in told
+    result = capsys.readouterr().err
+    assert f"argument {option}: " in result
+    assert why in result

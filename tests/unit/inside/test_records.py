@@ -18,11 +18,11 @@ from tests.support.schema import check
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_record_is_written_whole_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_record_is_written_whole_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "ranks" / "3.exit.json"
     records.write(str(path), "exit", {"rank": 3, "elapsed_s": float("nan"), "message": "\udcff ü"})
-    told = json.loads(path.read_text())
-    assert told == {"schema": "1", "kind": "exit", "rank": 3, "elapsed_s": None, "message": "\udcff ü"}
+    result = json.loads(path.read_text())
+    assert result == {"schema": "1", "kind": "exit", "rank": 3, "elapsed_s": None, "message": "\udcff ü"}
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["3.exit.json"]
 

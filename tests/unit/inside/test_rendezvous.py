@@ -131,9 +131,9 @@ def test_64_clients_form_their_mesh_with_no_request_lost() -> None:
         herd = Herd(serving.server, serving.port, first=0, count=64, size=64, timeout_s=120)
         herd.go()
         herd.meshed()
-        told = herd.leave()
-        assert (told.failed, told.retries) == (0, 0)
-        assert 2.4 * 64**2 < told.requests < 2.7 * 64**2
-        assert serving.requests() == told.requests
+        result = herd.leave()
+        assert (result.failed, result.retries) == (0, 0)
+        assert 2.4 * 64**2 < result.requests < 2.7 * 64**2
+        assert serving.requests() == result.requests
     finally:
         serving.end()

@@ -1,4 +1,4 @@
-"""What a run is worth: each planted fault gets its own word and exit code; nothing unproven counts as success."""
+"""What a run is worth: each fault gets its own sentence and exit code; nothing unproven counts as success."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_the_first_rank_that_fails_by_itself_is_the_cause_not_those_killed_with_
     assert verdict.log == "logs/rank-1.err: boom"
 
 
-def test_a_program_that_was_killed_alone_is_the_cause() -> None:
+def test_a_program_that_was_killed_by_itself_is_the_cause() -> None:
     """srun's own SIGKILL takes the launcher, too: a record of a killed program tells of the kernel's."""
     exits = {
         0: ended(0, status=1, exit_code=1, ended_s=10.2),

@@ -24,7 +24,7 @@ def result_path(run_dir: str) -> str:
 def write(path: str, kind: str, fields: Mapping[str, Any]) -> None:
     """Write a record atomically, for its owner alone (0600, less the umask).
 
-    A float that is not finite becomes null: JSON has no word for it.
+    A float that is not finite becomes null: JSON cannot express it.
 
     Raises:
         OSError: disk full, no permission; the file of that name is then as it was before.

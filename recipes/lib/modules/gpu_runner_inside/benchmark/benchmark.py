@@ -1,4 +1,4 @@
-"""Training throughput of an image classifier on synthetic data, whatever the framework: warm-up, window, proof.
+"""Training throughput of an image classifier on synthetic data, in any framework: warm-up, window, proof.
 
 Each rank trains on one fixed batch of its own, drawn from seed + rank. After a warm-up all ranks leave a barrier
 together and do the same number of steps; the figure is the images of all ranks over the time from the common start to
@@ -25,7 +25,7 @@ class Device:
     """Where a rank computes.
 
     Attributes:
-        kind: ``cuda`` or ``cpu``. name: for people. identity: what tells it from any other device of this host.
+        kind: ``cuda`` or ``cpu``. name: for people. identity: unique among the devices of this host.
         index: among the GPUs that this process sees; None on a processor.
     """
 
@@ -36,7 +36,7 @@ class Device:
 
 
 class World(Protocol):
-    """What Horovod says of this rank, and the collectives that the benchmark itself needs."""
+    """This rank as Horovod knows it, and the collectives that the benchmark itself needs."""
 
     rank: int
     size: int
@@ -75,17 +75,17 @@ class Training(Protocol):
 
     def synchronize(self) -> list[float]:
         """Wait for the device; each step's own computing since the last call, seconds, without waiting for other
-        ranks. Empty where the way of training does not tell it apart.
+        ranks. Empty where the training method cannot separate it.
         """
 
     def loss(self) -> float:
         """Of the last step."""
 
     def parameters_checksum(self) -> str:
-        """Without BatchNorm's running statistics: they differ between ranks by right."""
+        """Without BatchNorm's running statistics, which differ between correct ranks."""
 
     def peak_memory_bytes(self) -> int:
-        """Of the device, 0 where the framework does not tell; of the process on a processor."""
+        """Of the device, 0 where the framework does not report it; of the process on a processor."""
 
 
 def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
@@ -127,8 +127,8 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     if rank == 0:
         expected = int(os.environ.get("RUNNER_WORLD") or world.size)
         proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
-        named = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
-        result = figures.result_of(named, options, lengths, proven, gathered)
+        about = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
+        result = figures.result_of(about, options, lengths, proven, gathered)
         if run_dir:
             records.write(records.result_path(run_dir), "result", result)
         figures.say(result)

@@ -1,4 +1,4 @@
-"""What a benchmark tells of a run that it timed: a rank's report, the result, a summary for people. Pure."""
+"""What a benchmark records of a run that it timed: a rank's report, the result, a summary for people. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_runner_inside.benchmark import measure
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.benchmark.proof import Proof, RankFacts
 
-ABOUT = "/opt/runner/image.json"  # what the image says of itself (containers/horovod/describe.py)
+ABOUT = "/opt/runner/image.json"  # the image's description (containers/horovod/describe.py)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Timed:
 
     Attributes:
         ends_s: end of each group, seconds after the common start.
-        compute_s: each step's own computing, seconds; empty where the way of training does not tell it apart.
+        compute_s: each step's own computing, seconds; empty where the training method cannot separate it.
         loss: of the last step.
     """
 
@@ -51,7 +51,7 @@ def quarters(values: Sequence[float]) -> list[float]:
 def why_demonstration(options: argparse.Namespace, device_kind: str, lengths: Lengths, window_s: float) -> list[str]:
     """Why this figure makes no performance claim; empty if it may."""
     checks = (
-        (options.demonstration, "asked for"),
+        (options.demonstration, "requested"),
         (device_kind == "cpu", "runs on CPUs"),
         (lengths.warmup_steps < WARMUP[0] or lengths.warmup_s < WARMUP[1], "short warm-up"),
         (lengths.groups * lengths.group_steps < WINDOW[0] or window_s < WINDOW[1], "short window"),
@@ -67,9 +67,9 @@ def report_of(
     lengths: Lengths,
     batch_size: int,
 ) -> dict[str, Any]:
-    """This rank's report, but for what only the launcher and the framework know."""
+    """This rank's report, without what only the launcher and the framework know."""
     groups_s = [end - start for start, end in zip([0.0, *timed.ends_s], timed.ends_s)]
-    told = timed.compute_s
+    compute_s = timed.compute_s
     return {
         **versions,
         "host": facts.host,
@@ -93,9 +93,9 @@ def report_of(
         "group_p50_s": measure.median(groups_s),
         "group_p95_s": measure.quantile(groups_s, 0.95),
         "group_max_s": max(groups_s),
-        "compute_p50_s": measure.median(told) if told else None,
-        "compute_p95_s": measure.quantile(told, 0.95) if told else None,
-        "compute_quarters_p50_s": quarters(told),
+        "compute_p50_s": measure.median(compute_s) if compute_s else None,
+        "compute_p95_s": measure.quantile(compute_s, 0.95) if compute_s else None,
+        "compute_quarters_p50_s": quarters(compute_s),
     }
 
 
@@ -113,8 +113,8 @@ def result_of(
     window_images = options.batch_size * len(gathered) * lengths.group_steps  # of all ranks, in a group
     within = figure.precision if proof.holds else None
     computing = [each["compute_p50_s"] for each in gathered if each["compute_p50_s"] is not None]
-    told = len(computing) == len(gathered)
-    slow = measure.stragglers(computing, [each["quarters_s"] for each in gathered]) if told else []
+    complete = len(computing) == len(gathered)
+    slow = measure.stragglers(computing, [each["quarters_s"] for each in gathered]) if complete else []
     reasons = why_demonstration(options, named["device_kind"], lengths, figure.window_s)
     return {
         **named,
@@ -134,7 +134,7 @@ def result_of(
         "trend": figure.trend,
         "steady": figure.steady,
         "stragglers": slow,
-        "compute_p50_s": measure.median(computing) if told else None,
+        "compute_p50_s": measure.median(computing) if complete else None,
         "step_p50_s": measure.median([each["group_p50_s"] for each in gathered]) / lengths.group_steps,
         "demonstration": bool(reasons),
         "demonstration_reasons": reasons,
@@ -155,7 +155,7 @@ def result_of(
 
 
 def about_image(path: str = ABOUT) -> dict[str, Any] | None:
-    """What the image that this runs in says of itself; None outside of one."""
+    """The description in the image that this runs in; None outside of one."""
     with suppress(OSError, ValueError):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

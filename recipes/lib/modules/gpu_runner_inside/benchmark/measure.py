@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 MSER_BATCH = 5
-LEAST_FOR_TRUNCATION = 4 * MSER_BATCH  # fewer values tell nothing about a transient
+LEAST_FOR_TRUNCATION = 4 * MSER_BATCH  # fewer values show no transient
 LEAST_BATCHES = 20
 LARGEST_AUTOCORRELATION = 0.1
 LARGEST_TREND = 0.01
@@ -159,7 +159,7 @@ def _t_share(value: float, freedom: int) -> float:
 
 @dataclass(frozen=True)
 class RankWindow:
-    """What one rank tells of its timed window.
+    """One rank's timed window.
 
     Attributes:
         images_per_step: images that this rank took in each step.
@@ -181,8 +181,8 @@ class Throughput:
         window_s: from the common start to the latest end, in seconds.
         steps: timed steps of each rank.
         truncated_groups: groups at the start that were left out as a transient, truncated_s: and their time.
-        trend: see ``trend``; steady: whether it is below LARGEST_TREND, None where too few groups tell nothing.
-        precision: None where too few groups tell nothing.
+        trend: see ``trend``; steady: whether it is below LARGEST_TREND, None with too few groups.
+        precision: None with too few groups.
     """
 
     images_per_s: float

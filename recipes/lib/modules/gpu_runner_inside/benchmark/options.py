@@ -1,4 +1,4 @@
-"""What the command lines of the benchmarks share. By the standard library alone: tested where no framework is."""
+"""The options that the benchmarks share. Standard library only, so that it is tested without a framework."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def options_of(
     description: str | None = None,
     own: Callable[[argparse.ArgumentParser], object] = lambda _parser: None,
 ) -> argparse.Namespace:
-    """The command line; what it leaves open about lengths follows from whether this is a demonstration.
+    """The command line; lengths that it leaves open depend on whether this is a demonstration.
 
     Exits with 2 and a usage line when it can't be taken. ``own`` adds the options that only this framework has.
     """

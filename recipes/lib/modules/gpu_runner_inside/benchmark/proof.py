@@ -1,4 +1,4 @@
-"""What has to hold before a figure may be printed: the ranks are one world, on devices of their own, in step.
+"""What must hold before a figure may be printed: the ranks are one world, on distinct devices, in step.
 
 Equal weights alone prove nothing: ranks that train on equal data from equal seeds have them without a single message.
 So the local gradients must *differ* first, and the parameters be *equal* after.
@@ -13,7 +13,7 @@ from typing import Iterable, Sequence
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What one rank knows of itself; gathered from all.
+    """What one rank reports; gathered from all.
 
     Attributes:
         rank, size: as Horovod says.
@@ -37,7 +37,7 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class Proof:
-    """What holds, each by itself; ``reasons`` says in words what does not."""
+    """What holds, each by itself; ``reasons``: a sentence for each that does not."""
 
     world: bool
     gradients_differ: bool

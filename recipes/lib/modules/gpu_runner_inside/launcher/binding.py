@@ -16,7 +16,7 @@ Cpus = FrozenSet[int]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver tells of it. ``bus``: its PCI address, lower case; ``minor``: N of /dev/nvidiaN."""
+    """A GPU as the driver describes it. ``bus``: its PCI address, lower case; ``minor``: N of /dev/nvidiaN."""
 
     bus: str
     uuid: str
@@ -73,7 +73,7 @@ def visible(found: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[Gpu
 
 
 def of_task(local_rank: int, shown: Sequence[Gpu]) -> Gpu | None:
-    """The GPU that a program uses by custom: number ``local_rank``, or the only one that it sees."""
+    """The GPU that a program uses by convention: number ``local_rank``, or the only one that it sees."""
     if len(shown) == 1:
         return shown[0]
     return shown[local_rank] if local_rank < len(shown) else None
@@ -82,8 +82,8 @@ def of_task(local_rank: int, shown: Sequence[Gpu]) -> Gpu | None:
 def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cpus, root: str = "/") -> Binding:
     """The processors for a task: its share of those near its GPU, in whole cores, within ``allowed``.
 
-    Tasks whose GPUs are near the same processors share them evenly; where a task sees only its own GPU nothing
-    tells who the others are, and the tasks keep the whole set.
+    Tasks whose GPUs are near the same processors share them evenly; where a task sees only its own GPU the others
+    are unknown, and the tasks keep the whole set.
     """
     gpu = of_task(local_rank, shown)
     if gpu is None:

@@ -20,7 +20,7 @@ _USER_INFO = re.compile(r"(://)[^/@\s]*@")
 
 
 def recorded(env: Mapping[str, str]) -> dict[str, str]:
-    """The values that may be recorded: of known prefixes, of no name that smells of a secret, no user in a URL."""
+    """The values that may be recorded: of known prefixes, of no name that may be a secret's, no user in a URL."""
     return {
         name: _USER_INFO.sub(r"\1***@", env[name])
         for name in sorted(env)

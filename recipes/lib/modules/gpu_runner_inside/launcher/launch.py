@@ -31,7 +31,7 @@ _MET_HERE = ("rendezvous", "torchrun")  # wireups in which the launchers meet be
 
 
 class Launch:
-    """One launch: the options, what became known of the world, and the times for the records."""
+    """One launch: the options, the world once it is known, and the times for the records."""
 
     def __init__(self, options: Options, env: Mapping[str, str]) -> None:
         self.options = options
@@ -48,7 +48,7 @@ class Launch:
         self.relay = program.Relay()
 
     def run(self) -> int:
-        """Launch, and return the exit status; the exit record is written whatever happens."""
+        """Launch, and return the exit status; the exit record is always written."""
         ended: program.Ended | None = None
         error: LaunchError | None = None
         try:
@@ -81,11 +81,13 @@ class Launch:
         token = world.token(self.env)
         made = self._environment_of(here)
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
-        self._record_start(here, token, shown)  # before the meeting: who came is known even if not all do
+        self._record_start(
+            here, token, shown
+        )  # before the meeting: so each rank that came is known, even if others do not
         if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
             self._say(
                 f"warning: {socket.gethostname()!r}, this node's own name, does not resolve in here. Horovod's Gloo "
-                "looks it up and ends with signal 11 where it can't: see to /etc/hosts in the container"
+                "looks it up, and ends with signal 11 where it cannot: add it to /etc/hosts in the container"
             )
         place = self._meet(here, token)
         if options.wireup == "rendezvous":
@@ -131,7 +133,7 @@ class Launch:
 
     def _bind(self, here: world.World, shown: tuple[binding.Gpu, ...]) -> binding.Binding:
         if self.options.bind == "none":
-            return binding.Binding(frozenset(), "not asked for")
+            return binding.Binding(frozenset(), "not requested")
         allowed = frozenset(os.sched_getaffinity(0))
         return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))
 
@@ -160,7 +162,7 @@ class Launch:
             host=self.host,
             pid=os.getpid(),
             time_s=self.started_s,
-            # Where the program itself meets the others, this is as far as the launcher can tell.
+            # Where the program itself meets the others, the launcher knows no more than this.
             met=place is not None or here.size == 1 or (bound is not None and self.options.wireup not in _MET_HERE),
             waited_s=self.waited_s,
             job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
@@ -222,7 +224,7 @@ class Launch:
 
     def _say(self, message: str) -> None:
         line = f"launch: rank {self.rank} on {self.host}: {message}\n"
-        with suppress(OSError):  # nobody may be listening any more: unbuffered, or Python's own exit would fail too
+        with suppress(OSError):  # standard error may be closed: unbuffered, or Python's own exit would fail too
             os.write(2, line.encode(errors="backslashreplace"))
 
 

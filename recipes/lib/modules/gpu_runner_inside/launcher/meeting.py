@@ -1,6 +1,6 @@
 """How the launchers of a job step meet, before any program starts: rank 0 serves, the others find it, all wait for all.
 
-Nobody waits longer than it was told to, and whoever gives up says for whom it waited.
+Each waits for a limited time, and a launcher that gives up names the ranks that it waited for.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ def join(world: World, host: str, port: int, token: str, facts: dict[str, Any], 
 
 
 def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
-    """On rank 0, before it ends and the server with it: see that every launcher has been told to start."""
+    """On rank 0, before it ends and the server with it: wait until every launcher has been notified to start."""
     until = time.monotonic() + grace_s
-    with suppress(PermissionError):  # ours has gone, and another job's is in its place
+    with suppress(PermissionError):  # this job's server has ended, and another job's is in its place
         while time.monotonic() < until:
             present = _ask_present(meeting.address, meeting.port, meeting.token)
-            if present is None or present["told"] >= size:
+            if present is None or present["notified"] >= size:
                 return
             time.sleep(0.05)
 
@@ -170,12 +170,12 @@ def _ask_present(address: str, port: int, token: str) -> dict[str, Any] | None:
     """
     try:
         status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=5.0)
-        told = json.loads(body) if status == 200 else None
+        present = json.loads(body) if status == 200 else None
     except (OSError, ValueError):
         return None
     if status == 403:
         raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
-    return told if isinstance(told, dict) and told.get("token") == token else None
+    return present if isinstance(present, dict) and present.get("token") == token else None
 
 
 def _missing(store: rendezvous.Store, size: int) -> list[int]:

@@ -64,7 +64,7 @@ def candidates(port: int) -> list[int]:
 
 
 def free_port(address: str, ports: list[int]) -> int:
-    """The first of ``ports`` that nobody listens on at ``address``; 0 when all are taken.
+    """The first of ``ports`` that is free at ``address``; 0 when all are taken.
 
     The port 0 among them stands for one that the kernel chooses.
     """

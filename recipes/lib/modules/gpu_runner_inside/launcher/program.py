@@ -1,4 +1,4 @@
-"""The program as a child of the launcher: started from an argument list, told of signals, waited for."""
+"""The program as a child of the launcher: started from an argument list, sent signals, waited for."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Ended:
 
     @property
     def status(self) -> int:
-        """As a shell would say it: the exit code, or 128 plus the signal's number."""
+        """As a shell reports it: the exit code, or 128 plus the signal's number."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
 class Relay:
-    """Hands the signals that reach the launcher to the program; before there is one, those that end end us.
+    """Forwards the launcher's signals to the program; before that runs, SIGTERM, SIGINT and SIGHUP end the launcher.
 
     Attributes:
         forwarded: numbers of the signals handed on, in order.
@@ -74,7 +74,7 @@ class Relay:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
 
         def in_child() -> None:
-            # A launcher that is killed outright takes its program along: nobody else would know of it.
+            # A launcher that is killed outright takes its program along, which would otherwise stay behind.
             if prctl is not None:
                 prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
             # Slurm signals every process of a step, not only us: a program without a handler lives on.
@@ -92,7 +92,7 @@ class Relay:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _pid, status, used = os.wait4(child.pid, 0)
-        ignore_signals()  # the program has ended: a signal from here on is nobody's, and stops no bookkeeping
+        ignore_signals()  # the program has ended: a signal from here on must not stop the last record
         self._pid = None
         child.returncode = 0  # reaped here, for the resource usage: Popen need not wait for it
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -133,4 +133,4 @@ def ignore_signals() -> None:
 
 
 def _rss_bytes(used: resource.struct_rusage) -> int:
-    return used.ru_maxrss * 1024  # Linux tells KiB (getrusage(2))
+    return used.ru_maxrss * 1024  # Linux reports KiB (getrusage(2))

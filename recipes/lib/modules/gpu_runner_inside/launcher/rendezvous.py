@@ -109,7 +109,7 @@ class Server:
         self._epoll = select.epoll()
         self.requests = 0
         self.refused = 0
-        self.told = 0  # how often a launcher was told that everyone is there
+        self.notified = 0  # how many launchers were notified that every rank is there
 
     def serve(self, stop_fd: int) -> None:
         listener = self._sock.fileno()
@@ -212,7 +212,7 @@ class Server:
         if method == b"GET":
             response = self._values.get(key)
             if response is not None:
-                self.told += key == _EVERYONE
+                self.notified += key == _EVERYONE
                 return self._answer(connection, response)
             if key == b"lobby/present":
                 return self._answer(connection, self._present())
@@ -229,7 +229,7 @@ class Server:
         response = _OK % len(body) + body
         self._values[key] = response
         waiting = self._waiting.pop(key, [])
-        self.told += len(waiting) if key == _EVERYONE else 0
+        self.notified += len(waiting) if key == _EVERYONE else 0
         for connection in waiting:
             self._answer(connection, response)
         if key.startswith(b"lobby/"):
@@ -249,7 +249,7 @@ class Server:
                 ranks=ranks,
                 requests=self.requests,
                 refused=self.refused,
-                told=self.told,
+                notified=self.notified,
             )
         ).encode()
         return _OK % len(body) + body

@@ -14,7 +14,7 @@ _HOROVOD_PLACE = (
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
     "HOROVOD_HOSTNAME",
 )
-# What a starter of tasks tells each of them; ids of job and step are no such thing.
+# The variables that a task starter sets for each task; ids of job and step are not among them.
 _OF_A_TASK = re.compile(
     r"(SLURM_(STEP_)?(NTASKS|NPROCS|NUM_TASKS|TASKS_PER_NODE)|SLURM_(NTASKS_PER_\w+|PROCID|LOCALID|NODEID|TASK_PID|GTIDS)"
     r"|SLURM_SRUN_\w+|PMIX?_\w+|PALS_(RANKID|NODEID|LOCAL_\w+)|OMPI_COMM_\w+"
@@ -63,18 +63,19 @@ def of_world(world: World) -> dict[str, str]:
 
 
 def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -> dict[str, str]:
-    """``env`` without anything that tells of tasks, for a program that starts its own processes: it would take itself
-    for one of a starter's tasks (Lightning does where LOCAL_RANK or SLURM_NTASKS is set).
+    """``env`` without the task starter's variables, for a program that starts its own processes.
+
+    With them it would take itself for a single task (Lightning does where LOCAL_RANK or SLURM_NTASKS is set).
 
     Args:
-        gpus: how many of the node's GPUs are the program's, which would take all that it sees; None for those.
+        gpus: how many of the node's GPUs are the program's, which would otherwise use all that it sees; None for all.
         seen: how many GPUs the node shows where CUDA_VISIBLE_DEVICES does not say.
     """
     made = {name: value for name, value in env.items() if not _OF_A_TASK.match(name)}
-    told = env.get("CUDA_VISIBLE_DEVICES")
-    shown = list(map(str, range(seen))) if told is None else told.split(",")
-    if gpus is not None and len(shown) > gpus:
-        made["CUDA_VISIBLE_DEVICES"] = ",".join(shown[:gpus])
+    variable = env.get("CUDA_VISIBLE_DEVICES")
+    visible = list(map(str, range(seen))) if variable is None else variable.split(",")
+    if gpus is not None and len(visible) > gpus:
+        made["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:gpus])
     return made
 
 
@@ -82,7 +83,7 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
     """``env`` with what Horovod and torch.distributed need to form this world with no PMI and no MPI.
 
     ``meeting`` is None for a world of one, which needs none. A time-out and an interface that are set already stay
-    as they are: the site or the user knows better.
+    as they are: the site or the user has chosen them.
     """
     made = {name: value for name, value in env.items() if name not in _HOROVOD_PLACE}
     made.update(of_world(world))
@@ -118,7 +119,7 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
 def like_torchrun(env: Mapping[str, str], world: World, meeting: Meeting | None) -> dict[str, str]:
     """``env`` as torchrun makes it (torch.distributed.elastic, "Environment Variables"): by TORCHELASTIC_RUN_ID torch
     and Lightning know that their processes are started for them, even within a job of Slurm. NODE_RANK is Lightning's
-    own word for GROUP_RANK.
+    name for GROUP_RANK.
     """
     made = {name: value for name, value in env.items() if not name.startswith("HOROVOD_")}
     made.update(of_world(world))
@@ -140,7 +141,7 @@ def like_torchrun(env: Mapping[str, str], world: World, meeting: Meeting | None)
 
 
 def _master(made: dict[str, str], meeting: Meeting | None) -> None:
-    """Where torch's own rendezvous is to be served, and ours is."""
+    """Where torch's own rendezvous is to be served, and where the launcher's is."""
     if meeting is None:
         made.update(MASTER_ADDR="127.0.0.1")
         made.setdefault("MASTER_PORT", "29500")

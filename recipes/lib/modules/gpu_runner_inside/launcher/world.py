@@ -1,7 +1,7 @@
 """Which rank of which world a task is, read from what the starter of tasks left in its environment. Pure.
 
-Known starters, in the order they are asked: Slurm (srun), PALS and Hydra (PMI_*), Open MPI's mpirun, and the plain
-RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE. Without any of them a task is a world of its own.
+Known starters, in the order in which they are tried: Slurm (srun), PALS and Hydra (PMI_*), Open MPI's mpirun, and the
+plain RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE. Without any of them a task is a world of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class World:
         local_rank, local_size: of the tasks on this node.
         node_rank, nodes: this node's index, and how many there are.
         local_sizes: tasks of each node, by node index; its sum is ``size``.
-        source: whose variables told: ``slurm``, ``pmi``, ``ompi``, ``plain``, or ``single`` for nobody's.
+        source: whose variables these are: ``slurm``, ``pmi``, ``ompi``, ``plain``, or ``single`` where there are none.
     """
 
     rank: int
@@ -59,13 +59,12 @@ class World:
 
 
 def of_environment(env: Mapping[str, str], planned_local_sizes: Sizes = ()) -> World:
-    """The world that the environment tells of.
+    """The world that the environment describes.
 
-    Only Slurm tells how the tasks of *other* nodes are spread; for the others the plan says it, or all nodes are
-    alike.
+    Only Slurm says how many tasks the *other* nodes have; for the others it is the plan, or all nodes are alike.
 
     Raises:
-        WorldError: ``world-unknown``, when a starter's variables are there but don't make a whole.
+        WorldError: ``world-unknown``, when a starter's variables are there but are incomplete.
     """
     if "SLURM_PROCID" in env:
         return _slurm(env)
@@ -91,23 +90,23 @@ def of_environment(env: Mapping[str, str], planned_local_sizes: Sizes = ()) -> W
 
 
 def check(world: World, planned_size: int | None, planned_local_sizes: Sizes) -> None:
-    """Hold the world against the plan.
+    """Compare the world with the plan.
 
     Raises:
-        WorldError: ``world-mismatch``, saying both.
+        WorldError: ``world-mismatch``, with both.
     """
     if planned_size is not None and world.size != planned_size:
         raise WorldError(
             "world-mismatch",
             f"{planned_size} tasks were planned, but this task belongs to a world of {world.size} "
-            f"(told by: {world.source}): it was not started by the job step that the plan describes",
+            f"(according to: {world.source}): it was not started by the job step that the plan describes",
         )
     # Which node comes first is the scheduler's choice: compared as a multiset.
     if planned_local_sizes and sorted(world.local_sizes) != sorted(planned_local_sizes):
         raise WorldError(
             "world-mismatch",
             f"{_list(planned_local_sizes)} tasks a node were planned, but the tasks were spread as "
-            f"{_list(world.local_sizes)} (told by: {world.source})",
+            f"{_list(world.local_sizes)} (according to: {world.source})",
         )
 
 
@@ -141,26 +140,26 @@ TOKEN_SOURCES = (
 
 
 def token(env: Mapping[str, str]) -> str:
-    """What tells this job step from any other: 16 hex digits, equal in all its tasks.
+    """What distinguishes this job step from any other: 16 hex digits, equal in all its tasks.
 
     An identity and no secret: it keeps two jobs apart that meet on one port, not an attacker out.
     """
-    told = "\n".join(f"{name}={env.get(name, '')}" for name in TOKEN_SOURCES)
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    text = "\n".join(f"{name}={env.get(name, '')}" for name in TOKEN_SOURCES)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _slurm(env: Mapping[str, str]) -> World:
     rank = _number(env, "SLURM_PROCID")
     size = _number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
     node_rank = _number(env, "SLURM_NODEID")
-    told = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE")
-    if told is None:
+    spread = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE")
+    if spread is None:
         raise WorldError("world-unknown", "SLURM_PROCID is set, but SLURM_STEP_TASKS_PER_NODE is not")
-    sizes = sizes_of(told)
+    sizes = sizes_of(spread)
     if sum(sizes) != size or node_rank >= len(sizes):
         raise WorldError(
             "world-unknown",
-            f"Slurm's variables contradict each other: {size} tasks as {told}, node index {node_rank}",
+            f"Slurm's variables contradict each other: {size} tasks as {spread}, node index {node_rank}",
         )
     return _valid(
         World(rank, size, _number(env, "SLURM_LOCALID"), sizes[node_rank], node_rank, len(sizes), sizes, "slurm")
@@ -174,19 +173,19 @@ def _in_blocks(
     if local_size < 1 or (sum(planned_local_sizes) != size and size % local_size):
         raise WorldError(
             "world-unknown",
-            f"{size} tasks with {local_size} on this node (told by: {source}): "
+            f"{size} tasks with {local_size} on this node (according to: {source}): "
             "how many the other nodes have must be given as --local-sizes",
         )
-    told = sum(planned_local_sizes) == size
-    sizes = planned_local_sizes if told else (local_size,) * (size // local_size)
+    planned = sum(planned_local_sizes) == size
+    sizes = planned_local_sizes if planned else (local_size,) * (size // local_size)
     node_rank, first = 0, 0
     while node_rank < len(sizes) - 1 and rank >= first + sizes[node_rank]:
         first += sizes[node_rank]
         node_rank += 1
     if rank - first != local_rank or sizes[node_rank] != local_size:
         raise WorldError(
-            "world-mismatch" if told else "world-unknown",
-            f"rank {rank} has local rank {local_rank} of {local_size} (told by: {source}), "
+            "world-mismatch" if planned else "world-unknown",
+            f"rank {rank} has local rank {local_rank} of {local_size} (according to: {source}), "
             f"but {_list(sizes)} tasks a node in rank order make it {rank - first} of {sizes[node_rank]}",
         )
     return _valid(World(rank, size, local_rank, local_size, node_rank, len(sizes), sizes, source))
@@ -197,16 +196,16 @@ def _valid(world: World) -> World:
         raise WorldError(
             "world-unknown",
             f"rank {world.rank} of {world.size}, local rank {world.local_rank} of {world.local_size}"
-            f" is no place in a world (told by: {world.source})",
+            f" does not fit into a world (according to: {world.source})",
         )
     return world
 
 
 def _number(env: Mapping[str, str], *names: str) -> int:
-    found = _optional(env, *names)
-    if found is None:
+    number = _optional(env, *names)
+    if number is None:
         raise WorldError("world-unknown", f"none of {', '.join(names)} is set")
-    return found
+    return number
 
 
 def _optional(env: Mapping[str, str], *names: str) -> int | None:
