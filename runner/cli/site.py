@@ -11,7 +11,7 @@ import msgspec
 from runner.cli.options import setting
 from runner.errors import Exit
 from runner.model.schedulers import SCHEDULERS
-from runner.model.site import Site, Way
+from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
 
 _ON_NODE = click.option("--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun).")
@@ -134,7 +134,7 @@ def _print(site: Site) -> None:
         click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
     for name in site.runtimes:
         click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
-        way = site.ways.get(name, Way())
+        way = site.ways.get(name, RuntimeAtSite())
         for line in (*way.load, *lines(way.setup)):
             click.echo(f"    {' '.join(line)}")
         if way.environment:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runner.model.environment import Activate, Framework, Kind, Origin, Setup
+from runner.model.environment import Activate, Framework, FrameworkSource, Kind, Setup
 from runner.model.runtimes import NATIVE
-from runner.model.site import Site, Way
+from runner.model.site import RuntimeAtSite, Site
 
 # The framework of each device, with what the proof and the recipes import besides; the versions that images are proven
 # with (docs/proofs.md).
@@ -42,7 +42,7 @@ class EnvironmentSpec:
     mpi: str = "auto"
     nccl: str = "auto"
     cuda_archs: str = "80,90"
-    origin: Origin = "pip"
+    origin: FrameworkSource = "pip"
 
 
 def of_site(
@@ -63,9 +63,9 @@ def of_site(
         modules: instead of the site's.
         requirements: of pip, instead of the pinned ones.
     """
-    way = site.ways.get(NATIVE, Way())
+    way = site.ways.get(NATIVE, RuntimeAtSite())
     made = kind or way.kind
-    origin: Origin = "modules" if made == "modules" else way.framework
+    origin: FrameworkSource = "modules" if made == "modules" else way.framework
     pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]
     return EnvironmentSpec(
         name=name,

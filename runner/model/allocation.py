@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class HeldNode(msgspec.Struct, frozen=True):
+class AllocatedNode(msgspec.Struct, frozen=True):
     """What the allocation has of one node: schedulable CPUs, and GPUs."""
 
     name: str
@@ -22,5 +22,5 @@ class Allocation(msgspec.Struct, frozen=True):
     """
 
     job_id: str
-    nodes: tuple[HeldNode, ...]
+    nodes: tuple[AllocatedNode, ...]
     in_step: bool = False

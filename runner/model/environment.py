@@ -9,7 +9,7 @@ import msgspec
 from runner.model.image import ImageFacts
 
 Kind = Literal["virtualenv", "conda", "modules"]
-Origin = Literal["pip", "modules"]
+FrameworkSource = Literal["pip", "modules"]
 Framework = Literal["pytorch", "tensorflow"]
 
 

@@ -47,7 +47,7 @@ class PlannedImage(msgspec.Struct, frozen=True):
         return f"{self.reference}@{self.digest}" if "sha256:" not in self.reference else self.reference
 
 
-class Held(msgspec.Struct, frozen=True):
+class StepNodes(msgspec.Struct, frozen=True):
     """What a step gets of an allocation that is held already.
 
     Attributes:
@@ -59,7 +59,7 @@ class Held(msgspec.Struct, frozen=True):
     overlap: bool = False
 
 
-class Hosts(msgspec.Struct, frozen=True):
+class ListedHosts(msgspec.Struct, frozen=True):
     """Nodes that no scheduler gives out: the user's own ssh reaches them.
 
     Attributes:
@@ -137,10 +137,10 @@ class Plan(msgspec.Struct, frozen=True):
     modules: tuple[str, ...] = ()
     library_path: str = ""
     workdir: str = f"{RESULTS}/recipe"
-    held: Held | None = None
+    held: StepNodes | None = None
     stage: str = ""
     nsys: str = ""
-    hosts: Hosts | None = None
+    hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"
 
     @property

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.environment import Kind, Origin, Setup
+from runner.model.environment import FrameworkSource, Kind, Setup
 from runner.model.hardware import Hardware
 from runner.model.recipe import Option
 from runner.model.request import Mount
@@ -131,7 +131,7 @@ class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: tuple[tuple[str, ...], ...] = ()
 
 
-class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One runtime of a site: what it needs there, besides the site's own facts.
 
     Attributes:
@@ -156,7 +156,7 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     setup: Setup = Setup()
     environment: str = ""
     kind: Kind = "virtualenv"
-    framework: Origin = "pip"
+    framework: FrameworkSource = "pip"
 
 
 class Home(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -235,7 +235,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerName
     runtimes: tuple[str, ...]
     extends: str = ""
-    ways: dict[str, Way] = {}
+    ways: dict[str, RuntimeAtSite] = {}
     queues: dict[str, Queue] = {}
     queue: str | None = None
     node: NodeShape = NO_NODE

@@ -21,7 +21,7 @@ class Var(msgspec.Struct, frozen=True):
     name: str
 
 
-Word = tuple[Text | Var, ...]
+Argument = tuple[Text | Var, ...]
 
 # The contract between a batch script, which sets these variables, and the runtimes, which pass them on.
 RUN_DIRECTORY = "runner_run"  # the run directory on the host
@@ -29,12 +29,12 @@ JOB_ID = "runner_job"  # the job's number
 RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the rendezvous
 
 
-def text(value: str) -> Word:
+def text(value: str) -> Argument:
     """A word of literal text."""
     return (Text(value),)
 
 
-def texts(*values: str) -> tuple[Word, ...]:
+def texts(*values: str) -> tuple[Argument, ...]:
     """One literal word for each value."""
     return tuple(text(value) for value in values)
 
@@ -43,13 +43,13 @@ class Export(msgspec.Struct, frozen=True):
     """``export NAME=value`` in the batch script."""
 
     name: str
-    value: Word
+    value: Argument
 
 
 class Run(msgspec.Struct, frozen=True):
     """A command of the batch script, which ends with ``exit_code`` if the command fails."""
 
-    argv: tuple[Word, ...]
+    argv: tuple[Argument, ...]
     exit_code: int
 
 
@@ -58,7 +58,7 @@ class Load(msgspec.Struct, frozen=True):
     other; the script ends with ``exit_code`` if one fails.
     """
 
-    commands: tuple[tuple[Word, ...], ...]
+    commands: tuple[tuple[Argument, ...], ...]
     exit_code: int
 
 
@@ -86,9 +86,9 @@ class StepSpec(msgspec.Struct, frozen=True):
     """
 
     prelude: tuple[Statement, ...]
-    once_a_node: tuple[Word, ...]
-    launcher: tuple[Word, ...]
-    command: tuple[Word, ...]
-    at_end: tuple[Word, ...] = ()
+    once_a_node: tuple[Argument, ...]
+    launcher: tuple[Argument, ...]
+    command: tuple[Argument, ...]
+    at_end: tuple[Argument, ...] = ()
     directives: tuple[tuple[str, str], ...] = ()
     inherits: bool = False

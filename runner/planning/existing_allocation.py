@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.errors import RefusedError
-from runner.model.allocation import Allocation, HeldNode
-from runner.model.plan import Held
+from runner.model.allocation import AllocatedNode, Allocation
+from runner.model.plan import StepNodes
 
 
-def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> Held:
+def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> StepNodes:
     """For each node of the job the first free node of the allocation that has what it needs.
 
     Args:
@@ -32,12 +32,12 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
             )
         free.remove(node)
         chosen.append(node.name)
-    return Held(tuple(chosen), overlap=allocation.in_step)
+    return StepNodes(tuple(chosen), overlap=allocation.in_step)
 
 
 def _needed(nodes: int, gpus: int, cpus: int) -> str:
     return f"a step of {nodes} {'node' if nodes == 1 else 'nodes'} with {gpus} GPUs and {cpus} CPUs each"
 
 
-def _available(nodes: tuple[HeldNode, ...]) -> str:
+def _available(nodes: tuple[AllocatedNode, ...]) -> str:
     return ", ".join(f"{node.name} with {node.gpus} GPUs and {node.cpus} CPUs" for node in nodes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.errors import RefusedError, UsageError
-from runner.model.plan import Hosts
+from runner.model.plan import ListedHosts
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Site
 from runner.planning.placement import spread
@@ -133,7 +133,7 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
     return spread(gpus, room[:nodes])
 
 
-def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> Hosts | None:
+def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
     """The first hosts of the site's list; None where a scheduler gives out the nodes.
 
     Args:
@@ -143,7 +143,7 @@ def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...
     if SCHEDULERS[site.scheduler].nodes != "listed":
         return None
     programs = (program,) if program else ()
-    return Hosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
+    return ListedHosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
 
 
 def _shown(hosts: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.model.site import Site, Way
+from runner.model.site import RuntimeAtSite, Site
 from runner.planning import existing_allocation, hosts, queues, wireup
 from runner.planning.environment import merge
 from runner.planning.options import arguments
@@ -63,7 +63,7 @@ def plan(
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
     runtime = request.runtime or site.runtimes[0]
-    way = site.ways.get(runtime, Way())
+    way = site.ways.get(runtime, RuntimeAtSite())
     asked = request.wireup or ("own" if recipe.processes == "own" else None)
     started = wireup.choose(site, image, runtime, asked, sum(tasks_per_node))
     gpus_per_task = most if started.wireup == "own" else 1

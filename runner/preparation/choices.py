@@ -12,7 +12,7 @@ from runner.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE, RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.model.site import Site, Way
+from runner.model.site import RuntimeAtSite, Site
 from runner.planning import hosts
 from runner.preparation.site import UserSite
 from runner.runtimes.schedulerless import choose
@@ -55,7 +55,7 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
     elif nodes == "listed" and name is None:
         name = choose(site.runtimes, site.device, lambda _program: True)
     request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
-    environment = request.env_name or site.ways.get(NATIVE, Way()).environment
+    environment = request.env_name or site.ways.get(NATIVE, RuntimeAtSite()).environment
     return Choices(site, request, name or site.runtimes[0], environment)
 
 

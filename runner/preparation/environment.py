@@ -16,7 +16,7 @@ from runner.errors import RefusedError, UsageError
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE
-from runner.model.site import Way
+from runner.model.site import RuntimeAtSite
 from runner.preparation.site import UserSite, read_user_site
 
 DEFAULT_SITE = "local"
@@ -103,7 +103,7 @@ def choose_proof(
     """
     user_site = _user_site(site, scratch)
     if name is None:
-        setup = user_site.site.ways.get(NATIVE, Way()).setup
+        setup = user_site.site.ways.get(NATIVE, RuntimeAtSite()).setup
         if modules:
             setup = msgspec.structs.replace(setup, modules=modules)
         title = ", ".join(modules) or f"{user_site.site.name}'s own"

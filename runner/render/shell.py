@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from runner.errors import UsageError
-from runner.model.step import Export, Load, Run, Statement, Text, Unset, Word
+from runner.model.step import Argument, Export, Load, Run, Statement, Text, Unset
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -30,7 +30,7 @@ def quote_always(value: str) -> str:
     return quote(value) if not _PLAIN.match(value) else f"'{value}'"
 
 
-def word(parts: Word) -> str:
+def quoted_argument(parts: Argument) -> str:
     """One shell word of literal text and variables."""
     rendered = []
     for part in parts:
@@ -41,17 +41,17 @@ def word(parts: Word) -> str:
     return "".join(rendered) or "''"
 
 
-def words(argv: Iterable[Word]) -> str:
+def quoted_arguments(argv: Iterable[Argument]) -> str:
     """An argument list on one line."""
-    return " ".join(word(parts) for parts in argv)
+    return " ".join(quoted_argument(parts) for parts in argv)
 
 
-def folded(argv: Sequence[Word], *, width: int = 100, indent: str = "  ") -> str:
+def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") -> str:
     """An argument list over several lines with continuations, none longer than ``width`` where words allow."""
     lines: list[str] = []
     current = ""
     for parts in argv:
-        rendered = word(parts)
+        rendered = quoted_argument(parts)
         if current and len(current) + 1 + len(rendered) > width:
             lines.append(current)
             current = indent + rendered
@@ -60,11 +60,11 @@ def folded(argv: Sequence[Word], *, width: int = 100, indent: str = "  ") -> str
     return " \\\n".join([*lines, current])
 
 
-def assignment(name: str, value: Word) -> str:
+def assignment(name: str, value: Argument) -> str:
     """``NAME=value``, for export."""
     if len(value) == 1 and isinstance(value[0], Text):
         return f"{_variable(name)}={quote_always(value[0].value)}"
-    return f"{_variable(name)}={word(value)}"
+    return f"{_variable(name)}={quoted_argument(value)}"
 
 
 def statement(entry: Statement) -> str:

@@ -9,7 +9,7 @@ from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES, RuntimeFacts
-from runner.model.step import Export, Load, Statement, Text, Unset, Word, text, texts
+from runner.model.step import Argument, Export, Load, Statement, Text, Unset, text, texts
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
 # shell in the container gives it its name back: nothing stands on a command line, and every byte arrives.
@@ -51,7 +51,7 @@ def carried(plan: Plan) -> tuple[tuple[str, str], ...]:
 _RESULTS = text(RESULTS)
 
 
-def launched_program(plan: Plan, *options: str, run: Word = _RESULTS) -> tuple[Word, ...]:
+def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tuple[Argument, ...]:
     """The launcher, with further options of its own, and below it the program.
 
     Args:
@@ -75,7 +75,7 @@ def _profile(plan: Plan) -> tuple[str, ...]:
     return ("--nsys", plan.nsys) if plan.nsys else ()
 
 
-def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Word, ...]:
+def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Argument, ...]:
     """A bash that replaces itself by its arguments, after giving prefixed variables their names if ``rename``.
 
     A bash, because NGC images set BASH_ENV to the file that enables CUDA's forward compatibility, and only bash reads
@@ -86,12 +86,12 @@ def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[
     return texts("/bin/bash", "-c", code + 'exec "$@"', "bash")
 
 
-def prefixed(name: str, value: Word) -> Export:
+def prefixed(name: str, value: Argument) -> Export:
     """An export under the prefix."""
     return Export(PREFIX + name, value)
 
 
-def image_file(plan: Plan) -> Word:
+def image_file(plan: Plan) -> Argument:
     """The image's file, whose path no runtime takes for anything else.
 
     Raises:
@@ -156,7 +156,7 @@ def mounted(plan: Plan) -> tuple[tuple[Mount, str], ...]:
     return tuple(values)
 
 
-def mount_options(plan: Plan, option: str) -> tuple[Word, ...]:
+def mount_options(plan: Plan, option: str) -> tuple[Argument, ...]:
     """The plan's mounts as ``OPTION VALUE``; raises UsageError as ``mounted``."""
     return tuple(word for _, value in mounted(plan) for word in texts(option, value))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
     PREFIX,
     STARTERS,
@@ -19,7 +19,7 @@ from runner.runtimes.common import (
 
 # Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
 # namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
-_RC: Word = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
+_RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
 _CREATE = """printf '%s\\n' 'exec "$@"' >"$1.$(hostname)" && mv -f -- "$1.$(hostname)" "$1" && shift && exec "$@\""""
 # enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
 _TASK = (
@@ -44,7 +44,7 @@ def step(plan: Plan) -> StepSpec:
                 where=f"--env {variable}",
                 fix="leave newlines out of the value",
             )
-    name: Word = (Text("runner-"), Var(JOB_ID))
+    name: Argument = (Text("runner-"), Var(JOB_ID))
     return StepSpec(
         prelude=(
             *loads(plan),

@@ -6,7 +6,7 @@ import posixpath
 
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import launched_program, load_lines
 
 
@@ -26,7 +26,7 @@ def step(plan: Plan) -> StepSpec:
                 where="--mount",
                 fix="leave it out and use the path itself, or take a container (--runtime)",
             )
-    run: Word = (Var(RUN_DIRECTORY),)
+    run: Argument = (Var(RUN_DIRECTORY),)
     return StepSpec(
         prelude=(*load_lines(plan), *(Export(name, _value(value)) for name, value in plan.env)),
         once_a_node=(),
@@ -40,13 +40,13 @@ def step(plan: Plan) -> StepSpec:
     )
 
 
-def _value(value: str) -> Word:
+def _value(value: str) -> Argument:
     """A variable's value; what lies below RESULTS (NCCL's own logs, as sites have them) lies in the run directory."""
     below = value.removeprefix(f"{RESULTS}/")
     return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
 
 
-def _directory(plan: Plan) -> Word:
+def _directory(plan: Plan) -> Argument:
     """Where the program starts, as this machine knows it."""
     for mount in plan.mounts:
         if mount.target == plan.workdir:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.schedulers import SCHEDULERS
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes import common
 from runner.runtimes.common import image_file, launched_program, loads, mounted, prefixed
 
@@ -43,6 +43,6 @@ def step(plan: Plan) -> StepSpec:
     )
 
 
-def _mounts(plan: Plan) -> Word:
+def _mounts(plan: Plan) -> Argument:
     words: list[Text | Var] = [Text("--container-mounts="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")]
     return (*words, *(Text(f",{value}") for _, value in mounted(plan)))

@@ -7,7 +7,7 @@ import posixpath
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, text
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 from runner.runtimes.common import (
     carried,
     image_reference,
@@ -47,7 +47,7 @@ def step(plan: Plan) -> StepSpec:
     )
 
 
-def _volume(mount: Mount, value: str) -> Word:
+def _volume(mount: Mount, value: str) -> Argument:
     target = posixpath.normpath(mount.target)
     if target == "/opt" or any(target == closed or target.startswith(f"{closed}/") for closed in _CLOSED):
         raise UsageError(

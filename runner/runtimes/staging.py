@@ -11,7 +11,7 @@ import msgspec
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import JOB_ID, Export, StepSpec, Text, Var, Word, text, texts
+from runner.model.step import JOB_ID, Argument, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes import Runtime
 
 DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
@@ -68,7 +68,7 @@ def step(plan: Plan, runtime: Runtime) -> StepSpec:
     )
 
 
-def _staged(word: Word) -> Word:
+def _staged(word: Argument) -> Argument:
     return tuple(part for old in word for part in _parts(old))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY, WRONG_NODES
 from runner.model.plan import Plan
-from runner.model.step import JOB_ID, RUN_DIRECTORY, Word
+from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
 
 # Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
@@ -82,7 +82,7 @@ exit "$runner_exit"
 """
 
 
-def around(once_a_node: tuple[Word, ...], at_end: tuple[Word, ...]) -> Iterator[str]:
+def around(once_a_node: tuple[Argument, ...], at_end: tuple[Argument, ...]) -> Iterator[str]:
     """What comes before the step, and what is run whenever the script ends: whole commands, empty for none."""
     if at_end:
         yield f"runner_at_end() {{\n  {folded(at_end, indent='    ')}\n}}\ntrap runner_at_end EXIT\n"

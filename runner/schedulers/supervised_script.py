@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runner.model.exit_codes import CANCELLED, TIMED_OUT
-from runner.model.step import JOB_ID, RUN_DIRECTORY, Word
+from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
 
 WAIT_S = 60  # after the first child has ended
@@ -59,7 +59,7 @@ printf '%s\\n' "${JOB_ID}" >job.id.part && mv -f job.id.part job.id
 """
 
 
-def marker(at_end: tuple[Word, ...] = ()) -> str:
+def marker(at_end: tuple[Argument, ...] = ()) -> str:
     """However the script ends, short of SIGKILL, it leaves its marker; ``runner_why``: what ended it, where it knows.
 
     Args:
@@ -89,7 +89,7 @@ def time_limit(walltime_s: int) -> str:
     return f"runner_limit={walltime_s} runner_near={near_s}   # seconds\n"
 
 
-def start_ranks(command: tuple[Word, ...], world: int, count: str, rank: str, local_world: str) -> str:
+def start_ranks(command: tuple[Argument, ...], world: int, count: str, rank: str, local_world: str) -> str:
     """Start this node's ranks in the background, each with logs of its own.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from runner.model.environment import Activate, Kind, Origin, Setup
+from runner.model.environment import Activate, FrameworkSource, Kind, Setup
 from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES
@@ -21,11 +21,11 @@ from runner.model.site import (
     Owned,
     PbsFacts,
     Queue,
+    RuntimeAtSite,
     Scratch,
     Site,
     SlurmFacts,
     SshFacts,
-    Way,
 )
 
 _HEAD = """\
@@ -62,7 +62,7 @@ _PARTS: tuple[tuple[str, Any], ...] = (
     ("The file", Site),
     ("`node`", NodeShape),
     ("`queues`: one entry", Queue),
-    ("`ways`: one entry", Way),
+    ("`ways`: one entry", RuntimeAtSite),
     ("`mounts` of a way: one entry", Mount),
     ("`setup` of the way `native`", Setup),
     ("`activate` of a setup", Activate),
@@ -77,7 +77,7 @@ _ALIASES = {
     name: str(alias).replace("typing.", "")
     for name, alias in (
         *(("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option)),
-        *(("Kind", Kind), ("Origin", Origin)),
+        *(("Kind", Kind), ("FrameworkSource", FrameworkSource)),
     )
 }
 

@@ -13,7 +13,7 @@ from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
-from runner.model.site import Site, Way
+from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, expand_placeholders
 from runner.planning.plan import plan
@@ -169,7 +169,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
 
 def made(site: Site) -> Environment | None:
     """The environment that `env create` makes there, where the site's way names one."""
-    way = site.ways.get("native", Way())
+    way = site.ways.get("native", RuntimeAtSite())
     if not way.environment:
         return None
     wanted = EnvironmentSpec(way.environment, way.kind, "pytorch", way.setup, ())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from runner.model.allocation import Allocation, HeldNode
+from runner.model.allocation import AllocatedNode, Allocation
 from runner.model.environment import Activate, Setup
 from runner.model.request import Mount, Request
-from runner.model.site import Site, SshFacts, Way
+from runner.model.site import RuntimeAtSite, Site, SshFacts
 from runner.planning.hosts import parse, shaped
 from runner.planning.plan import plan
 from runner.runtimes import runtime, staging
@@ -24,7 +24,7 @@ SCRIPTS = Path(__file__).parents[1] / "golden" / "local_scripts"
 CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
 
 
-HELD = Allocation("7", (HeldNode("dgx01", 128, 4), HeldNode("dgx02", 128, 4)))
+HELD = Allocation("7", (AllocatedNode("dgx01", 128, 4), AllocatedNode("dgx02", 128, 4)))
 
 
 HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Sets/$HOME", "/data/My Sets/$HOME"),))
@@ -40,7 +40,7 @@ def hosts(text: str) -> Site:
 
 def with_environment(machine: Machine) -> Site:
     setup = Setup(modules=("gcc/12",), activate=Activate(virtualenv="/scratch/e/environments/hvd/virtualenv-0bad"))
-    return msgspec.structs.replace(local(machine), ways={"native": Way(setup=setup)})
+    return msgspec.structs.replace(local(machine), ways={"native": RuntimeAtSite(setup=setup)})
 
 
 CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {

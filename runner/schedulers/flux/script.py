@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, texts
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
 from runner.render.directives import one_line
 from runner.render.shell import folded, quote, statement
 from runner.schedulers.script_parts import TAIL, TRAPS, around, head, world
@@ -74,11 +74,11 @@ def _directive(option: str, value: str) -> str:
     return f"#flux: {quote(f'--{option}={value}' if value else f'--{option}')}"
 
 
-def _once_a_node(plan: Plan, command: tuple[Word, ...]) -> tuple[Word, ...]:
+def _once_a_node(plan: Plan, command: tuple[Argument, ...]) -> tuple[Argument, ...]:
     return (*texts("flux", "run", f"-N{plan.nodes}", f"-n{plan.nodes}"), *command) if command else ()
 
 
-def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
+def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     if step.launcher:
         raise UsageError(
             f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, Word, texts
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
 from runner.render.pbs import directive
 from runner.render.shell import folded, statement
 from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, head, world
@@ -115,7 +115,7 @@ def _in_blocks(plan: Plan) -> bool:
     return plan.tasks_per_node == (most,) * full + ((rest,) if rest else ())
 
 
-def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Word, ...]:
+def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
     return (
         *texts("mpiexec", "--hostfile"),
         (Var("PBS_NODEFILE"),),
@@ -124,11 +124,11 @@ def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Word, ...]:
     )
 
 
-def _once_a_node(plan: Plan, command: tuple[Word, ...]) -> tuple[Word, ...]:
+def _once_a_node(plan: Plan, command: tuple[Argument, ...]) -> tuple[Argument, ...]:
     return (*_mpiexec(plan, plan.nodes, 1), *command) if command else ()
 
 
-def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
+def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     if step.launcher:
         raise UsageError(
             f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",

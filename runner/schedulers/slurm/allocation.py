@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner import process
 from runner.errors import NotAcceptedError, RefusedError, UnknownStateError
-from runner.model.allocation import Allocation, HeldNode
+from runner.model.allocation import AllocatedNode, Allocation
 from runner.schedulers import client_call
 
 _NODES = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
@@ -36,7 +36,7 @@ def allocation(clients: Path | None) -> Allocation | None:
             fix="ask for one with salloc, or `unset SLURM_JOB_ID` and `submit`",
         )
     nodes = [
-        HeldNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
+        AllocatedNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
         for names, cpu_ids, gres in _NODES.findall(shown.out)
         for name in _ask(clients, "scontrol", "show", "hostnames", names).out.split()
     ]

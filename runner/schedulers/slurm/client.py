@@ -181,24 +181,24 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
     directory, a comment) may look like any field, but stands behind its own.
     """
 
-    def found(pattern: str) -> str:
+    def field(pattern: str) -> str:
         match = re.search(f"^ +{pattern}", answer, re.MULTILINE)
         return match[1] if match else ""
 
-    if found("WorkDir=(.*)$") != str(run_directory):
+    if field("WorkDir=(.*)$") != str(run_directory):
         return JobState(phase="unknown")
-    name = found(r"JobState=(\S+)")
+    name = field(r"JobState=(\S+)")
     phase = _PHASES.get(name, "unknown")
-    reason = found(r"JobState=\S+ Reason=(\S+)")
+    reason = field(r"JobState=\S+ Reason=(\S+)")
     if phase == "pending":
         reason = messages.explained(reason)
-    nodes = found(r"NodeList=(\S*)")
+    nodes = field(r"NodeList=(\S*)")
     return JobState(
         phase=phase,
         name=name,
         reason="" if reason == "None" else reason,
         nodes="" if nodes == "(null)" else nodes,
-        exit_code=_exit_code(found(r"Requeue=.* ExitCode=(\S+)")),
+        exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
     )
 
 

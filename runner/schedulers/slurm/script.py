@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, StepSpec, Word, text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, text, texts
 from runner.render.sbatch import directive
-from runner.render.shell import folded, statement, words
+from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script
 from runner.schedulers.script_parts import MEMLOCK, TAIL, TRAPS, WAIT, around, head, port, world
 from runner.schedulers.slurm import options as slurm_options
@@ -73,7 +73,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(_once_a_node(plan, step.at_end)),
-        f"runner_hosts=({words(texts(*plan.held.nodes))})",
+        f"runner_hosts=({quoted_arguments(texts(*plan.held.nodes))})",
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),
@@ -86,14 +86,14 @@ def _held(plan: Plan, step: StepSpec) -> str:
     return "\n".join(parts)
 
 
-def _of_held(plan: Plan) -> tuple[Word, ...]:
+def _of_held(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
     if plan.held is None:
         return ()
     return texts("--exact", *(("--overlap",) if plan.held.overlap else ()))
 
 
-def _on_nodes(plan: Plan) -> tuple[Word, ...]:
+def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
     return texts(f"--nodelist={','.join(plan.held.nodes)}") if plan.held else ()
 
@@ -150,7 +150,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
 
 
-def _once_a_node(plan: Plan, command: tuple[Word, ...], *options: str) -> tuple[Word, ...]:
+def _once_a_node(plan: Plan, command: tuple[Argument, ...], *options: str) -> tuple[Argument, ...]:
     shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
     return (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *shape, *command) if command else ()
 
@@ -170,11 +170,11 @@ unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
 """
 
 
-def _srun(plan: Plan) -> tuple[Word, ...]:
+def _srun(plan: Plan) -> tuple[Argument, ...]:
     return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
 
 
-def _step(plan: Plan, step: StepSpec) -> Iterator[Word]:
+def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     yield from _srun(plan)
     if not _uneven(plan):
         yield text(f"--nodes={plan.nodes}")

@@ -19,8 +19,7 @@ import msgspec
 from runner import process
 from runner.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.job import JobState
-from runner.model.plan import Hosts as Names
-from runner.model.plan import Plan
+from runner.model.plan import ListedHosts, Plan
 from runner.model.runtimes import RUNTIMES
 from runner.schedulers.local import client
 from runner.schedulers.ssh import command, preflight
@@ -29,12 +28,12 @@ ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
 _QUICK_S = 20.0
 
 
-def connect(clients: Path | None) -> Hosts:
+def connect(clients: Path | None) -> SshHosts:
     """The hosts of each job's plan; ``clients`` are programs that the controller finds first."""
-    return Hosts(clients)
+    return SshHosts(clients)
 
 
-class Hosts(client.Local):
+class SshHosts(client.Local):
     """Jobs whose controller runs here, and whose ranks run where ssh leads."""
 
     def submit(self, run_directory: Path, script: str) -> str:
@@ -84,7 +83,7 @@ def _plan(run_directory: Path) -> Plan:
         raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 
 
-def _hosts(plan: Plan) -> Names:
+def _hosts(plan: Plan) -> ListedHosts:
     assert plan.hosts is not None
     return plan.hosts
 
@@ -104,14 +103,14 @@ def _faults(plan: Plan, run: str, token: str) -> list[preflight.Fault]:
     return silent or list(preflight.faults(plan, run, head, token, [answer for answer in answers if answer]))
 
 
-def _head(hosts: Names) -> str:
+def _head(hosts: ListedHosts) -> str:
     """The first host as ssh's configuration knows it.
 
     Raises:
         NotAcceptedError: there is no ssh, or its configuration cannot be taken.
     """
     try:
-        done = process.run((*command.words(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False)
+        done = process.run((*command.command_line(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False)
     except process.CommandNotFoundError as error:
         fix = "apt-get install openssh-client"
         raise NotAcceptedError("ssh was not found", where="PATH", fix=fix, code=Exit.REFUSED) from error
@@ -122,12 +121,12 @@ def _head(hosts: Names) -> str:
     return next(named, hosts.names[0])
 
 
-def _asked(hosts: Names, question: str) -> Sequence[process.Completed | None]:
+def _asked(hosts: ListedHosts, question: str) -> Sequence[process.Completed | None]:
     """The end of one ssh a host, all at once; None where it had not ended within ASK_S."""
     children = []
     try:
         for host in hosts.names:
-            argv = (*command.words(hosts), "--", host, command.REMOTE)
+            argv = (*command.command_line(hosts), "--", host, command.REMOTE)
             children.append((argv, process.start(argv, stdin=process.PIPE)))
         for _, child in children:
             assert child.stdin is not None

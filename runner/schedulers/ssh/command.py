@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.model.plan import Hosts
+from runner.model.plan import ListedHosts
 
 # Nobody can answer a question of ssh's, and a node that has gone is noticed within 45 s. Whom to trust, by which name
 # and key and over which road, is the user's own configuration; nothing here loosens it.
@@ -20,6 +20,6 @@ OPTIONS = (
 REMOTE = "exec bash -s"
 
 
-def words(hosts: Hosts) -> tuple[str, ...]:
+def command_line(hosts: ListedHosts) -> tuple[str, ...]:
     """The program and its options; ``-- HOST`` and REMOTE come after them."""
     return ("ssh", *(("-F", hosts.config) if hosts.config else ()), *OPTIONS)

@@ -14,7 +14,7 @@ from runner.errors import UsageError
 from runner.model.exit_codes import CANCELLED, NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
-from runner.render.shell import folded, quote, statement, words
+from runner.render.shell import folded, quote, quoted_arguments, statement
 from runner.schedulers import supervised_script
 from runner.schedulers.script_parts import port
 from runner.schedulers.ssh import command
@@ -143,7 +143,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         "set -uo pipefail",
         "umask 077",
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
-        f"runner_hosts=({words(texts(*plan.hosts.names))})",
+        f"runner_hosts=({quoted_arguments(texts(*plan.hosts.names))})",
         f"runner_counts=({' '.join(map(str, plan.tasks_per_node))})",
         "",
         "if [ $# -eq 0 ]; then",
@@ -162,7 +162,7 @@ def _controller(plan: Plan, step: StepSpec) -> tuple[str, ...]:
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(),
         supervised_script.TRAPS,
-        f"runner_ssh=({folded(texts(*command.words(plan.hosts)))})",
+        f"runner_ssh=({folded(texts(*command.command_line(plan.hosts)))})",
         _meeting(plan.nodes),
         *((_ENVIRONMENT,) if step.inherits else ()),
         _begin(step),
@@ -197,7 +197,7 @@ runner_begin() {{   # what the bash of a node reads first
 
 def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
     first = [f"{folded(step.once_a_node)} || exit {NODE_NOT_READY}\n"] if step.once_a_node else []
-    last = [f"trap {quote(words(step.at_end))} EXIT\n"] if step.at_end else []
+    last = [f"trap {quote(quoted_arguments(step.at_end))} EXIT\n"] if step.at_end else []
     return (
         *(() if step.inherits else (supervised_script.only("RUNNER_JOB_ID", *RENDEZVOUS),)),
         'export USER="${USER:-$(id -un)}"',

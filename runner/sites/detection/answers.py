@@ -31,7 +31,7 @@ class Answer:
     absent: bool = False
 
     @property
-    def said(self) -> str:
+    def both_streams(self) -> str:
         """Both streams: some clients answer on the second."""
         return f"{self.out}\n{self.err}"
 

@@ -9,7 +9,7 @@ from runner.checks.image_fit import version
 from runner.model.finding import Finding
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.model.site import Queue, Site, Way
+from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.sites.detection import pbs, slurm
 from runner.sites.detection.cluster import Detected
 from runner.suggest import instead
@@ -130,7 +130,7 @@ def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
     for name in site.runtimes:
         severity: Literal["refuse", "warn"] = "refuse" if name == site.runtimes[0] else "warn"  # jobs take the first
         facts = RUNTIMES[name]
-        if name in found.runtimes or not facts.is_container or site.ways.get(name, Way()).load:
+        if name in found.runtimes or not facts.is_container or site.ways.get(name, RuntimeAtSite()).load:
             continue
         if not facts.program:
             what = f"srun has no --{facts.srun_option}: the {facts.title} plugin is not loaded (plugstack.conf)"

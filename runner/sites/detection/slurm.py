@@ -111,8 +111,8 @@ def read(answers: Mapping[str, Answer]) -> Slurm:
         config=_config(good["config"].out),
         partitions=tuple(_partitions(good["partitions"].out)),
         nodes=_nodes(good["nodes"].out),
-        mpi=_mpi(good["mpi"].said),
-        options=frozenset(_OPTION.findall(good["srun"].said)),
+        mpi=_mpi(good["mpi"].both_streams),
+        options=frozenset(_OPTION.findall(good["srun"].both_streams)),
         accounts=_accounts(good["accounts"].out),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
     )

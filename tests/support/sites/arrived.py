@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.model.step import Export, StepSpec, Text, Word
+from runner.model.step import Argument, Export, StepSpec, Text
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def expected(step: StepSpec, values: Mapping[str, str]) -> tuple[dict[str, bytes
     return options, tuple(os.fsencode(_text(word, known)) for word in step.command), exported
 
 
-def _text(word: Word, values: Mapping[str, str]) -> str:
+def _text(word: Argument, values: Mapping[str, str]) -> str:
     return "".join(part.value if isinstance(part, Text) else values[part.name] for part in word)
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from runner.errors import RefusedError, UnknownStateError
-from runner.model.allocation import Allocation, HeldNode
-from runner.model.plan import Held, Plan, PlannedImage
+from runner.model.allocation import AllocatedNode, Allocation
+from runner.model.plan import Plan, PlannedImage, StepNodes
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.runtimes import runtime
@@ -17,7 +17,7 @@ from runner.schedulers.slurm.allocation import allocation
 from runner.schedulers.slurm.script import salloc
 from tests.support.plans import RECIPE, SITE
 
-BIG, SMALL = HeldNode("big", cpus=128, gpus=4), HeldNode("small", cpus=64, gpus=2)
+BIG, SMALL = AllocatedNode("big", cpus=128, gpus=4), AllocatedNode("small", cpus=64, gpus=2)
 
 
 def planned(gpus: int, nodes: int, allocation: Allocation | None = None) -> Plan:
@@ -30,7 +30,7 @@ def planned(gpus: int, nodes: int, allocation: Allocation | None = None) -> Plan
 )
 def test_the_first_nodes_that_have_what_is_needed(gpus: int, nodes: int, chosen: tuple[str, ...]) -> None:
     placed = planned(gpus, nodes, Allocation("1", (SMALL, BIG)))
-    assert placed.held == Held(chosen)
+    assert placed.held == StepNodes(chosen)
     assert placed.started_by == "local"
 
 
@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_refused_with_both_sides(gpus: int, nodes: int, say
 
 def test_too_few_cpus_are_reported_too() -> None:
     with pytest.raises(RefusedError, match="64 CPUs"):
-        planned(2, 1, Allocation("1", (HeldNode("n", cpus=2, gpus=2),)))
+        planned(2, 1, Allocation("1", (AllocatedNode("n", cpus=2, gpus=2),)))
 
 
 SHOWN = """\
@@ -81,7 +81,7 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_slurm_says_of_an_allocation(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = tuple(
-        HeldNode(name, cpus=cpus, gpus=gpus)
+        AllocatedNode(name, cpus=cpus, gpus=gpus)
         for name, cpus, gpus in (("n01", 128, 2), ("n02", 128, 2), ("n07", 1, 2), ("n08", 2, 0))
     )
     assert allocation(clients) == Allocation("7", nodes)

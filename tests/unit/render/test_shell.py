@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from runner.errors import UsageError
 from runner.model.step import Export, Text, Var, text, texts
-from runner.render.shell import folded, quote, statement, word
+from runner.render.shell import folded, quote, quoted_argument, statement
 from tests.support.hostile import HOSTILE
 
 
@@ -43,7 +43,9 @@ def test_exported_values_arrive_unchanged(value: str) -> None:
 def test_a_variable_is_never_split_or_globbed(tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     mount = (Text("--mounts="), Var("run"), Text(":/results,a b:/c"))
-    assert arrives(f"run='/x  *'; printf '%s\\0' {word(mount)}", cwd=tmp_path) == [b"--mounts=/x  *:/results,a b:/c"]
+    assert arrives(f"run='/x  *'; printf '%s\\0' {quoted_argument(mount)}", cwd=tmp_path) == [
+        b"--mounts=/x  *:/results,a b:/c"
+    ]
 
 
 def test_plain_arguments_stay_readable() -> None:

@@ -14,7 +14,7 @@ from runner.errors import Exit, UsageError
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Way
+from runner.model.site import RuntimeAtSite
 from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
 from runner.render.shell import statement
@@ -86,7 +86,7 @@ def test_what_a_site_loads_changes_the_scripts_own_environment(tmp_path: Path) -
     activate = tmp_path / "my env's $activate"
     activate.write_text('PS1="(env) $PS1"; export PYTHONPATH=/leak TOOL=/opt/tool\n')
     site = msgspec.structs.replace(
-        read_site("slurm"), ways={"apptainer": Way(load=(("source", str(activate)), ("export", "B=a b")))}
+        read_site("slurm"), ways={"apptainer": RuntimeAtSite(load=(("source", str(activate)), ("export", "B=a b")))}
     )
     made = plan(RECIPE, site, Request(gpus=1), PlannedImage("i", "", "/i"))
     code = "\n".join(statement(entry) for entry in loads(made))
