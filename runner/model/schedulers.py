@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-SchedulerName = Literal["slurm", "pbs", "local", "hosts", "flux"]
+SchedulerName = Literal["slurm", "pbs", "local", "hosts"]
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True):
@@ -39,7 +39,6 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
 SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
     "slurm": SchedulerFacts("slurm", "allocated", launcher="srun", directives="slurm", compared=True, steps=True),
     "pbs": SchedulerFacts("pbs", "allocated", launcher="mpiexec", directives="pbs", compared=True, asks_memory=True),
-    "flux": SchedulerFacts("flux", "allocated", launcher="flux run"),  # scripts only, UNPROVEN
     "local": SchedulerFacts("local", "this-machine"),
     "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False),  # nothing keeps other users' programs away
 }

@@ -96,7 +96,6 @@ ASKED = Request(
 )
 
 
-FLUX = str(Path(__file__).parent / "sites" / "flux.yaml")
 CASES: dict[str, tuple[str, str, Request]] = {
     "technion-16": ("technion", "pyxis", PLAIN),
     "technion-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
@@ -149,8 +148,6 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
     "slurm-sarus-16": ("slurm", "sarus", PLAIN),
     "slurm-sarus-hostile": ("slurm", "sarus", HOSTILE),
-    "flux-16": (FLUX, "apptainer", PLAIN),
-    "flux-hostile": (FLUX, "apptainer", HOSTILE),
     "perlmutter-conda-16": ("perlmutter", "native", PLAIN),
     "perlmutter-conda-hostile": ("perlmutter", "native", NATIVE),
     "perlmutter-conda-pmi2-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="pmi2")),
