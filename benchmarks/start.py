@@ -87,7 +87,7 @@ def _started(here: box.Box, way: str, image: Path, program: str) -> Start:
         began = time.time()
         subprocess.run([*words, "python3", _NODE, way, image, out, program], check=True, timeout=_LIMIT_S)
         seen = [json.loads(path.read_text()) for path in Path(out).glob("*.json")]
-    assert len(seen) == nodes, f"{len(seen)} of {nodes} nodes have told of their start"
+    assert len(seen) == nodes, f"{len(seen)} of {nodes} nodes have reported their start"
     return Start(
         wall_s=max(node["first_line_s"] for node in seen) - began,
         cpu_s=statistics.fmean(node["cpu_s"] for node in seen),

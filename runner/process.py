@@ -85,19 +85,19 @@ def run(
     Raises:
         CommandNotFoundError, CommandFailedError, CommandTimeoutError.
     """
-    words = tuple(str(word) for word in argv)
-    child = _start(words, cwd, env, stdin=subprocess.PIPE if input_text is not None else subprocess.DEVNULL)
+    command = tuple(str(word) for word in argv)
+    child = _start(command, cwd, env, stdin=subprocess.PIPE if input_text is not None else subprocess.DEVNULL)
     try:
         out, err = child.communicate(None if input_text is None else input_text.encode(), timeout=timeout_s)
     except subprocess.TimeoutExpired:
         kill_group(child)
         raise CommandTimeoutError(
-            f"{words[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(words)
+            f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
         ) from None
     except BaseException:
         kill_group(child)
         raise
-    done = Completed(words, child.returncode, _decode(out), _decode(err))
+    done = Completed(command, child.returncode, _decode(out), _decode(err))
     if check and done.code != 0:
         raise CommandFailedError(done)
     return done
@@ -118,8 +118,8 @@ def stream(
     """
     import threading
 
-    words = tuple(str(word) for word in argv)
-    child = _start(words, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    command = tuple(str(word) for word in argv)
+    child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     late = threading.Event()
 
     def expire() -> None:
@@ -140,7 +140,9 @@ def stream(
     finally:
         watchdog.cancel()
     if late.is_set():
-        raise CommandTimeoutError(f"{words[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(words))
+        raise CommandTimeoutError(
+            f"{command[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(command)
+        )
     return code
 
 
@@ -189,7 +191,7 @@ def kill_group(child: subprocess.Popen[bytes], grace_s: float = 2.0) -> None:
 
 
 def _start(
-    words: tuple[str, ...],
+    command: tuple[str, ...],
     cwd: Path | None,
     env: Mapping[str, str] | None,
     *,
@@ -199,14 +201,14 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
+            command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
         )
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
-            raise RunnerError(f"no such directory: {cwd}", where=" ".join(words)) from error
-        raise CommandNotFoundError(f"{words[0]} was not found", where="PATH", fix=f"install {words[0]}") from error
+            raise RunnerError(f"no such directory: {cwd}", where=" ".join(command)) from error
+        raise CommandNotFoundError(f"{command[0]} was not found", where="PATH", fix=f"install {command[0]}") from error
     except PermissionError as error:
-        raise CommandNotFoundError(f"{words[0]} may not be executed", where=words[0]) from error
+        raise CommandNotFoundError(f"{command[0]} may not be executed", where=command[0]) from error
 
 
 def _decode(raw: bytes) -> str:

@@ -132,7 +132,7 @@ def names() -> tuple[str, ...]:
 
 
 def telling_line(state: Path) -> str:
-    """The log line that says best why a box is not well (box.log holds what every daemon said)."""
+    """The log line that best explains why a box failed (box.log holds the output of every daemon)."""
     log = state / "logs" / "box.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     fatal = [line for line in lines if re.search(r"fatal|not permitted|denied|wrong fs type", line)]
@@ -208,23 +208,23 @@ def _await_ready(state: Path, spec: BoxSpec) -> None:
     """Wait until every node is idle. Raises InfrastructureError with the reason, at once where the box has ended."""
     deadline = time.monotonic() + READY_WITHIN_S
     idle = [f"{node} idle" for node in spec.node_names]
-    said = "sinfo said nothing"
+    seen = "sinfo printed nothing"
     while time.monotonic() < deadline and not _has_failed(state):
         if (state / "logs" / "slurmctld.log").exists():
             with suppress(process.CommandTimeoutError):
-                asked = process.run(
+                answer = process.run(
                     [state / "bin" / "sinfo", "--noheader", "--Node", "--format=%N %T"],
                     timeout_s=5,
                     cwd=Path("/"),
                     check=False,
                 )
-                if asked.code == 0 and sorted(asked.out.splitlines()) == idle:
+                if answer.code == 0 and sorted(answer.out.splitlines()) == idle:
                     return
-                said = f"sinfo: {', '.join(asked.out.split(chr(10))).strip(', ') or asked.last_lines(1)}"
+                seen = f"sinfo: {', '.join(answer.out.split(chr(10))).strip(', ') or answer.last_lines(1)}"
         time.sleep(0.05)
     failed = _has_failed(state)
     raise InfrastructureError(
-        f"box {spec.name} " + ("failed to start" if failed else f"was not up in {READY_WITHIN_S:g} s; {said}"),
+        f"box {spec.name} " + ("failed to start" if failed else f"was not up in {READY_WITHIN_S:g} s; {seen}"),
         where=telling_line(state),
         fix=_fix(state),
     )
@@ -232,15 +232,15 @@ def _await_ready(state: Path, spec: BoxSpec) -> None:
 
 def _has_failed(state: Path) -> bool:
     """Whether waiting is over: the box has gone, or unshare gave up before there was one, or a daemon did."""
-    said = (state / "logs" / "box.log").read_text(errors="replace")
+    log = (state / "logs" / "box.log").read_text(errors="replace")
     if _alive(state) is None:
-        return bool(said) or (state / "pid").exists()
-    return ": fatal: " in said
+        return bool(log) or (state / "pid").exists()
+    return ": fatal: " in log
 
 
 def _fix(state: Path) -> str:
-    said = (state / "logs" / "box.log").read_text(errors="replace")
-    if "unshare" in said and os.geteuid() != 0:
+    log = (state / "logs" / "box.log").read_text(errors="replace")
+    if "unshare" in log and os.geteuid() != 0:
         return (
             "allow user namespaces for ordinary users (Ubuntu 24.04: sysctl "
             "kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
@@ -304,6 +304,6 @@ def _account() -> config.Account:
     return config.Account(user.pw_uid, user.pw_gid, user.pw_name, user.pw_dir)
 
 
-def _difference(running: BoxSpec, asked: BoxSpec) -> str:
-    old, new = msgspec.to_builtins(running), msgspec.to_builtins(asked)
+def _difference(running: BoxSpec, wanted: BoxSpec) -> str:
+    old, new = msgspec.to_builtins(running), msgspec.to_builtins(wanted)
     return "; ".join(f"{key} is {old[key]!r}, not {new[key]!r}" for key in old if old[key] != new[key])

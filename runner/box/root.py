@@ -64,7 +64,7 @@ def location(slurm: str, more: tuple[str, ...] = ()) -> Path:
     return paths.cache("box-roots") / key(slurm, platform.machine(), os.geteuid() == 0, more)
 
 
-def ensure(slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...] = (), cold: bool = False) -> BoxRoot:
+def ensure(slurm: str, say: Callable[[str], None], *, more: tuple[str, ...] = (), cold: bool = False) -> BoxRoot:
     """The root with that Slurm; made now (about a minute, 200 MB to fetch) unless the cache has it.
 
     Args:
@@ -80,12 +80,12 @@ def ensure(slurm: str, progress: Callable[[str], None], *, more: tuple[str, ...]
     if facts.exists() and not cold:
         return _read(final)
     paths.ensure_directory(final.parent)
-    with locked(Path(f"{final}.lock"), progress):
+    with locked(Path(f"{final}.lock"), say):
         if facts.exists() and not cold:
             return _read(final)
         fresh = final.with_name(f"{final.name}.new-{os.getpid()}")
         try:
-            _make(slurm, more, fresh, progress)
+            _make(slurm, more, fresh, say)
             if final.exists():
                 shutil.rmtree(final)
             fresh.rename(final)
@@ -117,33 +117,33 @@ def mmdebstrap_argv(
     ]
 
 
-def _make(slurm: str, more: tuple[str, ...], fresh: Path, progress: Callable[[str], None]) -> None:
+def _make(slurm: str, more: tuple[str, ...], fresh: Path, say: Callable[[str], None]) -> None:
     suite = SUITES[slurm]
     root = fresh / "root"
     root.mkdir(parents=True)
     archive = fresh / "root.tar"
-    progress(f"making the root of the box: Debian {suite} with Slurm {slurm} (about a minute, kept for later)")
+    say(f"making the root of the box: Debian {suite} with Slurm {slurm} (about a minute, kept for later)")
     mode = "root" if os.geteuid() == 0 else "unshare"
     apt_config = _apt_config()
     options = mirror.reach_options(apt_config)
     archives = mirror.sources(suite, _host_files())
     command = mmdebstrap_argv(suite, packages(suite, more), archive, mode, archives, options)
-    said: list[str] = []
+    output: list[str] = []
 
-    def heard(line: str) -> None:
-        said.append(line)
+    def keep(line: str) -> None:
+        output.append(line)
         if line.startswith("I: "):
-            progress(line[3:])
+            say(line[3:])
 
     try:
         env = {**os.environ, **mirror.proxy_variables(apt_config)}
-        code = process.stream(command, heard, timeout_s=_TIMEOUT_S, env=env)
+        code = process.stream(command, keep, timeout_s=_TIMEOUT_S, env=env)
     except process.CommandNotFoundError as error:
         raise RefusedError(
             "mmdebstrap is missing: it makes the root of the box", where="PATH", fix="apt-get install mmdebstrap"
         ) from error
     if code != 0:
-        telling = [line for line in said if line.startswith(("E: ", "Err:", "W: "))] or said
+        telling = [line for line in output if line.startswith(("E: ", "Err:", "W: "))] or output
         raise InfrastructureError(
             f"mmdebstrap failed with exit code {code}: " + "\n".join(telling[-8:]),
             where=" ".join(command),
@@ -166,7 +166,7 @@ def _make(slurm: str, more: tuple[str, ...], fresh: Path, progress: Callable[[st
         apptainer.write_text(apptainer.read_text().replace(every, none))
     facts = {"slurm": slurm, "version": slurm_version((root / "var/lib/dpkg/status").read_text())}
     if not facts["version"].startswith(f"{slurm}."):
-        progress(f"note: Debian {suite} has Slurm {facts['version']} by now, not {slurm}")
+        say(f"note: Debian {suite} has Slurm {facts['version']} by now, not {slurm}")
     (fresh / "facts.json").write_bytes(msgspec.json.encode(facts))
 
 

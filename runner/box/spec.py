@@ -1,4 +1,4 @@
-"""What a box is asked to be."""
+"""What a box is to be: Slurm, nodes, binds."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def missing(
     return (*lacking, *(() if debian else (KEYRING,)))
 
 
-def install(packages: Iterable[Package], progress: Callable[[str], None]) -> None:
+def install(packages: Iterable[Package], say: Callable[[str], None]) -> None:
     """Install them with apt-get, as root or through sudo; services that they bring are not started.
 
     One at a time on a machine: the first to end would take the policy away from under the others.
@@ -90,13 +90,13 @@ def install(packages: Iterable[Package], progress: Callable[[str], None]) -> Non
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
     # A lock on the directory, not a file in it: any user can open that, and nothing is left there.
-    with locked(POLICY.parent, progress), _no_service_starts(become):
-        for words in ([*_APT, "update"], command):
-            said: list[str] = []
-            progress(shlex.join(words))
-            code = process.stream([*become, *quiet, *words], said.append, timeout_s=_TIMEOUT_S)
+    with locked(POLICY.parent, say), _no_service_starts(become):
+        for step in ([*_APT, "update"], command):
+            output: list[str] = []
+            say(shlex.join(step))
+            code = process.stream([*become, *quiet, *step], output.append, timeout_s=_TIMEOUT_S)
             if code != 0:
-                raise process.CommandFailedError(process.Completed(tuple(words), code, "\n".join(said), ""))
+                raise process.CommandFailedError(process.Completed(tuple(step), code, "\n".join(output), ""))
 
 
 def _become_root(by_hand: str) -> list[str]:

@@ -125,8 +125,8 @@ def image_name(framework: str, base: str, *, keras3: bool = False) -> str:
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
     usual = reference.parse(DEFAULT_BASES[framework])
     origin = [parsed.registry, parsed.repository]
-    words = [] if origin == [usual.registry, usual.repository] else origin
-    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*words, version]))) + keras
+    owner = [] if origin == [usual.registry, usual.repository] else origin
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*owner, version]))) + keras
     if len(tag) > _TAG_LIMIT:
         tag = f"{key_of(tag)}-{tag[-64:].lstrip('.-')}"
     return f"gpu-runner/horovod-{framework}:{tag}"

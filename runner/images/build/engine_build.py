@@ -150,15 +150,15 @@ def no_emulation(message: str, where: str) -> RefusedError | None:
 def _failure(
     event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
 ) -> ProgramFailedError | InfrastructureError | RefusedError:
-    said = "\n".join([*last, event.message])
-    if "no space left" in said.lower():
+    output = "\n".join([*last, event.message])
+    if "no space left" in output.lower():
         return InfrastructureError("the engine's disk is full", where=step.text, fix=FULL_FIX)
-    if (refused := no_emulation(said, step.text)) is not None:
+    if (refused := no_emulation(output, step.text)) is not None:
         return refused
     return ProgramFailedError(
         f"build step {step.number}/{step.total} failed"
         + (f" with exit code {event.code}" if event.code else "")
-        + f":\n{said}",
+        + f":\n{output}",
         where=step.text,
         fix="the lines above are the step's last ones; fix what they name and build again",
     )
@@ -191,7 +191,7 @@ def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
 def container_of(
     client: docker.DockerClient,
     image: str,
-    words: Sequence[str],
+    command: Sequence[str],
     *,
     platform: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -204,7 +204,7 @@ def container_of(
         more["network_mode"] = "host"
     if platform:
         more["platform"] = platform
-    container = client.containers.create(image, list(words[1:]), entrypoint=[words[0]], **more)
+    container = client.containers.create(image, list(command[1:]), entrypoint=[command[0]], **more)
     try:
         yield container
     finally:

@@ -79,11 +79,11 @@ def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]
     """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, from ``build.py`` run in the base."""
     import docker
 
-    words = ["/opt/runner/build.py", "key", "--framework", base.framework]
-    words += ["--cxx-standard", base.args["CXX_STANDARD"], "--cuda-archs", base.args["CUDA_ARCHS"]]
+    arguments = ["/opt/runner/build.py", "key", "--framework", base.framework]
+    arguments += ["--cxx-standard", base.args["CXX_STANDARD"], "--cuda-archs", base.args["CUDA_ARCHS"]]
     env = {"TF_USE_LEGACY_KERAS": base.args["LEGACY_KERAS"]} if "LEGACY_KERAS" in base.args else {}
     source = paths.share("containers") / "horovod"
-    with container_of(client, base.identity, ["python3", *words], platform=base.platform, env=env) as container:
+    with container_of(client, base.identity, ["python3", *arguments], platform=base.platform, env=env) as container:
         programs = tar_of([(f"opt/runner/{name}", path) for name, path in files_below(source)])
         container.put_archive("/", programs.getvalue())
         try:

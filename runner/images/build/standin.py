@@ -126,9 +126,9 @@ def _wheels(wanted: StandIn, progress: Progress) -> Path:
     progress.step("stand-in base: fetching " + ", ".join(wanted.requirements))
     with tempfile.TemporaryDirectory(dir=kept.parent) as work:
         target = Path(work) / "wheels"
-        words = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
-        words += ["--python-version", wanted.python, "--implementation", "cp", *wanted.requirements]
-        _stream(words, progress, "pip download")
+        command = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
+        command += ["--python-version", wanted.python, "--implementation", "cp", *wanted.requirements]
+        _stream(command, progress, "pip download")
         foreign = ("nvidia_", "nvidia-", "triton")
         unwanted = sorted(path.name for path in target.iterdir() if path.name.startswith(foreign))
         if unwanted:
@@ -154,9 +154,9 @@ def _assemble(
     container: Container | None = None
     try:
         progress.step(f"stand-in base: installing {wanted.product}, files and variables")
-        words = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
+        command = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
         # A committed image has the container's environment: it must not contain the proxies that the user configured.
-        container = client.containers.create(plain, words, network_mode="none", use_config_proxy=False)
+        container = client.containers.create(plain, command, network_mode="none", use_config_proxy=False)
         with tempfile.TemporaryFile() as archive:
             _pack(archive, wheels)
             archive.seek(0)
@@ -166,9 +166,9 @@ def _assemble(
             progress.line(line.decode("utf-8", "replace").rstrip())
         code = container.wait()["StatusCode"]
         if code != 0:
-            said = container.logs(tail=15).decode("utf-8", "replace")
+            output = container.logs(tail=15).decode("utf-8", "replace")
             raise ProgramFailedError(
-                f"installing {wanted.product} in the stand-in base failed:\n{said}", where="install.sh"
+                f"installing {wanted.product} in the stand-in base failed:\n{output}", where="install.sh"
             )
         progress.step("stand-in base: committing")
         repository, tag = reference.rsplit(":", 1)
@@ -212,16 +212,16 @@ def _pack(archive: IO[bytes], wheels: Path | None) -> None:
 
 def _pip_settings() -> str:
     """The host's package index, where it is one that a container can reach and that holds no credentials."""
-    said = process.run([sys.executable, "-m", "pip", "config", "list"], timeout_s=60, check=False).out
+    output = process.run([sys.executable, "-m", "pip", "config", "list"], timeout_s=60, check=False).out
     lines = []
-    for name, value in re.findall(r"(?m)^\S*\.(index-url|extra-index-url|trusted-host)='([^']*)'", said):
+    for name, value in re.findall(r"(?m)^\S*\.(index-url|extra-index-url|trusted-host)='([^']*)'", output):
         reachable = [word for word in value.split() if not word.startswith("file:") and "@" not in word]
         if reachable:
             lines.append(f"{name} = {' '.join(reachable)}")
     return "[global]\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def _stream(words: list[str], progress: Progress, name: str) -> None:
+def _stream(command: list[str], progress: Progress, name: str) -> None:
     last: list[str] = []
 
     def keep(line: str) -> None:
@@ -229,7 +229,7 @@ def _stream(words: list[str], progress: Progress, name: str) -> None:
         del last[:-15]
         progress.line(line)
 
-    code = process.stream(words, keep, timeout_s=1800)
+    code = process.stream(command, keep, timeout_s=1800)
     if code != 0:
         raise ProgramFailedError(f"{name} failed with exit code {code}:\n" + "\n".join(last), where=name)
 

@@ -155,14 +155,14 @@ def _dockerd_command(state: Path) -> list[str]:
         'mkdir -p "$1" "$own$1"; mount --bind "$own$1" "$1"; shift; done; shift; '
         'exec dockerd "$@"'
     )
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
-    words += [*map(str, _FIXED_PLACES), "--"]
-    words += ["--host", url(state), "--group", str(os.getgid())]
-    words += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
-    words += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
-    words += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
-    words += ["--containerd-namespace", _NAMESPACE, "--containerd-plugins-namespace", f"{_NAMESPACE}-plugins"]
-    return words
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
+    command += [*map(str, _FIXED_PLACES), "--"]
+    command += ["--host", url(state), "--group", str(os.getgid())]
+    command += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
+    command += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
+    command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    command += ["--containerd-namespace", _NAMESPACE, "--containerd-plugins-namespace", f"{_NAMESPACE}-plugins"]
+    return command
 
 
 def _created_note(state: Path) -> Path:
@@ -174,8 +174,8 @@ def _another_runs() -> bool:
     """Whether a private engine of another clone or user runs: they share cgroup parent and fixed places."""
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            words = cmdline.read_bytes().split(b"\0")
-            if words[0].endswith(b"dockerd") and _NAMESPACE.encode() in words:
+            command = cmdline.read_bytes().split(b"\0")
+            if command[0].endswith(b"dockerd") and _NAMESPACE.encode() in command:
                 return True
     return False
 

@@ -44,11 +44,11 @@ class Packing:
     def command(self, source: Path | None, out: Path, epoch: int) -> list[str]:
         """The command: packs a directory, or a tar from standard input. ``epoch``: see ``running``."""
         program = str(process.find("mksquashfs") or "mksquashfs")
-        words = [program, str(source) if source else "-", str(out), *([] if source else ["-tar"]), *self.options()]
+        command = [program, str(source) if source else "-", str(out), *([] if source else ["-tar"]), *self.options()]
         # Without -exit-on-error a file that cannot be read becomes an empty one, and the exit code is 0.
-        words += ["-noappend", "-no-progress", "-quiet", "-exit-on-error"]
-        words += [] if epoch else ["-mkfs-time", "0"]
-        return words + (["-processors", str(self.processors)] if self.processors else [])
+        command += ["-noappend", "-no-progress", "-quiet", "-exit-on-error"]
+        command += [] if epoch else ["-mkfs-time", "0"]
+        return command + (["-processors", str(self.processors)] if self.processors else [])
 
 
 def packed_stream(
@@ -85,7 +85,7 @@ def packed_stream(
 
 @contextmanager
 def running(
-    words: list[str], out: Path, epoch: int, *, stdin: int, stdout: int = process.DEVNULL
+    command: list[str], out: Path, epoch: int, *, stdin: int, stdout: int = process.DEVNULL
 ) -> Iterator[process.Child]:
     """mksquashfs for the length of a ``with`` block, which waits for its end; an exception in the block kills it.
 
@@ -98,7 +98,7 @@ def running(
     ours = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     with tempfile.TemporaryFile() as output:
         child = process.start(
-            words,
+            command,
             stdin=stdin,
             stdout=stdout,
             stderr=output.fileno(),

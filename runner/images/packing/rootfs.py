@@ -76,7 +76,7 @@ class Passed:
 
     Attributes:
         names: every path passed on or put in, relative, without a trailing slash; the root itself left out.
-        captured: contents of the files asked for.
+        captured: contents of the requested files.
     """
 
     names: set[str] = field(default_factory=set)

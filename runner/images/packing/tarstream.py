@@ -226,9 +226,9 @@ def retimed(member: Member, mtime: int) -> bytes:
 
 def timely(head: bytes) -> bytes:
     """A member's header blocks with a time that a squashfs can hold: before 1970 becomes 1970, after 2106 that year."""
-    said = _PAX_TIME.search(head)
+    found = _PAX_TIME.search(head)
     digits = head[-BLOCK:][136:148].strip(b" \0")
-    if said is None and (digits.isdigit() or not digits) and digits.zfill(len(_LAST_OCTAL)) <= _LAST_OCTAL:
+    if found is None and (digits.isdigit() or not digits) and digits.zfill(len(_LAST_OCTAL)) <= _LAST_OCTAL:
         return head
     made = _read(head)
     if made.type == tarfile.GNUTYPE_SPARSE or 0 <= made.mtime <= LAST_S:

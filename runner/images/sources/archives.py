@@ -178,8 +178,8 @@ def split(text: str) -> tuple[Path, str]:
 
 
 def _tags(descriptor: Descriptor) -> tuple[str, ...]:
-    said = descriptor.annotations or {}
-    return tuple(said[key] for key in (_TAG, _WHOLE_NAME) if key in said)
+    annotations = descriptor.annotations or {}
+    return tuple(annotations[key] for key in (_TAG, _WHOLE_NAME) if key in annotations)
 
 
 def _name(descriptor: Descriptor, place: Path) -> str:

@@ -33,7 +33,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686"
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """What an image runs on, in Go's words; an empty variant stands for any."""
+    """What an image runs on, in Go's terms; an empty variant stands for any."""
 
     os: str = ""
     architecture: str = ""
@@ -43,7 +43,7 @@ class Platform(msgspec.Struct, frozen=True):
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
     def serves(self, wanted: Platform) -> bool:
-        """Whether an image of this platform is what was asked for."""
+        """Whether an image of this platform serves the wanted one."""
         variants = {self.variant, wanted.variant} - {""}
         return (self.os, self.architecture) == (wanted.os, wanted.architecture) and len(variants) < 2
 

@@ -144,7 +144,7 @@ class Registry:
         return begun, self._past_cuts(descriptor, response, begun)
 
     def _past_cuts(self, descriptor: Descriptor, response: requests.Response, at: int) -> Iterator[bytes]:
-        """The body of an answer that begins at byte ``at`` of the blob; where it is cut, another is asked to go on.
+        """The body of an answer that begins at byte ``at`` of the blob; where it is cut, another request continues.
 
         Raises:
             InfrastructureError: several cuts in a row with no byte between them.
@@ -180,12 +180,12 @@ class Registry:
         if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             response.close()
             response = self._http.get(f"blobs/{descriptor.digest}")
-        claimed = response.headers.get("Content-Range", "")
+        content_range = response.headers.get("Content-Range", "")
         problem = ""
         if response.status_code == HTTPStatus.NOT_FOUND:
             problem = "has a manifest of this blob, and not the blob"
-        elif response.status_code == HTTPStatus.PARTIAL_CONTENT and not claimed.startswith(f"bytes {start}-"):
-            problem = f"was asked for bytes from {start} on and sent {claimed!r}"
+        elif response.status_code == HTTPStatus.PARTIAL_CONTENT and not content_range.startswith(f"bytes {start}-"):
+            problem = f"got a request for bytes from {start} on and sent {content_range!r}"
         if problem:
             response.close()
             raise InfrastructureError(

@@ -81,7 +81,7 @@ class Connection:
             InfrastructureError: no answer after several attempts, or a final one that is none of these.
         """
         url = f"{self._base()}/v2/{self.repository}/{path}"
-        asked = {"Accept": accept, "Accept-Encoding": "identity", **(headers or {})}
+        all_headers = {"Accept": accept, "Accept-Encoding": "identity", **(headers or {})}
         logged_in = False
         attempt = 0
         while True:
@@ -90,7 +90,7 @@ class Connection:
             shown = self._authorization
             pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
             try:
-                response = self._request(method, url, shown, headers=asked, stream=True)
+                response = self._request(method, url, shown, headers=all_headers, stream=True)
             except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
                 if isinstance(error, requests.exceptions.SSLError) or attempt >= _attempts(error):
                     raise self._no_answer(error) from error
@@ -179,13 +179,13 @@ class Connection:
             )
         login = login or credentials.find(service.netloc)
         scope = parameters.get("scope") or f"repository:{self.repository}:pull"
-        words = {"service": parameters.get("service", ""), "scope": scope}
+        query = {"service": parameters.get("service", ""), "scope": scope}
         try:
             if login is not None and login.token:
-                form = {**words, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
+                form = {**query, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
                 response = self._request("POST", realm, "", data=form)
             else:
-                response = self._request("GET", realm, _basic(login) if login is not None else "", params=words)
+                response = self._request("GET", realm, _basic(login) if login is not None else "", params=query)
         except requests.exceptions.RequestException as error:
             raise self._no_answer(error) from error
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

@@ -46,7 +46,7 @@ def test_a_directory_without_our_marker_is_refused(
 
 def test_a_marker_of_another_program_is_not_ours(cache: Path) -> None:
     cache.mkdir()
-    (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Somebody else's\n")
+    (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Another program's\n")
     assert run(["clean"]) == Exit.REFUSED
 
 

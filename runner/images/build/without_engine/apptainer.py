@@ -54,7 +54,7 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
     """Build the image into the store; the variables that it has from its base are known to the SIF alone.
 
     Raises:
-        RefusedError: no builder is here. InfrastructureError: it failed; its own words, whole.
+        RefusedError: no builder is here. InfrastructureError: it failed; all of its output is in the message.
     """
     with work_directory() as work:
         write_context(spec.files, work)

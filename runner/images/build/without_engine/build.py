@@ -137,8 +137,8 @@ def _as_reference(base: str) -> str:
     """A base that is a file as a reference, made from the file's name."""
     if not base.startswith(ARCHIVES):
         return base
-    words = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
-    return f"archive/{words or 'base'}:latest"
+    name = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
+    return f"archive/{name or 'base'}:latest"
 
 
 def _existing(spec: BuildSpec, form: Form) -> Path | None:

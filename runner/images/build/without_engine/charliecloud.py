@@ -84,8 +84,8 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
         with work_directory() as work:
             write_context(spec.files, work)
             (work / "Dockerfile").write_text(dockerfile.rendered(spec.stages), "utf-8")
-            words = ["build", "--file", str(work / "Dockerfile"), "--tag", _TAG, str(work)]
-            _ch_image(words, progress, "ch-image build")
+            arguments = ["build", "--file", str(work / "Dockerfile"), "--tag", _TAG, str(work)]
+            _ch_image(arguments, progress, "ch-image build")
         if len(spec.stages) > 1:
             wheels.keep(_root(f"{_TAG}_stage0") / "opt/wheel")
         return convert_source(_tree(spec, _root(_TAG)), progress).image.path
@@ -140,10 +140,10 @@ def _delete() -> None:
         process.run(["ch-image", "delete", name], timeout_s=_DELETE_S, check=False, env=_environment())
 
 
-def _ch_image(words: Sequence[str], progress: Progress, what: str) -> None:
+def _ch_image(arguments: Sequence[str], progress: Progress, what: str) -> None:
     # Its cache would put every base into a git repository; the wheel, which is what takes long, is kept by us.
     room = os.environ.get("CH_IMAGE_STORAGE", "ch-image's storage (CH_IMAGE_STORAGE)")
-    followed(["ch-image", "--no-cache", *words], progress, what=what, room=room, env=_environment(), begins=_BEGINS)
+    followed(["ch-image", "--no-cache", *arguments], progress, what=what, room=room, env=_environment(), begins=_BEGINS)
 
 
 def _environment() -> Mapping[str, str]:

@@ -64,8 +64,8 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
         for stage in spec.stages:
             name = stage.name or _IMAGE
             (work / "context" / f"{name}.sh").write_text(script.rendered(stage, spec.is_directory), "utf-8")
-            for words in commands(stage, spec.base.path, work):
-                followed(words, progress, what=f"enroot {words[1]}", room=str(work), env=_environment(work))
+            for command in commands(stage, spec.base.path, work):
+                followed(command, progress, what=f"enroot {command[1]}", room=str(work), env=_environment(work))
             if name != _IMAGE:
                 wheels.keep(work / "data" / name / "opt/wheel")
         config = rootfs.Config(
@@ -84,13 +84,13 @@ def commands(stage: Stage, base_file: Path, work: Path) -> tuple[tuple[str, ...]
     name = stage.name or _IMAGE
     mounts = [(work / "context", script.CONTEXT)]
     mounts += [(work / "data" / origin, f"{script.STAGES}/{origin}") for origin in script.source_stages(stage)]
-    words = [word for source, to in mounts for word in ("--mount", f"{source}:{to}:none:x-create=dir,rbind,ro")]
+    mount_options = [word for source, to in mounts for word in ("--mount", f"{source}:{to}:none:x-create=dir,rbind,ro")]
     # NVIDIA's images ask for GPUs, and Enroot's hook fails where there is no nvidia-container-cli: a login node.
     more = ("--env", "NVIDIA_VISIBLE_DEVICES=void", "--rc", str(work / "rc"))
     run = ("/bin/sh", f"{script.CONTEXT}/{name}.sh")
     return (
         ("enroot", "create", "--force", "--name", name, str(base_file)),
-        ("enroot", "start", "--root", "--rw", *more, *words, name, *run),
+        ("enroot", "start", "--root", "--rw", *more, *mount_options, name, *run),
     )
 
 

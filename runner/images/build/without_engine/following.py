@@ -17,7 +17,7 @@ _LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
 
 
 def followed(
-    words: Sequence[str | Path],
+    command: Sequence[str | Path],
     progress: Progress,
     *,
     what: str,
@@ -55,7 +55,7 @@ def followed(
                 del last[:-LAST_LINES]
                 progress.line(event.text)
 
-    code = process.stream(words, take, timeout_s=_LIMIT_S, env=env)
+    code = process.stream(command, take, timeout_s=_LIMIT_S, env=env)
     if code == 0:
         return
     output = "\n".join(last)
@@ -64,6 +64,6 @@ def followed(
         raise InfrastructureError(full, where=step or what, fix=f"free space in {room}")
     raise ProgramFailedError(
         f"{what} failed with exit code {code}:\n{output}",
-        where=step or str(words[0]),
+        where=step or str(command[0]),
         fix="the lines above are its last ones; fix what they name and build again",
     )

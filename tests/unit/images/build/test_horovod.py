@@ -167,7 +167,7 @@ def test_an_nccl_of_a_module_is_found_and_passed_to_the_compiler(
 def test_outside_an_image_nothing_of_the_machine_is_changed(
     programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither packages nor /etc/hosts: what is lacking is told."""
+    """Neither packages nor /etc/hosts: what is missing is reported."""
     prove, build = programs["prove"], programs["build"]
 
     def unknown(*_: object) -> None:
@@ -236,21 +236,21 @@ ANSWER = {
 }
 
 
-def said(**other: object) -> list[str]:
-    """What two ranks print among other things; ``other``: what is not as it should be, on rank 1."""
+def outputs_with(**other: object) -> list[str]:
+    """What two ranks print among other things; ``other``: what is wrong on rank 1."""
     return [f"banner\nnoise {json.dumps({**ANSWER, 'rank': rank, **(other if rank else {})})}\n" for rank in (0, 1)]
 
 
 @pytest.mark.parametrize(
     ("outputs", "codes", "complaint"),
     [
-        (said()[:1], [0, 0], "1 of 2 ranks"),
-        (said(size=1), [0, 0], "world of size 1"),
-        (said(sum=[11.0, 12.0, 1.0, 1.0]), [0, 0], "reduced to"),
-        (said(), [0, 1], "exit codes"),
-        (said(moved=False), [0, 0], "changed nothing"),
-        (said(weights="b2"), [0, 0], "not synchronised"),
-        (said(nccl_files=["/a/libnccl.so.2", "/b/libnccl.so.2"]), [0, 0], "two NCCLs"),
+        (outputs_with()[:1], [0, 0], "1 of 2 ranks"),
+        (outputs_with(size=1), [0, 0], "world of size 1"),
+        (outputs_with(sum=[11.0, 12.0, 1.0, 1.0]), [0, 0], "reduced to"),
+        (outputs_with(), [0, 1], "exit codes"),
+        (outputs_with(moved=False), [0, 0], "changed nothing"),
+        (outputs_with(weights="b2"), [0, 0], "not synchronised"),
+        (outputs_with(nccl_files=["/a/libnccl.so.2", "/b/libnccl.so.2"]), [0, 0], "two NCCLs"),
     ],
 )
 def test_a_proof_that_proves_nothing_fails(
@@ -261,7 +261,7 @@ def test_a_proof_that_proves_nothing_fails(
 
 
 def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType]) -> None:
-    programs["prove"].verify("test", said(), [0, 0])
+    programs["prove"].verify("test", outputs_with(), [0, 0])
 
 
 def test_a_library_with_a_built_in_nccl_is_distinguished_from_one_that_loads_it(
@@ -335,7 +335,7 @@ def test_what_runs_inside_bases_is_python_38() -> None:
     assert "Minimum required versions: 3.8" in done.stdout
 
 
-def test_the_two_dockerfiles_differ_in_the_framework_alone() -> None:
+def test_the_two_dockerfiles_differ_only_in_the_framework() -> None:
     """What one of them learns, the other must: only the base, the framework's name and Keras may differ."""
     texts = {name: (CONTAINERS.parent / name / "Dockerfile").read_text() for name in ("pytorch", "tensorflow")}
     steps = {

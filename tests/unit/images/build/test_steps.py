@@ -57,7 +57,7 @@ def test_every_step_arrives_in_its_stage() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("USER nobody", "USER is none of the plain instructions"),
+        ("USER ordinary", "USER is none of the plain instructions"),
         ("RUN --mount=type=cache true", "RUN takes no option"),
         ('RUN ["true"]', "RUN takes no option and no list"),
         ("COPY --chown=1 a b", "COPY takes --from"),

@@ -36,7 +36,7 @@ def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def sif(tmp_path: Path) -> Path:
     """A whole SIF file of one small tree."""
     (tmp_path / "tree/opt/runner").mkdir(parents=True)
     (tmp_path / "tree/opt/runner/image.json").write_text('{"framework": "pytorch"}')
@@ -45,10 +45,10 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "x.sif"
 
 
-def publish(made: Path, directory: Path, digest: str) -> StoredImage:
+def publish(sif: Path, directory: Path, digest: str) -> StoredImage:
     directory.mkdir(exist_ok=True)
     partial = directory / ".partial"
-    partial.write_bytes(made.read_bytes())
+    partial.write_bytes(sif.read_bytes())
     sha256 = sha256_of(partial)
     image = StoredImage(
         path=directory / file_name("x/horovod:1", digest, sha256, "sif"),
@@ -62,39 +62,39 @@ def publish(made: Path, directory: Path, digest: str) -> StoredImage:
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
-def test_what_is_in_it_is_read_with_no_apptainer(made: Path) -> None:
-    assert sif_file.problem(made) == ""
-    assert sif_file.content(made, "opt/runner/image.json") == '{"framework": "pytorch"}'
-    assert sif_file.content(made, "opt/nothing") == ""
-    assert sif_file.entries(made)["squashfs-root/opt/runner/image.json"] == 1
+def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
+    assert sif_file.problem(sif) == ""
+    assert sif_file.content(sif, "opt/runner/image.json") == '{"framework": "pytorch"}'
+    assert sif_file.content(sif, "opt/nothing") == ""
+    assert sif_file.entries(sif)["squashfs-root/opt/runner/image.json"] == 1
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
-def test_a_damaged_sif_is_reported(made: Path, tmp_path: Path) -> None:
-    whole = made.read_bytes()
-    made.write_bytes(whole[:-1])
-    assert "it is cut off" in sif_file.problem(made)
+def test_a_damaged_sif_is_reported(sif: Path, tmp_path: Path) -> None:
+    whole = sif.read_bytes()
+    sif.write_bytes(whole[:-1])
+    assert "it is cut off" in sif_file.problem(sif)
     broken = (b"", whole[:100], whole[:4100], b"x" * 5000, whole[:32] + b"NO" + whole[34:])
     for raw in (*broken, whole.replace(struct.pack("<i?", 0x4004, True), struct.pack("<i?", 0x4001, True))):
-        made.write_bytes(raw)
-        assert "no SIF" in sif_file.problem(made)
+        sif.write_bytes(raw)
+        assert "no SIF" in sif_file.problem(sif)
         with pytest.raises(InfrastructureError, match="no SIF"):
-            sif_file.entries(made)
+            sif_file.entries(sif)
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_a_broken_one_is_found_and_refused_then(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    image = publish(made, tmp_path / "store", "sha256:" + "a" * 64)
+    image = publish(sif, tmp_path / "store", "sha256:" + "a" * 64)
     assert run(["images", "verify"]) == Exit.GOOD
     assert run(["images", "list"]) == Exit.GOOD
     said = capfd.readouterr().out
     assert f"good   {image.path}" in said
     assert "  SIF  aaaaaaaaaaaa" in said
-    raw = bytearray(made.read_bytes())
+    raw = bytearray(sif.read_bytes())
     raw[-100] ^= 1
     image.path.write_bytes(raw)
     assert run(["images", "verify", "x/horovod:1"]) == Exit.INFRASTRUCTURE
@@ -107,7 +107,7 @@ def test_a_broken_one_is_found_and_refused_then(
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_a_reference_stands_for_the_newest_file(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A squashfs of the same name is another form of it, and is never taken for a SIF."""
     target = tmp_path / "store"
@@ -116,10 +116,10 @@ def test_a_reference_stands_for_the_newest_file(
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     job = sound("--runtime", "apptainer", "--image", "x/horovod:1", "--dry-run")
     job[job.index("--site") + 1] = "slurm"
-    publish(made, target, "sha256:" + "b" * 64)
+    publish(sif, target, "sha256:" + "b" * 64)
     names.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
     (target / "x.sqsh").write_bytes(b"")
-    newest = publish(made, target, "sha256:" + "c" * 64)
+    newest = publish(sif, target, "sha256:" + "c" * 64)
     assert run(job) == Exit.GOOD
     assert str(newest.path) in capfd.readouterr().out
     store.remove(newest.path)

@@ -257,7 +257,7 @@ def apply(root: Path, entries: Sequence[Entry]) -> None:
             place.chmod((0o700 if kind == DIR else 0o600) + number % 64)
 
 
-def listed(root: Path) -> dict[str, tuple[object, ...]]:
+def entries_of(root: Path) -> dict[str, tuple[object, ...]]:
     """Every path with its kind, mode, content, and the first of the names that share its inode."""
     paths = sorted(Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
     first: dict[int, str] = {}
@@ -293,7 +293,7 @@ def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -
             for member in tar:
                 member.mode |= 0o700 if member.isdir() else 0
                 tar.extract(member, ours)
-        assert listed(ours) == listed(oracle)
+        assert entries_of(ours) == entries_of(oracle)
 
 
 def test_compressed_streams_are_not_mistaken_for_tar() -> None:

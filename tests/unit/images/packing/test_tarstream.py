@@ -1,4 +1,4 @@
-"""Tar archives whose headers are wrong or hostile: told, never hung on, never believed."""
+"""Tar archives whose headers are wrong or hostile are refused, without hanging."""
 
 from __future__ import annotations
 

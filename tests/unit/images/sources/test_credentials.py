@@ -1,4 +1,4 @@
-"""Logins are found where Docker, Podman and Enroot keep them, and told to nobody."""
+"""Logins are found where Docker, Podman and Enroot keep them, and are never shown."""
 
 from __future__ import annotations
 

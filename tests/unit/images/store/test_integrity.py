@@ -20,7 +20,7 @@ ODD = (b"new\nline", b"bad\xff", b"back\\slash", b"tab\there", b"gr\xc3\xbc\xc3\
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def squashfs(tmp_path: Path) -> Path:
     """A squashfs of a tree with odd names, and some data."""
     tree = tmp_path / "tree"
     for name in ODD:
@@ -33,14 +33,14 @@ def made(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def image(made: Path, tmp_path: Path) -> StoredImage:
+def image(squashfs: Path, tmp_path: Path) -> StoredImage:
     """The same in a store."""
-    sha256 = sha256_of(made)
+    sha256 = sha256_of(squashfs)
     path = tmp_path / file_name("x:1", "sha256:" + "a" * 64, sha256)
-    size = made.stat().st_size
+    size = squashfs.stat().st_size
     digest = "sha256:" + "a" * 64
     return store.publish(
-        made, StoredImage(path=path, reference="x:1", digest=digest, key="k", size_bytes=size, sha256=sha256)
+        squashfs, StoredImage(path=path, reference="x:1", digest=digest, key="k", size_bytes=size, sha256=sha256)
     )
 
 
@@ -107,12 +107,12 @@ def test_what_cannot_be_read_is_not_called_broken(image: StoredImage) -> None:
         integrity.verified(image)
 
 
-def test_the_listing_is_compared_with_what_went_in(made: Path) -> None:
+def test_the_listing_is_compared_with_what_went_in(squashfs: Path) -> None:
     names = [os.fsdecode(name) for name in ODD]
-    squashfs_file.check_listing(made, names)
+    squashfs_file.check_listing(squashfs, names)
     for wrong in (names[1:], [*names, "more"], [*names[1:], "other"]):
         with pytest.raises(InfrastructureError, match="not its image"):
-            squashfs_file.check_listing(made, wrong)
+            squashfs_file.check_listing(squashfs, wrong)
     with pytest.raises(InfrastructureError, match=r"unsquashfs failed|not its image"):
-        os.truncate(made, 5000)
-        squashfs_file.check_listing(made, names)
+        os.truncate(squashfs, 5000)
+        squashfs_file.check_listing(squashfs, names)

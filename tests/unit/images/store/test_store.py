@@ -244,7 +244,7 @@ def test_a_removal_that_is_cut_off_leaves_no_image_without_a_record(
 
 def test_the_home_of_an_unknown_user_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no home directory"):
-        store.lookup("~nobody-of-that-name/x.sqsh", tmp_path)
-    monkeypatch.setenv("RUNNER_STORE", "~nobody-of-that-name/x")
+        store.lookup("~no-user-of-that-name/x.sqsh", tmp_path)
+    monkeypatch.setenv("RUNNER_STORE", "~no-user-of-that-name/x")
     with pytest.raises(UsageError, match="no home directory"):
         store.directory()
