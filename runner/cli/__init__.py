@@ -23,25 +23,25 @@ from runner.suggest import instead
 
 # verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
 VERBS: dict[str, tuple[str, str]] = {
-    "build": ("build", "Build an image: NGC framework plus a Horovod that works."),
+    "build": ("build", "Build an image: an NGC framework and a tested Horovod."),
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
-    "images": ("images", "List, show, verify and prune the stored images."),
-    "importer": ("importer", "Serve the store to Pyxis as its importer."),
+    "images": ("images", "List, show, verify and prune stored images."),
+    "importer": ("importer", "Serve the image store to Pyxis, as its importer."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
-    "run": ("run", "Run a step in the allocation that is held."),
-    "status": ("status", "Say where a run stands."),
+    "run": ("run", "Run a step in an existing allocation."),
+    "status": ("status", "Show the state of a run."),
     "logs": ("logs", "Print a run's logs."),
-    "wait": ("wait", "Wait for a run's end and print its verdict."),
+    "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("cancel", "Cancel a run's job."),
-    "box": ("box", "A real Slurm in a private root on this machine."),
+    "box": ("box", "Run a real Slurm in a private root on this machine."),
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
-    "clean": ("clean", "Stop and remove everything of ours on this machine."),
-    "site": ("site", "Show the sites that jobs can be submitted to."),
-    "env": ("env", "Environments for jobs without a container: made, proven, listed."),
+    "clean": ("clean", "Stop and remove everything of gpu-runner's on this machine."),
+    "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "env": ("env", "Create, check and list environments for jobs without a container."),
 }
 
 
-_ELSEWHERE = "choose another place: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE and --runs name ours"
+_ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or --runs"
 _FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free space there, or {_ELSEWHERE}"),
@@ -49,7 +49,7 @@ _FIXES = {
 
 
 class LazyVerbs(click.Group):
-    """Imports a verb's module only when that verb is asked for; the help needs none of them."""
+    """Imports a command's module only when it is run; the help needs none of them."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -62,7 +62,7 @@ class LazyVerbs(click.Group):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
 
     def resolve_command(
@@ -70,7 +70,7 @@ class LazyVerbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             hint = instead(args[0], VERBS, f"one of: {', '.join(VERBS)}")
-            raise click.UsageError(f"no verb named {args[0]!r}: {hint}")
+            raise click.UsageError(f"no command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
-    os.umask(os.umask(0o077) | 0o022)  # whatever the caller's umask: nobody else writes to what we make
+    os.umask(os.umask(0o077) | 0o022)  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """As after Ctrl-C, what was begun is put away first; the exit code is a shell's for this signal."""
+    """As after Ctrl-C, temporary files are removed first; the exit code is a shell's for this signal."""
     sys.exit(128 + number)
 
 
@@ -103,9 +103,9 @@ def run(argv: list[str] | None = None) -> int:
         result: Any = cli.main(args=argv, prog_name="python -m runner", standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        click.echo(hidden(said.getvalue()), err=True, nl=False)
+        message = io.StringIO()
+        error.show(message)
+        click.echo(hidden(message.getvalue()), err=True, nl=False)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -117,8 +117,8 @@ def run(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
-        # A disk, a permission, a path: the user's to fix, and the system's own words say what.
+        # A disk, a permission, a path: for the user to fix; the system's message says what is wrong.
         where = str(error.filename or "this command")
-        told = RunnerError(error.strerror or str(error), where=where, fix=_FIXES.get(error.errno or 0, ""))
-        click.echo(f"error: {hidden(str(told))}", err=True)
+        reported = RunnerError(error.strerror or str(error), where=where, fix=_FIXES.get(error.errno or 0, ""))
+        click.echo(f"error: {hidden(str(reported))}", err=True)
         return Exit.INFRASTRUCTURE

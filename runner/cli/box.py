@@ -11,7 +11,7 @@ import msgspec
 from runner import box
 from runner.errors import Exit
 
-NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Which box.")
+NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
 
@@ -25,10 +25,10 @@ def command() -> None:
 @click.option("--nodes", default=2, show_default=True, type=click.IntRange(1, 99), help="Nodes of DGX A100 shape.")
 @click.option("--slurm", default=box.DEFAULT_SLURM, show_default=True, help=f"Version: {', '.join(box.SUITES)}.")
 @click.option("--spank", multiple=True, metavar="LINE", help="A line for plugstack.conf.")
-@click.option("--bind", multiple=True, metavar="SRC:DST", help="A host path seen inside.")
+@click.option("--bind", multiple=True, metavar="SRC:DST", help="A host path to make visible inside.")
 @JSON
 def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[str, ...], as_json: bool) -> None:
-    """Start the box (at once if it runs already)."""
+    """Start the box; returns at once if it is up already."""
     spec = box.BoxSpec(
         name=name, nodes=nodes, slurm=slurm, spank=spank, binds=tuple(box.Bind.parse(text) for text in bind)
     )
@@ -46,17 +46,17 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
 @command.command("down")
 @NAME
 def down(name: str) -> None:
-    """End the box and everything that runs in it."""
+    """Stop the box and everything that runs in it."""
     started = time.monotonic()
     ended = box.down(name)
     click.echo(f"box {name} is down ({time.monotonic() - started:.1f} s)" if ended else f"box {name} was not up")
 
 
 @command.command("status")
-@click.option("--name", default=None, help="Which box; all of them by default.")
+@click.option("--name", default=None, help="Name of the box. [default: all]")
 @JSON
 def status(name: str | None, as_json: bool) -> int:
-    """Say which boxes are up, and how their nodes and jobs stand."""
+    """Show which boxes are up, with their nodes and jobs."""
     from runner.process import run
 
     running = [found for found in map(box.find, [name] if name else box.names()) if found]

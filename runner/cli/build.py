@@ -1,4 +1,4 @@
-"""``build``: an image with a framework and a Horovod that is proven inside it."""
+"""``build``: an image with a framework and a Horovod that is tested inside it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from runner.errors import Exit, UsageError
 @click.option(
     "--base",
     metavar="IMAGE",
-    help="Base image; `auto` is the newest of NVIDIA's that the site's driver carries, `standin` a test base.",
+    help="Base image. `auto`: the newest NGC image that the site's driver supports; `standin`: a small test base.",
 )
-@click.option("--site", metavar="SITE", help="The site for --base auto.")
+@click.option("--site", metavar="SITE", help="Site whose driver --base auto must fit.")
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
@@ -26,16 +26,16 @@ from runner.errors import Exit, UsageError
     "--with",
     "tool",
     type=click.Choice(["ch-image", "enroot", "apptainer"]),
-    help="Build with no container engine, by this program, straight into the store.",
+    help="Build without a container engine, with this program, directly into the store.",
 )
 @click.option(
     "--definition",
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    help="Write Apptainer's definition file of the same image (to FILE, or print it), and build nothing.",
+    help="Write an Apptainer definition file of the same image (to FILE, or to standard output) instead of building.",
 )
-@click.option("--keras3", is_flag=True, help="TensorFlow: keep Keras 3, whose optimizers Horovod can't synchronise.")
+@click.option("--keras3", is_flag=True, help="TensorFlow: keep Keras 3, whose optimizers Horovod cannot synchronise.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     framework: str,
@@ -50,7 +50,7 @@ def command(
     keras3: bool,
     as_json: bool,
 ) -> int:
-    """Build FRAMEWORK's image: its base plus Horovod, proven by a two-process allreduce in the image itself."""
+    """Build an image of FRAMEWORK with Horovod, tested by a two-process allreduce in the image."""
     from runner.images.build import bases
     from runner.sites.loader import read_site
 
@@ -66,10 +66,10 @@ def command(
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
     engines = {"--engine": engine, "--platform": platform} if tool or definition else {}
-    odd = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
-    if odd:
+    conflicting = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
+    if conflicting:
         way = "--definition" if definition else f"--with {tool}"
-        raise UsageError(f"{odd[0]} does not go with {way}", where=odd[0], fix="leave one of them out")
+        raise UsageError(f"{conflicting[0]} does not go with {way}", where=conflicting[0], fix="leave out one of them")
     if definition:
         return _definition(framework, base, args, definition)
     if tool:

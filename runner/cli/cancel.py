@@ -1,4 +1,4 @@
-"""``cancel``: end a run's job."""
+"""``cancel``: cancel a run's job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command(run: str | None) -> int:
     job_id, had_ended = cancel_run(directory)
     wait = f"`python -m runner wait {directory.run_id}`"
     if had_ended:
-        click.echo(f"job {job_id} has ended already; {wait} prints its verdict")
+        click.echo(f"job {job_id} has already ended; {wait} prints its verdict")
     else:
-        click.echo(f"job {job_id} is being cancelled; {wait} waits for its end")
+        click.echo(f"job {job_id} is being cancelled; {wait} waits until it has ended")
     return Exit.GOOD

@@ -1,4 +1,4 @@
-"""``convert``: an image of an engine into a squashfs that every node can use."""
+"""``convert``: an image into a squashfs or SIF that every node can use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "store_dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where images are kept (default: RUNNER_STORE, else the cache directory); all nodes must see it.",
+    help="Image store; every node must see it. [default: $RUNNER_STORE, else in the cache directory]",
 )
 @click.option(
     "--format",
@@ -31,25 +31,29 @@ if TYPE_CHECKING:
     type=click.Choice(["sqsh", "sif"]),
     default="sqsh",
     show_default=True,
-    help="sif: for Apptainer and Singularity, built by them from an engine's image.",
+    help="sif: for Apptainer and Singularity; they build it from an engine's image.",
 )
 @click.option(
-    "--zstd-level", type=click.IntRange(1, 22), default=3, show_default=True, help="Higher: smaller file, slower."
+    "--zstd-level",
+    type=click.IntRange(1, 22),
+    default=3,
+    show_default=True,
+    help="A higher level makes a smaller file, more slowly.",
 )
 @click.option(
     "--block-size",
     type=click.Choice(["128K", "256K", "512K", "1M"]),
     default="1M",
     show_default=True,
-    help="Larger: smaller file, more read for a small one.",
+    help="Larger blocks make a smaller file, but reading a small file then reads more.",
 )
-@click.option("--processors", type=click.IntRange(1), help="Used at once (default: all).")
+@click.option("--processors", type=click.IntRange(1), help="Number to use at once. [default: all]")
 @click.option(
     "--way",
     type=click.Choice(["auto", "layers", "stream"]),
     default="auto",
     show_default=True,
-    help="The engine's layers, mounted (root), or its export as a stream; both give the same file.",
+    help="Read the engine's layers by mounting them (needs root), or its export as a stream; both give the same file.",
 )
 @click.option(
     "--from",
@@ -57,7 +61,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "engine", "registry"]),
     default="auto",
     show_default=True,
-    help="Where a plain reference is taken from; auto: an engine if one answers, else its registry.",
+    help="Source of a plain reference. auto: an engine if one answers, else the registry.",
 )
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64. [default: this machine]")
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
@@ -75,13 +79,13 @@ def command(
     engine: str | None,
     as_json: bool,
 ) -> int:
-    """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud, verified and kept by its digest.
+    """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud; verify it and store it by its digest.
 
     \b
-    IMAGE is NAME[:TAG][@DIGEST]          of an engine, or of a registry (--from)
-             dockerd://NAME:TAG           of an engine
-             docker://REGISTRY#NAME:TAG   of a registry, also docker://REGISTRY/NAME:TAG; needs no engine
-             docker-archive:FILE[:NAME]   what docker save wrote
+    IMAGE is NAME[:TAG][@DIGEST]          in an engine, or in a registry (--from)
+             dockerd://NAME:TAG           in an engine
+             docker://REGISTRY#NAME:TAG   in a registry, also docker://REGISTRY/NAME:TAG; needs no engine
+             docker-archive:FILE[:NAME]   a file from docker save
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
     from runner.cli.progress import shown
@@ -95,11 +99,11 @@ def command(
         store = store_dir.absolute() if store_dir else None
         options = source_selection.Options(source, platform, engine, way, packing, store)
         done = source_selection.convert(image, options, progress)
-    return _told(done, as_json=as_json)
+    return _show(done, as_json=as_json)
 
 
-# What has no meaning for a SIF: Apptainer packs it, from the engine's image as it is.
-_OF_A_SQUASHFS = ("zstd_level", "block_size", "processors", "way", "platform")
+# Without meaning for a SIF: Apptainer packs it from the engine's image.
+_SQUASHFS_ONLY = ("zstd_level", "block_size", "processors", "way", "platform")
 
 
 def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceKind, *, as_json: bool) -> int:
@@ -111,11 +115,11 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     from runner.images.conversion.source_selection import parse
     from runner.images.engine.connection import connected
 
-    asked = click.get_current_context().get_parameter_source
-    given = [name for name in _OF_A_SQUASHFS if asked(name) == ParameterSource.COMMANDLINE]
+    source_of = click.get_current_context().get_parameter_source
+    given = [name for name in _SQUASHFS_ONLY if source_of(name) == ParameterSource.COMMANDLINE]
     if given:
-        fix = "leave it out: Apptainer packs a SIF, from the engine's image as it is"
-        raise UsageError("this option is of a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
+        fix = "leave it out: Apptainer packs a SIF from the engine's image"
+        raise UsageError("this option is only for a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
     name = parse(image, source)
     if name.kind not in ("engine", "any"):
         fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
@@ -123,11 +127,11 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     with shown(quiet=as_json) as progress:
         url, client = connected(engine)
         done = sif.convert(name.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
-    return _told(done, as_json=as_json)
+    return _show(done, as_json=as_json)
 
 
-def _told(done: Conversion, *, as_json: bool) -> int:
-    """Print what was converted, or found up to date."""
+def _show(done: Conversion, *, as_json: bool) -> int:
+    """Print what was converted, or is up to date."""
     import msgspec
 
     if as_json:
@@ -138,10 +142,10 @@ def _told(done: Conversion, *, as_json: bool) -> int:
     what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
     click.echo(f"{done.image.reference}: {what}")
     if done.moved_from:
-        click.echo(f"  the name has moved: until now it stood for {done.moved_from}")
+        click.echo(f"  the name has moved: it meant {done.moved_from} before")
     click.echo(f"  {done.image.path}")
     source = done.image.origin or done.image.digest
-    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, of {source}")
+    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, from {source}")
     for name in done.image.omitted:
-        click.echo(f"  note: {name} holds a newline, which /etc/environment cannot say; it is left out", err=True)
+        click.echo(f"  note: {name} contains a newline, which /etc/environment cannot hold; it is left out", err=True)
     return Exit.GOOD

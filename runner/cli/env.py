@@ -1,4 +1,4 @@
-"""``env``: environments for jobs without a container: made, proven, listed."""
+"""``env``: create, check and list environments for jobs without a container."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SITE = click.option(
     "--site",
     default=lambda: os.environ.get("RUNNER_SITE") or None,
-    help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or local]",
+    help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or local]",
 )
-_SCRATCH = click.option("--scratch", help="Your scratch directory at the site. [default: your configuration's]")
+_SCRATCH = click.option(
+    "--scratch", help="Your scratch directory at the site. [default: the one in your configuration]"
+)
 _AT = click.option(
-    "--at", type=click.Path(path_type=Path), help="Their directory. [default: SCRATCH/gpu-runner/environments]"
+    "--at",
+    type=click.Path(path_type=Path),
+    help="Directory of your environments. [default: SCRATCH/gpu-runner/environments]",
 )
 _FRAMEWORK = click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), help="[default: pytorch]")
-_MODULES = click.option("--module", "modules", multiple=True, metavar="NAME", help="To load, for the site's own.")
+_MODULES = click.option(
+    "--module", "modules", multiple=True, metavar="NAME", help="Environment module to load, instead of the site's."
+)
 _MPI = click.option(
     "--mpi", type=click.Choice(["auto", "none", "openmpi", "mpich"]), default="auto", show_default=True,
-    help="MPI for Horovod: the one whose mpicxx is found, none, or that one and no other.",
+    help="MPI for Horovod. auto: the one whose mpicxx is in PATH.",
 )  # fmt: skip
 _NCCL = click.option(
     "--nccl", default="auto", show_default=True, metavar="auto|none|DIR",
-    help="NCCL for Horovod: the one that is found, none, or that of DIR, which holds include/nccl.h.",
+    help="NCCL for Horovod. auto: the one that is installed; DIR: its directory, with include/nccl.h.",
 )  # fmt: skip
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
@@ -57,13 +63,19 @@ def command() -> None:
 @click.argument("name")
 @_options(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL)
 @click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="[default: the site's]")
-@click.option("--requirement", "requirements", multiple=True, metavar="SPEC", help="Of pip, for the pinned framework.")
+@click.option(
+    "--requirement",
+    "requirements",
+    multiple=True,
+    metavar="SPEC",
+    help="Requirement for pip, instead of the pinned framework.",
+)
 @click.option("--cuda-archs", help="CUDA architectures of Horovod's kernels. [default: the site's GPUs, or 80,90]")
-@click.option("--force", multiple=True, metavar="CODE", help="Make it although CODE refuses: environment-in-home.")
+@click.option("--force", multiple=True, metavar="CODE", help="Create it even if CODE refuses: environment-in-home.")
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
 @_JSON
 def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
-    """Make the environment NAME with a Horovod that is proven in it; at once if it is there already."""
+    """Create the environment NAME with a tested Horovod; returns at once if it is up to date."""
     from runner.cli.progress import shown
     from runner.environments.make import make
     from runner.preparation.environment import prepare_environment
@@ -89,8 +101,8 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
 @click.argument("name", required=False)
 @_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, _JSON)
 def check(name: str | None, as_json: bool, **options: Any) -> int:
-    """Prove the Horovod of NAME (a name or directory), of the site's own way, or of a --module: two real processes
-    form a world, reduce to the right sum and train in step. Exit 6 where they do not.
+    """Test the Horovod of NAME (a name or directory), of the site, or of a --module: two processes must form a
+    world, reduce to the right sum and train in step. Exits with 6 if they do not.
     """
     from runner.environments.make import prove
     from runner.preparation.environment import choose_proof
@@ -128,12 +140,12 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
         return Exit.GOOD
     for root, each in environments:
         if each is None:
-            click.echo(f"{root.name}: not finished, or has lost its Python ({root})")
+            click.echo(f"{root.name}: not finished, or its Python is missing ({root})")
         else:
             click.echo(f"{root.name}:")
             _describe(each, root)
     if not environments:
-        click.echo("there is none")
+        click.echo("no environments")
     return Exit.GOOD
 
 

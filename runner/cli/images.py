@@ -1,4 +1,4 @@
-"""``images``: what is in the store, whether it is whole, and what of it may go."""
+"""``images``: list, show, verify and prune the stored images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORE = click.option(
     "store_dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Which store. [default: $RUNNER_STORE, else the cache directory's]",
+    help="Image store. [default: $RUNNER_STORE, else in the cache directory]",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
@@ -35,7 +35,7 @@ def command() -> None:
 @STORE
 @JSON
 def list_images(store_dir: Path | None, as_json: bool) -> int:
-    """List the images of the store, and the runs of yours that used them."""
+    """List the images of the store, with your runs that used them."""
     from runner.jobs import image_usage
 
     target = _directory(store_dir)
@@ -55,7 +55,7 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
 @STORE
 @JSON
 def show(image: str, store_dir: Path | None, as_json: bool) -> int:
-    """Show all that is known of IMAGE (a reference, a digest or a file), and whether it looks whole."""
+    """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     import msgspec
 
     from runner.images.store import integrity
@@ -82,8 +82,8 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
 @STORE
 @JSON
 def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
-    """Check every byte of IMAGE, or of all images. What is broken is remembered: submit refuses it, convert makes it
-    anew.
+    """Check every byte of IMAGE, or of all images. A broken image is recorded: submit refuses it, convert makes it
+    again.
     """
     from runner.images.store import store
 
@@ -100,32 +100,36 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
         click.echo(json.dumps(rows, indent=1))
     broken = [row for row in rows if row["broken"]]
     if broken and not as_json:
-        click.echo(f"{len(broken)} of {len(rows)} broken; `python -m runner convert IMAGE` makes one anew", err=True)
+        click.echo(f"{len(broken)} of {len(rows)} broken; `python -m runner convert IMAGE` makes one again", err=True)
     return Exit.INFRASTRUCTURE if broken else Exit.GOOD
 
 
 @command.command("prune")
-@click.option("--older-than", "older_than_s", callback=age_s, metavar="30d", help="Only images made longer ago.")
-@click.option("--unused", is_flag=True, help="Only images that none of your runs has used.")
+@click.option("--older-than", "older_than_s", callback=age_s, metavar="30d", help="Only images older than this.")
+@click.option("--unused", is_flag=True, help="Only images that none of your runs used.")
 @click.option(
-    "--max-size", "max_bytes", callback=size_bytes, metavar="500G", help="The longest idle, until the rest is smaller."
+    "--max-size",
+    "max_bytes",
+    callback=size_bytes,
+    metavar="500G",
+    help="Remove the longest unused images until the rest is smaller.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @STORE
 @JSON
 def prune(
     older_than_s: int | None, unused: bool, max_bytes: int | None, dry_run: bool, store_dir: Path | None, as_json: bool
 ) -> int:
-    """Remove images for which all that is asked holds, and what killed conversions left.
+    """Remove the images that match all options, and what killed conversions left behind.
 
-    Never one that a queued or running job of yours needs; where nobody knows whether it still does, it stays. Jobs
-    of other users are not known: in a store that is shared, prune when they are told.
+    An image that a queued or running job of yours needs, or may need, is kept. Jobs of other users are unknown: agree
+    with them before you prune a shared store.
     """
     from runner.images.store.prune import Limits
     from runner.jobs.image_usage import prune_images
 
     if older_than_s is None and max_bytes is None and not unused:
-        raise click.UsageError("say which: --older-than AGE, --max-size SIZE or --unused")
+        raise click.UsageError("choose images: --older-than AGE, --max-size SIZE or --unused")
     pruned = prune_images(_directory(store_dir), Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
     if as_json:
         facts = {
@@ -139,7 +143,7 @@ def prune(
     for candidate in pruned.removed:
         click.echo(f"{'would remove' if dry_run else 'removed'} {candidate.path} ({candidate.size_bytes / 1e6:.0f} MB)")
     for path in pruned.needed:
-        click.echo(f"kept {path}: a run needs it, or may")
+        click.echo(f"kept {path}: a run needs it, or may need it")
     if not pruned.removed:
         click.echo("nothing to remove")
     return Exit.GOOD
@@ -152,7 +156,7 @@ def _directory(store_dir: Path | None) -> Path:
 
 
 def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
-    """What an image is stored as: a squashfs, a SIF, or both in this order; a file is itself.
+    """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file.
 
     Raises:
         RefusedError: nothing of that name is stored.
@@ -175,7 +179,7 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
 
 
 def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
-    """What a full check finds, and what the image is called. What cannot be read now is told, not remembered."""
+    """The result of a full check, and the image's name. What cannot be read now is reported, not recorded."""
     from runner.images.store import integrity
     from runner.images.store.stored_image import BrokenSidecar
 

@@ -1,8 +1,8 @@
-"""``importer``: Pyxis's importer interface, so that every user's ``--container-image`` comes out of the store.
+"""``importer``: Pyxis's importer interface, so that every user's ``--container-image`` comes from the store.
 
 Pyxis (0.21 and later, importer.c) runs ``IMPORTER get URI`` as the job's user and takes the first line of its
-standard output for the path of a squashfs; what stands on standard error is shown where the exit code is not 0.
-``IMPORTER release`` comes once or twice after, and must always be good.
+standard output for the path of a squashfs; it shows standard error where the exit code is not 0.
+``IMPORTER release`` follows once or twice, and must always succeed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class _Sources(NamedTuple):
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
-    help="The store. Not from the environment: that is the job's.",
+    help="The image store. Not read from the environment, which is the job's.",
 )
 @click.option(
     "--otherwise",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="PROGRAM",
-    help="The importer for images that the store does not have, such as Pyxis's own simple_importer.sh.",
+    help="Importer for images that are not in the store, such as simple_importer.sh of Pyxis.",
 )
 @click.pass_context
 def command(context: click.Context, store: Path, otherwise: Path | None) -> None:
@@ -71,13 +71,13 @@ def get(sources: _Sources, image_uri: str) -> int:
 @command.command("release")
 @click.pass_obj
 def release(sources: _Sources) -> int:
-    """The images of the store stay: there is nothing to release but what the other importer made."""
+    """Release what the other importer made; images of the store stay."""
     if sources.otherwise is not None:
         _become(sources.otherwise, "release")
     return Exit.GOOD
 
 
-def _become(program: Path, *words: str) -> NoReturn:
+def _become(program: Path, *arguments: str) -> NoReturn:
     from runner.process import become
 
-    become((str(program), *words))
+    become((str(program), *arguments))

@@ -15,22 +15,30 @@ from runner.preparation.request import DEFAULT_RECIPE
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--gpus", type=int, required=True, help="GPUs in all: one rank each."),
-    click.option("--nodes", type=int, help="Nodes to spread them over. [default: the fewest]"),
+    click.option("--gpus", type=int, required=True, help="Total number of GPUs; one rank on each."),
+    click.option("--nodes", type=int, help="Number of nodes. [default: as few as possible]"),
     click.option(
         "--recipe", help=f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]"
     ),
     click.option(
         "--site",
         default=lambda: os.environ.get("RUNNER_SITE"),
-        help="A shipped site, or a site file. [default: $RUNNER_SITE, your configuration's, or box]",
+        help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or box]",
     ),
-    click.option("--hosts", metavar="NAME:N,...", help="Nodes that your own ssh reaches, no scheduler; ranks of each."),
-    click.option("--hostfile", metavar="FILE", help="The same from a file, as horovodrun's or mpirun's."),
+    click.option(
+        "--hosts", metavar="NAME:N,...", help="Nodes to reach by ssh, without a scheduler, and ranks on each."
+    ),
+    click.option("--hostfile", metavar="FILE", help="The same from a host file of horovodrun or mpirun."),
     click.option("--runtime", help="Container runtime. [default: the site's first]"),
-    click.option("--image", help="Image reference, digest, or a squashfs file. [default: the recipe's]"),
+    click.option("--image", help="Image reference, digest, or image file. [default: the recipe's]"),
     click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path."),
-    click.option("--env", multiple=True, metavar="NAME[=VALUE]", callback=environment, help="Variable for every rank."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        callback=environment,
+        help="Environment variable of every rank; without a value, its value in this shell.",
+    ),
     click.option(
         "--set",
         "options",
@@ -43,25 +51,30 @@ _OPTIONS = (
         "--time", "walltime_s", metavar="[D-][H:]M:S", callback=duration_s, help="Time limit. [default: the site's]"
     ),
     click.option(
-        "--queue", "--partition", "queue", help="Queue, partition or QOS, as the site has it. [default: one that fits]"
+        "--queue",
+        "--partition",
+        "queue",
+        help="Queue, partition or QOS, whichever the site uses. [default: one that fits]",
     ),
-    click.option("--account", help="Account to charge. [default: your configuration's]"),
-    click.option("--project", help="Project, where a site's paths need it. [default: your configuration's]"),
-    click.option("--scratch", help="Your scratch directory at the site. [default: your configuration's]"),
-    click.option("--gpu-type", help="GPU type for the scheduler, MIG slices included. [default: the site's]"),
-    click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: the node's share]"),
+    click.option("--account", help="Account to charge. [default: the one in your configuration]"),
+    click.option(
+        "--project", help="Project, if paths of the site contain it. [default: the one in your configuration]"
+    ),
+    click.option("--scratch", help="Your scratch directory at the site. [default: the one in your configuration]"),
+    click.option("--gpu-type", help="GPU type to request from the scheduler, or a MIG slice. [default: the site's]"),
+    click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: an equal share of the node]"),
     click.option(
         "--wireup",
         type=click.Choice(("rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own")),
-        help="How ranks find each other; torchrun: by its variables; own: the program starts processes itself. "
-        "[default: rendezvous, without MPI]",
+        help="How ranks find each other. torchrun: by its variables; own: the program starts its own processes. "
+        "[default: rendezvous, which needs no MPI]",
     ),
     click.option(
         "--bind",
         type=click.Choice(("auto", "none")),
         default="auto",
         show_default=True,
-        help="Bind each rank to the processors near its GPU, or leave it as it is.",
+        help="Bind each rank to the CPUs near its GPU, or do not bind.",
     ),
     click.option(
         "-S",
@@ -70,25 +83,32 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=VALUE",
         callback=setting,
-        help="Further option for sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
+        help="Another option of sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
     ),
     click.option(
-        "--force", multiple=True, metavar="CODE", help="Submit although the check CODE refuses; it is recorded."
+        "--force", multiple=True, metavar="CODE", help="Submit even if the check CODE refuses; this is recorded."
     ),
     click.option("--name", "job_name", help="Job name. [default: the recipe's]"),
     click.option(
         "--runs",
-        type=Path,  # click's own would look at it, and wait for its file system
+        type=Path,  # click.Path would access it, and could hang on its file system
         metavar="PATH",
         default=Path("runs"),
         show_default=True,
-        help="Where run directories are made; every node must see it.",
+        help="Directory for run directories; every node must see it.",
     ),
-    click.option("--stage", is_flag=True, help="Start from a checked copy of the image on each node's own disk."),
     click.option(
-        "--nsys", default="", metavar="RANKS", help="Run these ranks (0, 0,8 or all) under `nsys profile`: RUN/nsys/."
+        "--stage", is_flag=True, help="Copy the image to each node's local disk, verify it, and start from there."
     ),
-    click.option("--env-name", metavar="NAME|DIR", help="Natively, in this environment of `env create`."),
+    click.option(
+        "--nsys",
+        default="",
+        metavar="RANKS",
+        help="Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.",
+    ),
+    click.option(
+        "--env-name", metavar="NAME|DIR", help="Run without a container, in this environment made by `env create`."
+    ),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),

@@ -1,4 +1,4 @@
-"""``logs``: what a run's batch script and ranks have said."""
+"""``logs``: the output of a run's batch script and ranks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from runner.errors import Exit, UsageError
 @click.argument("run", required=False)
 @click.option("--rank", type=click.IntRange(min=0), help="One rank only. [default: the batch script and rank 0]")
 @click.option("--all", "every", is_flag=True, help="Every rank.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")
 def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int:
     """Print the logs of RUN (an id, a directory, or the newest)."""
     from runner.jobs.directory import find
     from runner.jobs.logs import follow_files, log_files
 
-    found = find(run)
-    files = log_files(found, rank=rank, every=every)
+    directory = find(run)
+    files = log_files(directory, rank=rank, every=every)
     if not files and not follow:
         raise UsageError(
-            "there is no log yet" if rank is None else f"rank {rank} has left no log",
-            where=str(found.logs),
-            fix=f"see `python -m runner status {found.run_id}`",
+            "no log yet" if rank is None else f"rank {rank} has no log",
+            where=str(directory.logs),
+            fix=f"see `python -m runner status {directory.run_id}`",
         )
     if not follow:
         for path in files:
             _print(path, path.read_bytes(), header=len(files) > 1)
         return Exit.GOOD
-    follow_files(found, _print, rank=rank, every=every)
+    follow_files(directory, _print, rank=rank, every=every)
     return Exit.GOOD
 
 

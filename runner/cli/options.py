@@ -24,19 +24,19 @@ def _one_mount(value: str) -> Mount:
         raise click.BadParameter(f"{value!r} is not SRC:DST[:ro]")
     try:
         source = Path(parts[0]).expanduser().absolute()
-    except RuntimeError as error:  # ~somebody who is not known here
+    except RuntimeError as error:  # ~NAME of an unknown user
         raise click.BadParameter(f"{value!r}: {error}") from None
     return Mount(str(source), parts[1], read_only)
 
 
 def environment(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """``NAME=VALUE``, or ``NAME`` for the value that it has here: a secret stands on no command line then."""
-    return tuple(_pair(value, "NAME=VALUE") if "=" in value else _own(value) for value in values)
+    """``NAME=VALUE``, or ``NAME`` for its value in this shell: so no command line holds a secret."""
+    return tuple(_pair(value, "NAME=VALUE") if "=" in value else _from_shell(value) for value in values)
 
 
-def _own(name: str) -> tuple[str, str]:
+def _from_shell(name: str) -> tuple[str, str]:
     if name not in os.environ:
-        raise click.BadParameter(f"{name!r} is not set here; NAME=VALUE gives it a value")
+        raise click.BadParameter(f"{name!r} is not set in this shell; use NAME=VALUE")
     return name, os.environ[name]
 
 
@@ -55,7 +55,7 @@ def _pair(value: str, form: str) -> tuple[str, str]:
 def duration_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """``S``, ``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds.
 
-    Slurm would read a lone number as minutes; so that nobody is surprised, a lone number is refused.
+    Slurm would read a lone number as minutes; to prevent surprises, a lone number is refused.
     """
     if value is None:
         return None
@@ -81,7 +81,7 @@ def age_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
         return None
     found = re.fullmatch(r"(\d{1,6})([mhdw])", value, re.ASCII)
     if not found:
-        raise click.BadParameter(f"{value!r} is no age such as 30d, 12h or 2w")
+        raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w")
     return int(found[1]) * _AGES_S[found[2]]
 
 
@@ -91,5 +91,5 @@ def size_bytes(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         return None
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?", value, re.ASCII)
     if not found:
-        raise click.BadParameter(f"{value!r} is no size such as 500G or 1.5T")
+        raise click.BadParameter(f"{value!r} is not a size such as 500G or 1.5T")
     return int(float(found[1]) * _SIZES[found[2]])

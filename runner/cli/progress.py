@@ -21,20 +21,20 @@ _PLAIN_EVERY_S = 10.0
 
 
 class _Amount:
-    """How far a step of many bytes is, told not too often."""
+    """How far a step of many bytes is, shown at intervals."""
 
     def __init__(self) -> None:
-        self._began = self._told = time.monotonic()
+        self._began = self._shown_at = time.monotonic()
 
     def due(self, every_s: float) -> bool:
-        """Whether it was last told that long ago; then it counts as told."""
+        """Whether it was last shown that long ago; then it counts as shown now."""
         now = time.monotonic()
-        if now - self._told < every_s:
+        if now - self._shown_at < every_s:
             return False
-        self._told = now
+        self._shown_at = now
         return True
 
-    def told(self, done: int, total: int | None) -> str:
+    def text(self, done: int, total: int | None) -> str:
         return amount(done, total, time.monotonic() - self._began)
 
 
@@ -54,7 +54,7 @@ class _Plain:
 
     def moved(self, done: int, total: int | None) -> None:
         if self._amount.due(_PLAIN_EVERY_S):
-            self.line(self._amount.told(done, total))
+            self.line(self._amount.text(done, total))
 
 
 class _Live:
@@ -83,7 +83,7 @@ class _Live:
 
     def moved(self, done: int, total: int | None) -> None:
         if self._amount.due(_LIVE_EVERY_S):
-            self.line(self._amount.told(done, total))
+            self.line(self._amount.text(done, total))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``quickstart``: from nothing to the main job's figure, by the same commands that a user would type."""
+"""``quickstart``: set up everything and run the main job, by the commands that a user would type."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IMAGE = "gpu-runner/horovod-pytorch:standin"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: what it is for, and the words after ``python -m runner``."""
+    """One step: its purpose, and the arguments of ``python -m runner``."""
 
     purpose: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
 STEPS: tuple[Step, ...] = (
@@ -34,8 +34,8 @@ STEPS: tuple[Step, ...] = (
 
 
 @click.command(name="quickstart")
-@click.option("--only-prepare", is_flag=True, help="Only install what is missing and see to an engine.")
-@click.option("--private-engine", is_flag=True, help="Use a private engine even where another one answers.")
+@click.option("--only-prepare", is_flag=True, help="Only install missing packages and start an engine if none answers.")
+@click.option("--private-engine", is_flag=True, help="Use a private engine even if another one answers.")
 def command(only_prepare: bool, private_engine: bool) -> int:
     """Set everything up on this machine and run the main job (a CPU demonstration)."""
     from runner.setup.cluster import real_cluster
@@ -47,40 +47,40 @@ def command(only_prepare: bool, private_engine: bool) -> int:
             where="this machine",
             fix="submit to the cluster: python -m runner submit --help",
         )
-    took: list[tuple[str, float]] = []
-    code = _timed(took, "packages and engine", partial(_prepare, private_engine))
+    timings: list[tuple[str, float]] = []
+    code = _timed(timings, "packages and engine", partial(_prepare, private_engine))
     for step in () if only_prepare else STEPS:
         if code != Exit.GOOD:
             break
         click.secho(f"\n== {step.purpose}", bold=True)
-        click.echo(f"$ python -m runner {' '.join(step.words)}")
-        code = _timed(took, step.words[0], partial(_run, step.words))
+        click.echo(f"$ python -m runner {' '.join(step.arguments)}")
+        code = _timed(timings, step.arguments[0], partial(_run, step.arguments))
     click.secho("\n== time taken", bold=True)
-    for name, seconds in took:
+    for name, seconds in timings:
         click.echo(f"  {name:<20} {seconds:8.1f} s")
     if code != Exit.GOOD:
-        click.echo(f"{took[-1][0]} ended with exit code {code}; its message is above", err=True)
+        click.echo(f"{timings[-1][0]} ended with exit code {code}; its message is above", err=True)
     return code
 
 
 def _prepare(private_engine: bool) -> int:
-    """Packages, then an engine that answers: our private one where there is none, or where it is asked for."""
+    """Install packages, then start the private engine where no engine answers or the user requests it."""
     from runner.images.engine.private_engine import default_state, start
     from runner.setup import packages
 
     click.secho("== what this machine needs", bold=True)
     answers = not private_engine and _engine_answers()
-    lacking = packages.missing(engine=not answers)
-    for package in lacking:
+    missing = packages.missing(engine=not answers)
+    for package in missing:
         click.echo(f"  {package.name:<16} {package.why}")
-    if lacking:
-        packages.install(lacking, lambda line: click.echo(f"$ {line}"))
+    if missing:
+        packages.install(missing, lambda line: click.echo(f"$ {line}"))
     else:
-        click.echo("  every package is there")
+        click.echo("  every package is installed")
     if not answers:
-        why = "as asked" if private_engine else "no container engine answers"
-        click.echo(f"  {why}: starting a private one, on a socket of its own")
-        # The steps that follow take this one, whatever else answers.
+        why = "as requested" if private_engine else "no container engine answers"
+        click.echo(f"  {why}: starting a private one")
+        # The following steps use this one, even if another one answers.
         os.environ["DOCKER_HOST"] = start(default_state())
     return Exit.GOOD
 
@@ -95,15 +95,15 @@ def _engine_answers() -> bool:
     return True
 
 
-def _run(words: tuple[str, ...]) -> int:
+def _run(arguments: tuple[str, ...]) -> int:
     from runner.cli import run
 
-    return run(list(words))
+    return run(list(arguments))
 
 
-def _timed(took: list[tuple[str, float]], name: str, work: Callable[[], int]) -> int:
+def _timed(timings: list[tuple[str, float]], name: str, work: Callable[[], int]) -> int:
     started = time.monotonic()
     try:
         return work()
     finally:
-        took.append((name, time.monotonic() - started))
+        timings.append((name, time.monotonic() - started))

@@ -1,4 +1,4 @@
-"""``run``: a step of the allocation that this shell holds, in the foreground."""
+"""``run``: a step in the allocation of this shell, in the foreground."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from runner.errors import Exit
 @click.command()
 @job_options
 def command(dry_run: bool, as_json: bool, **values: Any) -> int:
-    """Run GPUS ranks as a step of the allocation that is held (salloc), and print what rank 0 says and the verdict.
+    """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
 
-    Any shape that fits, one after the other. Options and words after -- are those of submit. Ctrl-C ends the step, and
-    not the allocation.
+    Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
+    step and keeps the allocation.
     """
     from runner.cli.show import show_prepared, show_start, wait_and_judge
     from runner.jobs.life import follow_step

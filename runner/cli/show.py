@@ -1,4 +1,4 @@
-"""How verbs show a run: its progress while it goes on, its verdict when it has ended."""
+"""How commands show a run: its progress while it runs, its verdict when it has ended."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from runner.jobs.life import WaitInterrupted, finish, tasks_of
 from runner.jobs.watch import JobProgress
 from runner.model.plan import Plan, PlannedImage
 from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
     """Print a prepared job's findings, and its script for a dry run; returns whether it may be submitted."""
     for finding in prepared.findings:
-        word = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
-        click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
+        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
+        click.echo(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
     if with_script:
         sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
@@ -39,19 +40,26 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
 
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
-    """Print which job a run has become."""
+    """Print a started run: its job, its image or environment, its directory."""
     click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
     if not RUNTIMES[plan.runtime].is_container:
-        own = "the site's own environment" if plan.load else "this shell's environment"
-        click.echo(f"no image: {f'the environment {pinned}' if pinned else own}")
+        click.echo(f"environment: {pinned or _default_environment(plan)}")
     else:
         click.echo(f"image {pinned}{_as_of(plan.image)}")
     click.echo(f"run {run.run_id}: {run.path}")
 
 
+def _default_environment(plan: Plan) -> str:
+    if plan.load:
+        return "the one that the site's setup loads"
+    if SCHEDULERS[plan.scheduler].nodes == "this-machine":
+        return "this shell's"
+    return "the nodes' default; one that is active in this shell is NOT used (--env-name DIR names one)"
+
+
 def _as_of(image: PlannedImage) -> str:
-    """When the name was last found to stand for its image: by now it may stand for another."""
+    """When the name was last confirmed to mean this image; by now it may mean another."""
     from runner.images.store import store
     from runner.images.store.stored_image import form_of
 
@@ -102,15 +110,15 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         return
     good = verdict.outcome in ("measured", "ran")
     click.echo(f"verdict: {verdict.outcome}" + (f" ({verdict.demonstration})" if verdict.demonstration else ""))
-    for sentence in verdict.reasons:
-        click.echo(f"  ! {sentence}")
-    for sentence in verdict.proven if good else ():
-        click.echo(f"  = {sentence}")
+    for reason in verdict.reasons:
+        click.echo(f"  ! {reason}")
+    for fact in verdict.proven if good else ():
+        click.echo(f"  = {fact}")
     if verdict.forced:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
     if verdict.images_per_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
-        steady = {True: "steady", False: "NOT steady", None: "too short to tell whether steady"}[verdict.steady]
+        steady = {True: "steady", False: "NOT steady", None: "too short to judge steadiness"}[verdict.steady]
         click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s, {steady}{label}")
         if verdict.precision is not None:
             low, high = verdict.precision
@@ -121,7 +129,7 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
 
 
 def describe(progress: JobProgress, tasks: int) -> str:
-    """One line of where a job stands."""
+    """The state of a job in one line."""
     if progress.state is None:
         where = "waiting for the scheduler"
     else:

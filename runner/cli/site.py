@@ -14,7 +14,9 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
 
-_ON_NODE = click.option("--on-node", is_flag=True, help="Also ask a GPU node, by a task of two minutes at most (srun).")
+_ON_NODE = click.option(
+    "--on-node", is_flag=True, help="Also query a GPU node, with a task of at most two minutes (srun)."
+)
 _OPTIONS = click.option(
     "-S",
     "--scheduler-option",
@@ -50,7 +52,7 @@ def list_sites(as_json: bool) -> int:
 @click.argument("site")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def show_site(site: str, as_json: bool) -> int:
-    """Show what is known of SITE (a name or a file), and which of its ways are UNPROVEN."""
+    """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
     from runner.sites.loader import read_site
 
     found = read_site(site)
@@ -64,15 +66,16 @@ def show_site(site: str, as_json: bool) -> int:
 @command.command("detect")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write. [default: print it]")
 @click.option("--name", help="The site's name. [default: the cluster's]")
-@click.option("--partition", help="Whose nodes jobs are for. [default: those with the most GPUs]")
+@click.option("--partition", help="Partition that jobs will use. [default: the one whose nodes have the most GPUs]")
 @_ON_NODE
 @_OPTIONS
 def detect_site(
     output: Path | None, name: str | None, partition: str | None, on_node: bool, options: tuple[tuple[str, str], ...]
 ) -> int:
-    """Write a site file from the cluster that this host belongs to.
+    """Write a site file for the cluster that this host is part of.
 
-    What could not be found out stands in it as `# UNKNOWN key: how to find out`; `site check` refuses it until filled.
+    Facts that could not be detected appear as `# UNKNOWN key: how to find out`; `site check` refuses the file until
+    they are filled in.
     """
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
     from runner.sites.detection import draft
@@ -83,7 +86,7 @@ def detect_site(
         click.echo(text, nl=False)
         return Exit.GOOD
     left = write_draft(output, text)
-    click.echo(f"{output}: {detected.scheduler}; {len(left)} facts are left open:", err=True)
+    click.echo(f"{output}: {detected.scheduler}; {len(left)} facts are unknown:", err=True)
     for entry in left:
         click.echo(f"  {entry.key} ({entry.where})", err=True)
     click.echo(f"fill them in, then: python -m runner site check {output}", err=True)
@@ -92,12 +95,12 @@ def detect_site(
 
 @command.command("check")
 @click.argument("site")
-@click.option("--offline", is_flag=True, help="Compare with no live cluster.")
+@click.option("--offline", is_flag=True, help="Do not compare with a live cluster.")
 @_ON_NODE
 @_OPTIONS
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
-    """Check SITE (a name or a file): what it says, what it leaves open, and whether the live cluster still agrees."""
+    """Check SITE (a name or a file): its facts, its unknown keys, and whether the live cluster agrees."""
     from runner.preparation import site_check
 
     report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
@@ -116,7 +119,7 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
 
 @command.command("reference")
 def print_reference() -> int:
-    """Print what a site file may say, as Markdown."""
+    """Print the reference of site files, as Markdown."""
     from runner.sites.reference import reference
 
     click.echo(reference(), nl=False)
@@ -129,11 +132,11 @@ def _print(site: Site) -> None:
     click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
     if SCHEDULERS[site.scheduler].nodes == "listed":
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
-        click.echo(f"  hosts: {named or 'as --hosts or --hostfile names them'}")
+        click.echo(f"  hosts: {named or 'given by --hosts or --hostfile'}")
     else:
         click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
     for name in site.runtimes:
-        click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run on the real thing'}")
+        click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run there yet'}")
         way = site.ways.get(name, RuntimeAtSite())
         for line in (*way.load, *lines(way.setup)):
             click.echo(f"    {' '.join(line)}")

@@ -1,4 +1,4 @@
-"""``status``: where a run stands."""
+"""``status``: the state of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.errors import Exit
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, as_json: bool) -> int:
-    """Say where RUN stands (an id, a directory, or the newest)."""
+    """Show the state of RUN (an id, a directory, or the newest)."""
     from runner.cli.show import describe, show_verdict
     from runner.jobs.directory import find
     from runner.jobs.life import Standing, standing
@@ -39,5 +39,5 @@ def command(run: str | None, as_json: bool) -> int:
     click.echo(f"run {directory.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
     click.echo(f"  run directory: {directory.path}")
     if state is not None and state.phase in ("ended", "unknown"):
-        click.echo(f"  its verdict: python -m runner wait {directory.run_id}")
+        click.echo(f"  next: python -m runner wait {directory.run_id}")
     return Exit.GOOD

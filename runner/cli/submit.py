@@ -1,4 +1,4 @@
-"""``submit``: from a request to a job, or to its script."""
+"""``submit``: submit a job, or print its script."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runner.errors import Exit
 
 @click.command()
 @job_options
-@click.option("--wait", is_flag=True, help="Wait for the end and print the verdict.")
-@click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C while waiting cancels the job, too.")
+@click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
+@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait: Ctrl-C also cancels the job.")
 def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool, **values: Any) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
-    Words after -- are the program, started in this directory: submit --gpus 2 -- python train.py. After --recipe, or
-    where the first of them is an option, they are arguments of the recipe's program.
+    Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
+    the first of them is an option, they are passed to the recipe's program.
     """
     from runner.cli.show import show_prepared, show_start, wait_and_judge
     from runner.preparation.job import prepare, start

@@ -1,4 +1,4 @@
-"""``wait``: until a run has ended, then its verdict."""
+"""``wait``: wait for a run to finish, then print its verdict."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import click
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="Seconds to wait at most (then exit 9).")
-@click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C cancels the job, too.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), help="Maximum time to wait, in seconds; then exit with 9."
+)
+@click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C also cancels the job.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool, as_json: bool) -> int:
-    """Wait for RUN's end (an id, a directory, or the newest) and print its verdict."""
+    """Wait for RUN (an id, a directory, or the newest) to finish, then print its verdict."""
     from runner.cli.show import wait_and_judge
     from runner.jobs.directory import find
 

@@ -18,7 +18,7 @@ def cancel_run(run: RunDirectory) -> tuple[str, bool]:
     """Cancel the run's job unless it has ended.
 
     Returns:
-        The job's id, and whether it had ended already.
+        The job's id, and whether it had already ended.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer.
@@ -32,7 +32,7 @@ def cancel_run(run: RunDirectory) -> tuple[str, bool]:
 
 
 def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
-    """Cancel the run's job; one that has ended already is no error.
+    """Cancel the run's job; no error if it has already ended.
 
     Raises:
         UnknownStateError: the scheduler did not answer, or refused.

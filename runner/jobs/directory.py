@@ -1,10 +1,10 @@
 """The run directory: plan, script, provenance, logs, rank records, result, verdict.
 
-It alone is enough to find the job again, report and rerun, from any process and any working directory.
+It is enough to find the job again, to report and to rerun it, from any process and any working directory.
 
-    plan.json  job.sh  provenance.json  job.json        what was decided, submitted, from what, and as which job
-    lib/  recipe/                                       launcher and program, as they were
-    logs/batch.out|err  logs/rank-N.out|err             what the script and each rank said
+    plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
+    lib/  recipe/                                       launcher and program, copied at submission
+    logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
     ranks/N.start.json  N.exit.json  N.report.json      one record per rank
     result.json  exit.json  verdict.json
 """
@@ -79,7 +79,7 @@ class RunDirectory:
 
 
 def create(root: Path, label: str, now_s: float) -> RunDirectory:
-    """A new run directory below ``root``, of a name that is its own, known to ``find`` from anywhere.
+    """A new run directory below ``root`` with a unique name; ``find`` knows it from anywhere.
 
     Raises:
         UsageError: it cannot be made there.
@@ -88,24 +88,24 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     try:
         root.mkdir(parents=True, exist_ok=True)
         _index().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _claimed(path))
+        path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _reserved(path))
         for folder in _FOLDERS:
             (path / folder).mkdir()
     except OSError as error:
         where = str(error.filename or root)
-        listed = where.startswith(str(paths.state_dir()))
+        in_index = where.startswith(str(paths.state_dir()))
         raise UsageError(
-            f"the {'list of runs cannot be kept' if listed else 'run directory cannot be made'}: {error.strerror}",
+            f"the {'list of runs cannot be kept' if in_index else 'run directory cannot be made'}: {error.strerror}",
             where=where,
-            fix="name a directory that you may write to, as RUNNER_STATE"
-            if listed
-            else "name a directory that every node sees and you may write, with --runs",
+            fix="set RUNNER_STATE to a directory that you may write to"
+            if in_index
+            else "use --runs with a directory that every node sees and you may write to",
         ) from None
     return RunDirectory(path)
 
 
 def discard(run: RunDirectory) -> None:
-    """Remove a run that came to nothing, and what is known of it."""
+    """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
     with suppress(OSError):
         (_index() / run.run_id).unlink()
@@ -115,18 +115,20 @@ def find(run: str | None) -> RunDirectory:
     """The run of that id or directory; None is the newest of this user.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such run.
     """
     if run is None:
-        known = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns)
-        for link in reversed(known):
+        links = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns)
+        for link in reversed(links):
             if (link / SCRIPT).is_file():
                 return RunDirectory(link.resolve())
-        raise UsageError("no run is known yet", fix="`python -m runner submit` makes one")
+        raise UsageError("there are no runs yet", fix="start one with `python -m runner submit`")
     for candidate in (Path(run), _index() / run):
         if (candidate / SCRIPT).is_file():
             return RunDirectory(candidate.resolve())
-    raise UsageError(f"no run {run!r}", where=str(_index()), fix="give a run's id, or its directory")
+    recent = ", ".join(each.run_id for each in known()[:3])
+    fix = f"give a run's id or its directory{f'; recent runs: {recent}' if recent else ''}"
+    raise UsageError(f"no run matches {run!r}", where=str(_index()), fix=fix)
 
 
 def known() -> tuple[RunDirectory, ...]:
@@ -136,24 +138,24 @@ def known() -> tuple[RunDirectory, ...]:
 
 
 def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
-    """The launcher and the recipe as they are now into the run directory, so that what ran can be read later.
+    """Copy the launcher and the recipe into the run directory, so that what ran can be read later.
 
-    A program of the user's own (no recipe) stays where it is.
+    A program without a recipe stays where it is.
 
     Raises:
         UsageError: the recipe cannot be read.
-        OSError: the run directory does not take it.
+        OSError: the run directory cannot be written.
     """
     runs = run.path.parent
 
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        kept_apart = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
-        return kept_apart | {name for name in names if Path(folder, name).resolve() == runs}
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        always = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
+        return always | {name for name in names if Path(folder, name).resolve() == runs}
 
     try:
-        shutil.copytree(library, run.path / "lib", ignore=left_out)
+        shutil.copytree(library, run.path / "lib", ignore=ignored)
         if recipe is not None:
-            shutil.copytree(recipe, run.path / "recipe", ignore=left_out)
+            shutil.copytree(recipe, run.path / "recipe", ignore=ignored)
     except shutil.Error as error:
         source, _target, why = error.args[0][0]
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
@@ -169,12 +171,12 @@ def _candidates(root: Path, name: str) -> Iterator[Path]:
 
 
 def _index() -> Path:
-    """Links from run ids to run directories, so that an id is enough from any working directory."""
+    """Links from run ids to run directories: an id is enough from any working directory."""
     return paths.state_dir() / "runs"
 
 
-def _claimed(path: Path) -> bool:
-    """Whether the run directory is ours now: its name is free both there and among this user's runs."""
+def _reserved(path: Path) -> bool:
+    """Make the run directory and its link, if the name is free both there and among this user's runs."""
     link = _index() / path.name
     try:
         path.mkdir(mode=0o700)
@@ -186,6 +188,6 @@ def _claimed(path: Path) -> bool:
         if link.exists():
             path.rmdir()
             return False
-        link.unlink()  # of a run that was deleted
+        link.unlink()  # link of a deleted run
         link.symlink_to(path)
     return True

@@ -24,7 +24,7 @@ class ImageUse(msgspec.Struct, frozen=True):
     """A run of this user and its image.
 
     Attributes:
-        run: its id. image: path of the squashfs. began_s: Unix time of its submission.
+        run: its id. image: path of the squashfs. began_s: Unix time of its submission, seconds.
         state: ``ended``, ``refused``, ``pending``, ``running``, or ``unknown``.
     """
 
@@ -72,13 +72,13 @@ def image_uses() -> tuple[ImageUse, ...]:
     A scheduler that does not answer is queried once, not once a run.
     """
     uses: list[ImageUse] = []
-    silent: set[tuple[str, str]] = set()
+    unanswered: set[tuple[str, str]] = set()
     for run in directory.known():
         plan, record = run.read("plan.json", Plan), run.read("job.json", Submitted)
         if plan is None:
             continue  # its submission was cut off before the scheduler was called
         where = (record.scheduler, record.clients) if record else ("", "")
-        state = "refused" if record and record.refused else _state(run, silent, where)
+        state = "refused" if record and record.refused else _state(run, unanswered, where)
         uses.append(ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, state))
     return tuple(uses)
 
@@ -122,16 +122,16 @@ def _candidate(image: StoredImage, uses: tuple[ImageUse, ...]) -> Candidate:
     )
 
 
-def _state(run: RunDirectory, silent: set[tuple[str, str]], where: tuple[str, str]) -> str:
+def _state(run: RunDirectory, unanswered: set[tuple[str, str]], where: tuple[str, str]) -> str:
     if _has_ended(run):
         return "ended"
-    if where in silent:
+    if where in unanswered:
         return "unknown"
     try:
         scheduler, job_id = scheduler_of(run)
         return scheduler.state(job_id, run.path).phase
     except RunnerError:
-        silent.add(where)
+        unanswered.add(where)
         return "unknown"
 
 

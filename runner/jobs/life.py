@@ -1,5 +1,5 @@
-"""A run from its submission to its verdict: where it stands, its end, its verdict. What is learned is kept in the run
-directory, as schedulers forget.
+"""A run from its submission to its verdict. Its last state and verdict are kept in the run directory, as schedulers
+forget jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run stands that has no verdict yet; ``tasks``: its ranks, 0 where unknown."""
+    """The state of a run that has no verdict yet; ``tasks``: number of its ranks, 0 where unknown."""
 
     job_id: str
     progress: JobProgress
@@ -47,7 +47,7 @@ class WaitInterrupted(KeyboardInterrupt):
 
 
 def standing(run: RunDirectory) -> Verdict | Standing:
-    """The run's verdict if it has one, else where it stands now.
+    """The run's verdict if it has one, else its state now.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
@@ -73,10 +73,10 @@ def finish(
     timeout_s: float | None = None,
     cancel_on_interrupt: bool = False,
 ) -> Verdict:
-    """Wait for the run's end, judge it, and keep its last state and its verdict.
+    """Wait for the run to finish, judge it, and keep its last state and its verdict.
 
     Args:
-        on_progress: called after each look at the job; not at all where the end is known.
+        on_progress: called each time the job's state was queried; never if its end is known already.
         warn: called with what could not be kept.
         timeout_s: seconds to wait at most.
 
@@ -101,7 +101,7 @@ def finish(
 
 
 def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], on_interrupt: Warn) -> bool:
-    """Hand on what rank 0 and the script write until the step has ended; Ctrl-C ends the step.
+    """Pass on what rank 0 and the script write until the step has ended; Ctrl-C ends the step.
 
     Returns:
         Whether it was interrupted.
@@ -109,7 +109,7 @@ def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], Non
     try:
         follow_files(run, on_content, rank=None, every=False)
     except KeyboardInterrupt:
-        on_interrupt("interrupted: the step is being ended")
+        on_interrupt("interrupted: ending the step")
         scheduler, job_id = scheduler_of(run)
         scheduler.cancel(job_id)
         return True

@@ -1,4 +1,4 @@
-"""The logs of a run: which files there are, and their growth."""
+"""The logs of a run: its files, and how they grow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.jobs.watch import SILENCE_S
 
 _RANK = re.compile(r"rank-(\d+)\.(out|err)\Z")
 _POLL_S = 0.5  # files
-_ASK_S = 2.0  # the scheduler
+_QUERY_S = 2.0  # the scheduler
 
 
 def log_files(run: RunDirectory, *, rank: int | None, every: bool) -> tuple[Path, ...]:
@@ -32,18 +32,18 @@ def log_files(run: RunDirectory, *, rank: int | None, every: bool) -> tuple[Path
 def follow_files(
     run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], *, rank: int | None, every: bool
 ) -> None:
-    """Hand on what the logs gain, whole lines at a time, until the job has ended and the files are at rest.
+    """Pass on what is added to the logs, whole lines at a time, until the job has ended and the files stop growing.
 
     ``on_content`` gets the file, the new bytes, and whether the source has changed since the last call.
 
     Raises:
-        UnknownStateError: the scheduler stayed silent for SILENCE_S.
+        UnknownStateError: the scheduler did not answer for SILENCE_S.
     """
     scheduler, job_id = scheduler_of(run)
     at: dict[Path, int] = {}
     last: Path | None = None
     ended = False
-    asked = heard = time.monotonic()
+    queried = answered = time.monotonic()
     while True:
         gained = False
         for path in log_files(run, rank=rank, every=every):
@@ -60,12 +60,12 @@ def follow_files(
             return
         if gained:
             continue
-        if time.monotonic() - asked > _ASK_S:
-            asked = time.monotonic()
+        if time.monotonic() - queried > _QUERY_S:
+            queried = time.monotonic()
             try:
                 ended = scheduler.state(job_id, run.path).phase in ("ended", "unknown")
-                heard = asked
+                answered = queried
             except UnknownStateError:
-                if asked - heard > SILENCE_S:
+                if queried - answered > SILENCE_S:
                     raise
         time.sleep(_POLL_S)

@@ -38,10 +38,10 @@ def submit(
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
 
     Raises:
-        UsageError: the run directory cannot be made, or the recipe not be read.
+        UsageError: the run directory cannot be made, or the recipe cannot be read.
         InfrastructureError: the run directory cannot be filled; it is removed.
-        NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and says so. The latter also,
-            as interrupted, where Ctrl-C cuts off the scheduler's answer.
+        NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
+            also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
     run = directory.create(root, f"{plan.recipe}-{plan.tasks}", time.time())
     record = Submitted(
@@ -62,7 +62,7 @@ def submit(
         raise InfrastructureError(
             f"the run directory cannot be filled: {error.strerror or error}",
             where=str(run.path),
-            fix="make room there, or name another directory that every node sees, with --runs; nothing was submitted",
+            fix="free space there, or use --runs with another directory that every node sees; nothing was submitted",
         ) from None
     except BaseException:
         directory.discard(run)
@@ -74,23 +74,23 @@ def submit(
         raise
     except KeyboardInterrupt:
         raise UnknownStateError(
-            "interrupted while the scheduler was asked: it may have taken the job",
+            "interrupted before the scheduler answered: it may have accepted the job",
             where=str(run.path),
-            fix=f"`python -m runner status {run.run_id}` tells whether it did, "
+            fix=f"`python -m runner status {run.run_id}` shows whether it did, "
             f"`python -m runner cancel {run.run_id}` cancels it",
             code=Exit.INTERRUPTED,
         ) from None
-    with suppress(OSError):  # a disk that is full by now: the id is found again by the run's directory
+    with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return run
 
 
 def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
-    """The job's id, from the scheduler or, where that has lost its tongue, from what the job itself has left."""
+    """The job's id, from the scheduler or, where it does not answer, from the job's own records."""
     try:
         return scheduler.submit(run.path, SCRIPT)
     except UnknownStateError:
-        job_id = _left_by_the_job(run)
+        job_id = _id_in_records(run)
         if not job_id:
             raise
         return job_id
@@ -99,39 +99,40 @@ def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
 def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     """The scheduler and the id of a run's job.
 
-    Where the submission was cut off before the id was written, the job itself has left it in its records, or the
-    queue tells.
+    If the submission was cut off before the id was written, it comes from the job's own records, or from the queue.
 
     Raises:
-        NotAcceptedError: the scheduler did not take it.
-        UnknownStateError: nobody knows whether it did.
+        NotAcceptedError: the scheduler did not accept the job.
+        UnknownStateError: it is unknown whether it did.
     """
     record = run.read("job.json", Submitted)
     if record is None:
         raise UnknownStateError(
-            "this run's submission was cut off before the scheduler was asked: there is no job",
+            "this run's submission was cut off before it reached the scheduler: there is no job",
             where=str(run.path),
             fix="submit again",
         )
     if record.refused:
-        raise NotAcceptedError(record.refused, where=str(run.path), fix="submit again when it is fixed")
+        raise NotAcceptedError(
+            record.refused, where=str(run.path), fix="never submitted; fix the cause above and submit again"
+        )
     scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
     if record.job_id:
         return scheduler, record.job_id
-    job_id = _left_by_the_job(run) or scheduler.find(run.path)
+    job_id = _id_in_records(run) or scheduler.find(run.path)
     if not job_id:
         raise UnknownStateError(
-            "this run's submission was cut off, and it is not known whether the scheduler took it",
+            "this run's submission was cut off, and it is unknown whether the scheduler accepted it",
             where=str(run.path),
-            fix="look for its directory in `squeue --format='%i %Z'`; submit anew only if no job has it",
+            fix="look for its directory in `squeue --format='%i %Z'`; submit a new run only if no job has it",
         )
     with suppress(OSError):
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
 
 
-def _left_by_the_job(run: RunDirectory) -> str:
-    """The job's id out of its own records; empty if it has left none."""
+def _id_in_records(run: RunDirectory) -> str:
+    """The job's id from its own records; empty if there are none."""
     marker = run.read("exit.json", ExitMarker)
     if marker is not None:
         return marker.job
@@ -143,8 +144,8 @@ def _left_by_the_job(run: RunDirectory) -> str:
 
 
 def _provenance(findings: tuple[Finding, ...]) -> dict[str, Any]:
-    """What a later reader needs to know about where this run came from. No environment and no arguments: they may
-    hold secrets, and the plan has what was made of them.
+    """What a later reader needs to know about the origin of this run. No environment and no arguments: they may hold
+    secrets, and the plan has their result.
     """
     return {
         "runner": __version__,

@@ -1,4 +1,4 @@
-"""Wait for a job's end, telling what it does meanwhile."""
+"""Wait for a job to finish, and report its progress."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.schedulers import Scheduler
 
-# On a shared file system the last records may be seen seconds after the scheduler has closed the job.
+# On a shared file system the last records may appear seconds after the scheduler has closed the job.
 _SETTLE_S = 30.0
-# How long a scheduler may stay silent before waiting makes no sense.
+# How long a scheduler may fail to answer before waiting ends.
 SILENCE_S = 600.0
 _SHORTEST_S, _LONGEST_S = 0.3, 5.0
 
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Where a job stands.
+    """The state of a job.
 
     Attributes:
         state: the scheduler's last answer; None while it has not answered yet.
-        started, ended: ranks that have left that record.
-        elapsed_s: since the waiting began.
+        started, ended: number of ranks with that record.
+        elapsed_s: seconds since the waiting began.
     """
 
     state: JobState | None
@@ -42,16 +42,16 @@ def wait(
     *,
     timeout_s: float | None = None,
 ) -> JobState:
-    """Wait until the job has ended; returns the scheduler's last word.
+    """Wait until the job has ended; returns its last state.
 
-    A job that the scheduler no longer knows has ended if the batch script has left its exit marker; if it has not,
-    the state is unknown.
+    A job that the scheduler no longer knows has ended if its batch script has written an exit marker; otherwise the
+    state is unknown.
 
     Raises:
-        UnknownStateError: ``timeout_s`` passed first, or the scheduler stayed silent for SILENCE_S.
+        UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for SILENCE_S.
     """
     began = time.monotonic()
-    heard = began
+    answered = began
     ended_since: float | None = None
     pause = _SHORTEST_S
     ended = 0
@@ -59,18 +59,18 @@ def wait(
     while True:
         try:
             state = scheduler.state(job_id, run.path)
-            heard = time.monotonic()
+            answered = time.monotonic()
         except UnknownStateError:
-            if time.monotonic() - heard > SILENCE_S:
+            if time.monotonic() - answered > SILENCE_S:
                 raise
         now = time.monotonic()
-        stand = progress(run, state, now - began)
-        on_progress(stand)
-        if stand.ended != ended:  # the end is near: ask often again
-            ended, pause = stand.ended, _SHORTEST_S
+        current = progress(run, state, now - began)
+        on_progress(current)
+        if current.ended != ended:  # the end is near: poll often again
+            ended, pause = current.ended, _SHORTEST_S
         if state is not None and state.phase in ("ended", "unknown"):
             ended_since = ended_since or now
-            if _at_rest(run, state, stand.ended) or now - ended_since > _SETTLE_S:
+            if _at_rest(run, state, current.ended) or now - ended_since > _SETTLE_S:
                 return state
         else:
             ended_since = None
@@ -78,14 +78,14 @@ def wait(
             raise UnknownStateError(
                 f"the job has not ended within {timeout_s:g} s",
                 where=str(run.path),
-                fix=f"wait on with `python -m runner wait {run.run_id}`, or `cancel` it",
+                fix=f"continue with `python -m runner wait {run.run_id}`, or `cancel` it",
             )
         time.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_S)
 
 
 def _at_rest(run: RunDirectory, state: JobState, ended: int) -> bool:
-    """Whether all that the job will leave is to be seen: a job that went well has left a marker and every record."""
+    """Whether all that the job writes is visible: a successful job has written its marker and every record."""
     if state.phase == "unknown" or state.name == "COMPLETED":
         marked = run.read("exit.json", ExitMarker) is not None
         return marked and (state.phase == "unknown" or ended >= run.plan().tasks)
@@ -93,7 +93,7 @@ def _at_rest(run: RunDirectory, state: JobState, ended: int) -> bool:
 
 
 def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> JobProgress:
-    """Where the run stands by the records that lie in it."""
+    """The state of the run by the records in its directory."""
     return JobProgress(
         state,
         sum(1 for _ in run.ranks.glob("*.start.json")),

@@ -1,4 +1,4 @@
-"""Which variables a rank gets, and which names nobody may set."""
+"""Which variables a rank gets, and which names a job may not set."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BASH_OWNED = frozenset(
         "_",
     ]
 )
-# The scheduler's, the container runtimes' and the launcher's own.
+# Reserved by the scheduler, the container runtimes and the launcher.
 RESERVED_PREFIXES = (
     "SLURM_",
     "SLURMD_",
@@ -76,7 +76,7 @@ RESERVED_PREFIXES = (
     "runner_",
     "BASH_FUNC_",
 )
-# Of the launcher's own, what others may set (recipes/lib/launch.py).
+# Of these, what a job may set: the launcher reads it (recipes/lib/launch.py).
 LAUNCHER_READS = frozenset({"RUNNER_RDV_TIMEOUT_S"})
 LAUNCHER_OWNED = frozenset(
     [
@@ -104,11 +104,11 @@ LAUNCHER_OWNED = frozenset(
 def refuse_reason(name: str) -> str | None:
     """Why ``name`` may not be set for a job; None if it may."""
     if not NAME.match(name):
-        return "is no name of a variable: use letters, digits and '_', not starting with a digit"
+        return "is not a variable name: use letters, digits and '_', not starting with a digit"
     if name in CONTAINER_OWNED:
-        return "belongs to the container: a value from outside would break the image's own; set it inside the program"
+        return "belongs to the container: a value from outside would replace the image's; set it inside the program"
     if name in BASH_OWNED:
-        return "belongs to bash, which would not pass the value on"
+        return "belongs to bash, which would not pass on the value"
     if name in LAUNCHER_OWNED:
         return "is set by the launcher for every rank"
     if name.startswith(RESERVED_PREFIXES) and name not in LAUNCHER_READS:
@@ -135,6 +135,6 @@ def merge(
             if reason:
                 raise UsageError(f"{name!r} {reason}", where=origin, fix="leave it out")
             if "\0" in value:
-                raise UsageError(f"the value of {name} holds a NUL character", where=origin)
+                raise UsageError(f"the value of {name} contains a NUL character", where=origin)
             merged[name] = value
     return tuple(sorted(merged.items()))

@@ -25,10 +25,10 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
         if node is None:
             cpus = max(tasks_per_node) * cpus_per_task
             raise RefusedError(
-                f"{_needed(len(tasks_per_node), gpus, cpus)} does not fit the allocation that is held: "
+                f"{_needed(len(tasks_per_node), gpus, cpus)} does not fit the existing allocation: "
                 f"{_available(allocation.nodes)}",
                 where=f"job {allocation.job_id}",
-                fix="ask for less (--gpus, --nodes), or hold a larger allocation",
+                fix="request less (--gpus, --nodes), or get a larger allocation",
             )
         free.remove(node)
         chosen.append(node.name)

@@ -1,4 +1,4 @@
-"""Nodes by a list of names: in the words of horovodrun, mpirun and Hydra, and which ranks go where. Pure."""
+"""Lists of hosts in the syntax of horovodrun, mpirun and Hydra, and the ranks of each host. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FORMS = "NAME:8,NAME:8, or lines of a host file: NAME slots=8 (horovodrun, mpir
 
 
 def parse(text: str, where: str = "--hosts") -> tuple[Host, ...]:
-    """``nodea:8,nodeb:8`` as names and ranks. A name without a number has room for one rank each time that it stands
-    there, as for ``mpirun --host``.
+    """``nodea:8,nodeb:8`` as names and ranks. A name without a number has room for one rank for each time that it
+    occurs, as in ``mpirun --host``.
 
     Raises:
-        UsageError: a name or number that cannot be taken; says which.
+        UsageError: an invalid name or number; says which.
     """
     return _gathered(_entry(part.strip(), where) for part in text.split(",") if part.strip())
 
@@ -34,44 +34,44 @@ def parse_file(text: str, path: str) -> tuple[Host, ...]:
     """A host file: lines of ``NAME``, ``NAME slots=8 [max_slots=8]`` or ``NAME:8``; ``#`` begins a comment.
 
     Raises:
-        UsageError: a line that cannot be taken; says which.
+        UsageError: an invalid line; says which.
     """
-    found = []
+    entries = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
-        if words:
-            found.append(_line(words, f"{path}:{number}"))
-    return _gathered(found)
+        fields = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if fields:
+            entries.append(_line(fields, f"{path}:{number}"))
+    return _gathered(entries)
 
 
-def _line(words: list[str], where: str) -> Host:
-    name, ranks = _entry(words[0], where)
-    said = {}
-    for word in words[1:]:
-        key, _, value = word.replace("-", "_").partition("=")
+def _line(fields: list[str], where: str) -> Host:
+    name, ranks = _entry(fields[0], where)
+    slots = {}
+    for field in fields[1:]:
+        key, _, value = field.replace("-", "_").partition("=")
         if key not in ("slots", "max_slots") or not _SLOTS.match(value):
-            raise UsageError(f"{word!r} is nothing that a host file says here", where=where, fix=_FORMS)
-        said[key] = int(value)
-    ranks = said.get("slots", said.get("max_slots", ranks))
-    return valid(name, min(ranks, said.get("max_slots", ranks)), where)
+            raise UsageError(f"{field!r} has no meaning in a host file", where=where, fix=_FORMS)
+        slots[key] = int(value)
+    ranks = slots.get("slots", slots.get("max_slots", ranks))
+    return valid(name, min(ranks, slots.get("max_slots", ranks)), where)
 
 
 def _entry(text: str, where: str) -> Host:
     name, colon, number = text.partition(":")
     if colon and not _SLOTS.match(number):
-        raise UsageError(f"{text!r} is no host with its number of ranks", where=where, fix=_FORMS)
+        raise UsageError(f"{text!r} is not a host with its number of ranks", where=where, fix=_FORMS)
     return valid(name, int(number) if colon else 1, where)
 
 
 def valid(name: str, ranks: int, where: str) -> Host:
-    """The host, whose name ssh takes for a name and for nothing else.
+    """The host, if ssh can take its name for nothing but a name.
 
     Raises:
-        UsageError: it does not, or there is no rank for it.
+        UsageError: ssh could take it for an option or a command, or it has no room for a rank.
     """
     if not _NAME.match(name):
-        fix = "use the name by which `ssh NAME` reaches it; all else belongs into ssh's configuration"
-        raise UsageError(f"{name!r} is no name of a host", where=where, fix=fix)
+        fix = "use a name that `ssh NAME` accepts; put all other settings in ssh's configuration"
+        raise UsageError(f"{name!r} is not a host name", where=where, fix=fix)
     if ranks < 1:
         raise UsageError(f"{name} has room for {ranks} ranks", where=where, fix="give it one or more, or leave it out")
     return name, ranks
@@ -84,21 +84,21 @@ def _gathered(hosts: Iterable[Host]) -> tuple[Host, ...]:
     return tuple(room.items())
 
 
-def shaped(site: Site, asked: tuple[Host, ...] = ()) -> Site:
-    """The site with the hosts that are asked for, if any are, and its node in the shape of the largest of its hosts.
+def shaped(site: Site, requested: tuple[Host, ...] = ()) -> Site:
+    """The site with the requested hosts, if any, and its node in the shape of its largest host.
 
     Raises:
-        UsageError: hosts are asked for where a scheduler gives out the nodes.
+        UsageError: hosts are requested where a scheduler allocates the nodes.
     """
     if SCHEDULERS[site.scheduler].nodes != "listed":
-        if asked:
+        if requested:
             raise UsageError(
-                f"the nodes of {site.name} are given out by {site.scheduler}",
+                f"{site.scheduler} allocates the nodes of {site.name}",
                 where="--hosts",
-                fix="leave it out, or use --site hosts",
+                fix="leave out --hosts, or use --site hosts",
             )
         return site
-    hosts = dict(asked) or site.ssh.hosts
+    hosts = dict(requested) or site.ssh.hosts
     most = max(hosts.values(), default=1)
     known = site.node if site.node != NO_NODE else NodeShape(cores=most, memory_mb=1, gpus=most)
     node = msgspec.structs.replace(known, gpus=most, cores=max(known.cores, most), count=max(1, len(hosts)))
@@ -109,32 +109,32 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
     """Ranks of each host, in the list's order: of the fewest hosts from its beginning that hold them, or of ``nodes``.
 
     Raises:
-        UsageError: no hosts are named, a number below one, or more nodes than ranks.
-        RefusedError: the hosts have not so much room.
+        UsageError: no hosts are given, a number below one, or more nodes than ranks.
+        RefusedError: the hosts do not have enough room.
     """
     room = tuple(hosts.values())
     if not room:
         fix = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
-        raise UsageError("no hosts are named", where="--site hosts", fix=fix)
+        raise UsageError("no hosts are given", where="--site hosts", fix=fix)
     for option, number in (("--gpus", gpus), ("--nodes", nodes)):
         if number is not None and number < 1:
-            raise UsageError(f"{number} cannot be asked for", where=option, fix="ask for one or more")
+            raise UsageError(f"{number} is not possible", where=option, fix="request one or more")
     if nodes is not None and nodes > gpus:
-        fix = f"ask for {gpus} nodes or fewer"
+        fix = f"request {gpus} nodes or fewer"
         raise UsageError(f"{gpus} GPUs cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
     if nodes is None:
         nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
     if nodes > len(room) or sum(room[:nodes]) < gpus:
         raise RefusedError(
-            f"{gpus} GPUs on {nodes} of the hosts that are named do not fit: {_shown(hosts)}",
+            f"{gpus} GPUs do not fit on {nodes} of these hosts: {_as_text(hosts)}",
             where="--hosts",
-            fix="name more hosts, or more room on them (NAME:8), or ask for less",
+            fix="list more hosts, or more room on them (NAME:8), or request fewer GPUs",
         )
     return spread(gpus, room[:nodes])
 
 
 def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
-    """The first hosts of the site's list; None where a scheduler gives out the nodes.
+    """The first hosts of the site's list; None where a scheduler allocates the nodes.
 
     Args:
         program: what each must have in PATH.
@@ -146,5 +146,5 @@ def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...
     return ListedHosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
 
 
-def _shown(hosts: Mapping[str, int]) -> str:
+def _as_text(hosts: Mapping[str, int]) -> str:
     return ",".join(f"{name}:{ranks}" for name, ranks in hosts.items())

@@ -12,10 +12,10 @@ from runner.suggest import instead
 def arguments(
     defaults: Mapping[str, Option], site: Mapping[str, Option], user: Iterable[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """``--key value`` words in the recipe's order; user wins over site, site over the recipe's defaults.
+    """``--key value`` arguments in the recipe's order; user wins over site, site over the recipe's defaults.
 
-    A true option becomes ``--key``, a false or null one is left out. Values are passed as ``--key=value`` where they
-    start with a dash, so that no parser takes them for an option.
+    A true option becomes ``--key``, a false or null one is left out. A value that starts with a dash is
+    passed as ``--key=value``, so that no parser takes it for an option.
 
     Raises:
         UsageError: a key that the recipe does not have (with the nearest that it has), or a NUL.
@@ -27,14 +27,14 @@ def arguments(
                 fix = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
                 raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=fix)
             chosen[key] = _typed(key, value, defaults[key])
-    words: list[str] = []
+    result: list[str] = []
     for key, value in chosen.items():
         if value is True:
-            words.append(f"--{key}")
+            result.append(f"--{key}")
         elif value is not False and value is not None:
-            shown = str(value)
-            words += [f"--{key}={shown}"] if shown.startswith("-") else [f"--{key}", shown]
-    return tuple(words)
+            text = str(value)
+            result += [f"--{key}={text}"] if text.startswith("-") else [f"--{key}", text]
+    return tuple(result)
 
 
 def _typed(key: str, value: Option, default: Option) -> Option:
@@ -51,5 +51,5 @@ def _typed(key: str, value: Option, default: Option) -> Option:
         try:
             float(value)
         except ValueError:
-            raise UsageError(f"{value!r} is no number", where=f"--set {key}") from None
+            raise UsageError(f"{value!r} is not a number", where=f"--set {key}") from None
     return value

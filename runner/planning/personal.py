@@ -1,4 +1,4 @@
-"""What only the user can tell a site: put into its values before anything is planned."""
+"""Values that only the user knows (account, project, scratch), put into a site before anything is planned."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from runner.model.site import Owned, Site
 from runner.suggest import instead
 
 NAMES = ("account", "project", "scratch", "user")
-_PLACE = re.compile(r"\{([a-z_]+)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 class Personal(msgspec.Struct, frozen=True):
-    """The user's own at one site; empty where not told.
+    """The user's values at one site; empty where not given.
 
     Attributes:
         account: whom to charge, without a site's suffix.
@@ -32,31 +32,31 @@ class Personal(msgspec.Struct, frozen=True):
 
 
 def expand_placeholders(site: Site, personal: Personal) -> Site:
-    """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the user has not told.
+    """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the value is not given.
 
     Raises:
-        UsageError: a placeholder that there is not, with the nearest.
+        UsageError: a placeholder that does not exist; names the nearest.
     """
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in NAMES:
             fix = instead(name, NAMES, f"placeholders: {', '.join(NAMES)}")
-            raise UsageError(f"{{{name}}} stands for nothing", where=f"site {site.name}", fix=fix)
+            raise UsageError(f"{{{name}}} is not a placeholder", where=f"site {site.name}", fix=fix)
         return str(getattr(personal, name)) or not_set(name)
 
     return msgspec.convert(_mapped(msgspec.to_builtins(site), value), Site)
 
 
 def missing_values(site: Site, personal: Personal) -> tuple[Owned, ...]:
-    """What the site needs, or names in a value, and the user has not told."""
-    named = set(_PLACE.findall(str(msgspec.to_builtins(site))))
-    order: tuple[Owned, ...] = ("account", "project", "scratch")
-    return tuple(name for name in order if (name in site.needs or name in named) and not getattr(personal, name))
+    """Values that the site needs, or has a placeholder for, and the user has not given."""
+    placeholders = set(_PLACEHOLDER.findall(str(msgspec.to_builtins(site))))
+    names: tuple[Owned, ...] = ("account", "project", "scratch")
+    return tuple(name for name in names if (name in site.needs or name in placeholders) and not getattr(personal, name))
 
 
 def with_scratch(personal: Personal, site: Site) -> Personal:
-    """The user's own, with what the site tells of everybody's: where scratch directories lie."""
+    """The user's values; without a scratch directory, the one that the site gives to every user."""
     if personal.scratch or not site.scratch.path:
         return personal
     return msgspec.structs.replace(personal, scratch=site.scratch.path.replace("{user}", personal.user))
@@ -70,13 +70,13 @@ def account(site: Site, personal: Personal) -> str | None:
 
 
 def not_set(name: str) -> str:
-    """What stands in a script where the user has not told something."""
+    """What a script contains where the user has not given a value."""
     return f"{name.upper()}-NOT-SET"
 
 
 def _mapped(value: Any, replacement: Any) -> Any:
     if isinstance(value, str):
-        return _PLACE.sub(replacement, value)
+        return _PLACEHOLDER.sub(replacement, value)
     if isinstance(value, dict):
         return {key: _mapped(item, replacement) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from runner.errors import RefusedError, UsageError
 from runner.model.site import NodeShape
 
-MOST_NODES = 10_000  # more than any cluster of today has
+MOST_NODES = 10_000  # more than any cluster has today
 
 
 def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
@@ -21,38 +21,38 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
         RefusedError: more than the site's nodes hold.
     """
     if gpus < 1:
-        raise UsageError(f"{gpus} GPUs cannot be asked for", where="--gpus", fix="ask for one or more")
+        raise UsageError(f"{gpus} GPUs are not possible", where="--gpus", fix="request one or more")
     if nodes is not None and nodes < 1:
-        raise UsageError(f"{nodes} nodes cannot be asked for", where="--nodes", fix="ask for one or more")
+        raise UsageError(f"{nodes} nodes are not possible", where="--nodes", fix="request one or more")
     if nodes is not None and nodes > gpus:
         raise UsageError(
             f"{gpus} GPUs cannot be spread over {nodes} nodes",
             where="--nodes",
-            fix=f"ask for {gpus} nodes or fewer",
+            fix=f"request {gpus} nodes or fewer",
         )
-    wanted = nodes if nodes is not None else -(-gpus // shape.gpus)
-    if gpus > wanted * shape.gpus:
+    needed = nodes if nodes is not None else -(-gpus // shape.gpus)
+    if gpus > needed * shape.gpus:
         raise RefusedError(
-            f"{gpus} GPUs do not fit on {wanted} nodes of {shape.gpus}",
+            f"{gpus} GPUs do not fit on {needed} nodes of {shape.gpus}",
             where="--nodes",
-            fix=f"ask for {-(-gpus // shape.gpus)} nodes or more",
+            fix=f"request {-(-gpus // shape.gpus)} nodes or more",
         )
-    if shape.count is not None and wanted > shape.count:
+    if shape.count is not None and needed > shape.count:
         raise RefusedError(
-            f"{gpus} GPUs need {wanted} nodes, and the site has {shape.count} of {shape.gpus} GPUs",
+            f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({shape.count * shape.gpus} GPUs)",
             where="--gpus",
-            fix=f"ask for {shape.count * shape.gpus} GPUs or fewer",
+            fix=f"request {shape.count * shape.gpus} GPUs or fewer",
         )
-    if wanted > MOST_NODES:
+    if needed > MOST_NODES:
         raise RefusedError(
-            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", fix="ask for fewer"
+            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", fix="request fewer"
         )
-    return spread(gpus, (shape.gpus,) * wanted)
+    return spread(gpus, (shape.gpus,) * needed)
 
 
 def spread(gpus: int, room: Sequence[int]) -> tuple[int, ...]:
-    """Ranks for nodes with room for so many, which hold them all: an equal split where it divides and fits, else full
-    nodes first with at least one rank on every node.
+    """Ranks of each node, whose rooms together hold them all: an equal split where it divides and fits, else full nodes
+    first with at least one rank on every node.
     """
     equal, rest = divmod(gpus, len(room))
     if not rest and equal <= min(room):

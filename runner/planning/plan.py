@@ -42,8 +42,8 @@ def plan(
     """Decide everything about a job.
 
     Args:
-        environment: what stands for the setup of the site's native way.
-        allocation: an existing one, of which the job becomes a step; None for a job that gets its own.
+        environment: replaces the setup of the site's native way.
+        allocation: an existing one that the job becomes a step of; None for a job that gets its own.
 
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the fix.
@@ -64,14 +64,14 @@ def plan(
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, RuntimeAtSite())
-    asked = request.wireup or ("own" if recipe.processes == "own" else None)
-    started = wireup.choose(site, image, runtime, asked, sum(tasks_per_node))
-    gpus_per_task = most if started.wireup == "own" else 1
+    requested = request.wireup or ("own" if recipe.processes == "own" else None)
+    chosen = wireup.choose(site, image, runtime, requested, sum(tasks_per_node))
+    gpus_per_task = most if chosen.wireup == "own" else 1
     load = (*way.load, *lines(environment.setup if environment else way.setup))
-    if started.wireup in wireup.BY_MPI:
+    if chosen.wireup in wireup.BY_MPI:
         load = (*load, *site.mpi.load)
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
-    placed = wireup.alone(tasks_per_node) if started.wireup == "own" else tasks_per_node
+    placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
     return Plan(
         job_name=name,
         recipe=recipe.name,
@@ -92,7 +92,7 @@ def plan(
         account=request.account,
         slurm=site.slurm,
         pbs=site.pbs,
-        mpi=started.mpi,
+        mpi=chosen.mpi,
         directives=tuple(sorted((site.directives | dict(request.scheduler_options)).items())),
         load=load,
         modules=way.modules,
@@ -105,7 +105,7 @@ def plan(
             *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
             *request.arguments,
         ),
-        wireup=started.wireup,
+        wireup=chosen.wireup,
         device=site.device,
         demonstration=_demonstration(site, request),
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
@@ -118,7 +118,7 @@ def plan(
             program=RUNTIMES[runtime].program or runtime,
             modules=recipe.needs if not RUNTIMES[runtime].is_container and not load else (),
         ),
-        bind="none" if started.wireup == "own" else request.bind,
+        bind="none" if chosen.wireup == "own" else request.bind,
     )
 
 
@@ -127,23 +127,23 @@ def _demonstration(site: Site, request: Request) -> str:
 
 
 def _profiled(ranks: str, count: int) -> str:
-    """``all``, or numbers of ranks that there are."""
+    """``all``, or numbers of existing ranks."""
     if not ranks or ranks == "all":
         return ranks
     for number in ranks.split(","):
         if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
-            raise UsageError(f"{number!r} is none of {count} ranks", where="--nsys", fix="--nsys 0, 0,8 or all")
+            raise UsageError(f"{number!r} is not one of {count} ranks", where="--nsys", fix="--nsys 0, 0,8 or all")
     return ranks
 
 
-def _cpus(asked: int | None, share: int) -> int:
-    if asked is not None and asked < 1:
-        raise UsageError(f"{asked} CPUs cannot be asked for", where="--cpus-per-gpu", fix="ask for one or more")
-    return share if asked is None else asked
+def _cpus(requested: int | None, share: int) -> int:
+    if requested is not None and requested < 1:
+        raise UsageError(f"{requested} CPUs are not possible", where="--cpus-per-gpu", fix="request one or more")
+    return share if requested is None else requested
 
 
 def _with_directory(request: Request) -> tuple[Mount, ...]:
-    """The mounts, and the program's directory where it is to be seen, unless the user mounts another one there."""
+    """The mounts, and the program's directory at WORKSPACE, unless the user mounts another one there."""
     if request.directory is None or any(posixpath.normpath(mount.target) == WORKSPACE for mount in request.mounts):
         return request.mounts
     return (Mount(request.directory, WORKSPACE), *request.mounts)
@@ -158,13 +158,13 @@ def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
             )
         target = posixpath.normpath(mount.target).replace("//", "/")
         if target == "/":
-            raise UsageError("a mount over the container's root would hide all of it", where="--mount")
+            raise UsageError("a mount over the container's root would hide the whole image", where="--mount")
         if target.startswith(f"{RESULTS}/"):
-            raise UsageError(f"{target} lies in the run directory, which {RESULTS} is", where="--mount")
+            raise UsageError(f"{target} is inside {RESULTS}, the run directory", where="--mount")
         if target in taken:
-            raise UsageError(f"{target} is the mount point of {taken[target]} already", where="--mount")
+            raise UsageError(f"{target} is already the mount point of {taken[target]}", where="--mount")
         taken[target] = mount.source
         for character, name in (("\n", "newline"), ("\0", "NUL")):
             if character in mount.source or character in mount.target:
-                raise UsageError(f"a {name} cannot stand in a mount", where=f"--mount {mount.source!r}")
+                raise UsageError(f"a {name} is not possible in a mount", where=f"--mount {mount.source!r}")
     return mounts

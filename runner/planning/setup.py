@@ -1,4 +1,4 @@
-"""A native environment's setup as the lines of a shell. Pure."""
+"""The setup of a native environment as shell lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ def lines(setup: Setup) -> tuple[tuple[str, ...], ...]:
     >>> lines(Setup(modules=("gcc", "cuda/11.7")))
     (('module', 'load', 'gcc', 'cuda/11.7'),)
     """
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     if setup.purge:
-        found.append(("module", "purge"))
-    found += [("module", "use", directory) for directory in setup.use]
+        result.append(("module", "purge"))
+    result += [("module", "use", directory) for directory in setup.use]
     if setup.modules:
-        found.append(("module", "load", *setup.modules))
+        result.append(("module", "load", *setup.modules))
     if setup.conda:
-        found.append(("source", f"{setup.conda.rstrip('/')}/etc/profile.d/conda.sh"))
+        result.append(("source", f"{setup.conda.rstrip('/')}/etc/profile.d/conda.sh"))
     if setup.activate.conda:
-        found.append(("conda", "activate", setup.activate.conda))
+        result.append(("conda", "activate", setup.activate.conda))
     if setup.activate.virtualenv:
-        found.append(("source", f"{setup.activate.virtualenv.rstrip('/')}/bin/activate"))
-    return tuple(found)
+        result.append(("source", f"{setup.activate.virtualenv.rstrip('/')}/bin/activate"))
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: a function of what the image can, the site has, and the user asks for."""
+"""How the ranks of a job find each other: from what the image supports, the site has, and the user requests."""
 
 from __future__ import annotations
 
@@ -39,45 +39,45 @@ class Misfit(msgspec.Struct, frozen=True):
 
 
 def mesh_s(ranks: int) -> float:
-    """How long the ranks take to form their mesh through our rendezvous, seconds: as measured, and between and beyond
-    what was measured along the power law of the nearest two points.
+    """Seconds that the ranks take to form their mesh through our rendezvous: as measured, and between and beyond the
+    measured points by the power law of the nearest two.
     """
-    above = next((place for place, (count, _) in enumerate(_MESH_S) if count >= ranks), len(_MESH_S) - 1)
+    above = next((index for index, (count, _) in enumerate(_MESH_S) if count >= ranks), len(_MESH_S) - 1)
     (few, few_s), (many, many_s) = _MESH_S[max(above, 1) - 1], _MESH_S[max(above, 1)]
     power = math.log(many_s / few_s) / math.log(many / few)
     return float(few_s * (ranks / few) ** power)
 
 
-def alone(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
-    """The tasks of a program that starts processes of its own: itself.
+def single_task(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
+    """The tasks of a program that starts its own processes: one.
 
     Raises:
         RefusedError: more than one node.
     """
     if len(tasks_per_node) > 1:
         raise RefusedError(
-            f"a program that starts its own processes knows one node only, and {len(tasks_per_node)} are needed",
+            f"a program that starts its own processes runs on one node only, and {len(tasks_per_node)} are needed",
             where="--wireup own, or the recipe's processes: own",
-            fix="ask for the GPUs of one node, or let a rank be started for each GPU",
+            fix="request the GPUs of one node, or let the launcher start a rank for each GPU",
         )
     return (1,)
 
 
-def choose(site: Site, image: PlannedImage, runtime: str, asked: Wireup | None, ranks: int) -> Choice:
-    """What was asked for; else MPI where there are many ranks and it is proven for this runtime; else the rendezvous,
-    which needs neither MPI nor PMI. Whether the image fits what was asked for is a matter of the checks.
+def choose(site: Site, image: PlannedImage, runtime: str, requested: Wireup | None, ranks: int) -> Choice:
+    """The requested wireup; else MPI for many ranks, where it is proven for this runtime; else the rendezvous, which
+    needs neither MPI nor PMI. The checks decide whether the image fits the requested one.
 
     Raises:
-        RefusedError: the site cannot start ranks as was asked for: says why.
+        RefusedError: the site cannot start ranks in the requested way; says why.
     """
-    if asked in ("own", "torchrun"):
-        return Choice(asked, site.slurm.mpi)
-    if asked is not None and asked != "rendezvous":
-        why = obstacle(site, asked)
+    if requested in ("own", "torchrun"):
+        return Choice(requested, site.slurm.mpi)
+    if requested is not None and requested != "rendezvous":
+        why = obstacle(site, requested)
         if why:
-            raise RefusedError(why, where=f"--wireup {asked}", fix="use --wireup rendezvous, which needs no MPI")
-        return _started_by(asked)
-    if asked is None and ranks > RENDEZVOUS_RANKS:
+            raise RefusedError(why, where=f"--wireup {requested}", fix="use --wireup rendezvous, which needs no MPI")
+        return _started_by(requested)
+    if requested is None and ranks > RENDEZVOUS_RANKS:
         for way in BY_MPI:
             if f"{runtime}/{way}" in site.proven and image.mpi and not (obstacle(site, way) or misfit(image, way)):
                 return _started_by(way)
@@ -101,15 +101,15 @@ def misfit(image: PlannedImage, wireup: Wireup) -> Misfit | None:
     if image.mpi == "none":
         return Misfit("image-without-mpi", f"Horovod in {image.reference} has no MPI")
     mpi = Mpi() if image.about is None else image.about.mpi
-    called = f"{mpi.flavour or image.mpi} {mpi.version}".strip()
+    name = f"{mpi.flavour or image.mpi} {mpi.version}".strip()
     if wireup == "mpich" and (image.mpi == "openmpi" or (mpi.abi and mpi.abi != MPICH_LIBRARY)):
         linked = f", and Horovod is linked to {mpi.abi}" if mpi.abi else ""
         return Misfit(
             "mpi-abi-mismatch",
-            f"the host's MPI is put in by MPICH's ABI ({MPICH_LIBRARY}), the image has {called}{linked}",
+            f"the host's MPI replaces the image's by MPICH's ABI ({MPICH_LIBRARY}), and the image has {name}{linked}",
         )
     if wireup != "mpich" and mpi.flavour and not _takes(mpi, wireup):
-        return Misfit("pmi-not-in-image", f"srun starts by {wireup}, the image's {called} takes {pmi_of(mpi)}")
+        return Misfit("pmi-not-in-image", f"srun starts ranks by {wireup}, and the image's {name} takes {pmi_of(mpi)}")
     return None
 
 

@@ -21,7 +21,7 @@ def existing_allocation(site: Site) -> Allocation | None:
     """
     if not SCHEDULERS[site.scheduler].steps:
         raise RefusedError(
-            f"a step in a held allocation is a thing of Slurm, and the site has {site.scheduler}",
+            f"only Slurm can run a step in an existing allocation, and the site has {site.scheduler}",
             where=f"site {site.name}",
             fix="use `submit`",
         )
@@ -31,8 +31,8 @@ def existing_allocation(site: Site) -> Allocation | None:
 def missing_allocation(planned: Plan) -> RefusedError:
     """The error where this shell has none; its fix requests one in the shape of the job."""
     return RefusedError(
-        "no allocation is held: SLURM_JOB_ID is not set",
+        "this shell has no allocation: SLURM_JOB_ID is not set",
         where="this shell",
         fix=f"{salloc(planned, runtime(planned.runtime).step(planned))}\n"
-        "         and in its shell the same again; or `submit`, which asks for its own",
+        "         then run the same command in its shell; or use `submit`, which requests its own allocation",
     )

@@ -61,10 +61,12 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
 
 def _runtime_of_environment(request: Request) -> str:
     if request.runtime not in (None, NATIVE):
-        what = f"{request.runtime} runs images, no environments"
-        raise UsageError(what, where="--env-name", fix="leave --runtime out")
+        what = f"{request.runtime} runs images, not environments"
+        raise UsageError(what, where="--env-name", fix="leave out --runtime")
     if request.image is not None:
-        raise UsageError("a job runs in an environment or in an image", where="--image", fix="leave one of them out")
+        raise UsageError(
+            "a job runs either in an environment or in an image", where="--image", fix="leave out one of them"
+        )
     return NATIVE
 
 
@@ -73,15 +75,15 @@ def _runtime_of_this_machine(site: Site, requested: str | None, find_program: Fi
     if requested is not None:
         facts = RUNTIMES.get(requested)
         if facts and facts.without_scheduler and find_program(facts.program) is None:
-            raise RefusedError(f"{facts.program} is not on this machine", where="PATH", fix=facts.install)
+            raise RefusedError(f"{facts.program} is not installed on this machine", where="PATH", fix=facts.install)
         return requested
     chosen = choose(site.runtimes, site.device, lambda program: find_program(program) is not None)
     if chosen is None:
         rows = ((name, RUNTIMES.get(name)) for name in site.runtimes)
         known = [f"{name}: {facts.install}" for name, facts in rows if facts and facts.without_scheduler]
         raise RefusedError(
-            f"none of {', '.join(site.runtimes)} is on this machine",
+            f"none of {', '.join(site.runtimes)} is installed on this machine",
             where="PATH",
-            fix=f"install one ({'; '.join(known)})" if known else "name runtimes that serve without a scheduler",
+            fix=f"install one ({'; '.join(known)})" if known else "use runtimes that work without a scheduler",
         )
     return chosen

@@ -109,7 +109,7 @@ def choose_proof(
         title = ", ".join(modules) or f"{user_site.site.name}'s own"
         return Proof(title, setup, framework or "pytorch", {}, mpi, nccl)
     if modules:
-        raise UsageError("NAME has modules of its own", where="--module", fix="leave one of them out")
+        raise UsageError("NAME has modules of its own", where="--module", fix="leave out one of them")
     made = directory.find(name, user_site.personal.scratch, user_site.site.name)
     return Proof(made.name, made.setup, framework or made.framework, made.env, made.mpi, made.nccl)
 

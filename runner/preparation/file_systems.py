@@ -44,7 +44,7 @@ def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -
             raise RefusedError(
                 f"the file system of {path} has not answered for {patience_s:g} s",
                 where=path,
-                fix="wait until it does (`df`), or use another place; nothing was submitted",
+                fix="wait until it does (`df`), or use another directory; nothing was submitted",
             )
 
 

@@ -71,16 +71,18 @@ def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
     unpinned = PlannedImage(reference=reference, digest="", path=path)
     if is_path and (form_of(Path(path)) == "sif") != (form == "sif"):
         kind, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
-        return unpinned, f"this runtime takes a {kind}, and {reference} is none", f"name one that ends in {suffix}"
+        return unpinned, f"this runtime takes a {kind}, and {reference} is not one", f"use a file that ends in {suffix}"
     try:
         stored = store.lookup(reference, form=form)
     except OSError as error:  # a name that is too long, or no permission
         return unpinned, f"{path} cannot be read: {error.strerror}", "correct the path"
     if stored is None and is_path:
-        return unpinned, f"there is no {path}", f"correct the path, or make one: {_CONVERT[form]} IMAGE"
+        return unpinned, f"{path} does not exist", f"correct the path, or make the file: {_CONVERT[form]} IMAGE"
     if stored is None:
-        kind, where = ("SIF", " where there is an engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
-        what = f"no {kind} of {reference} is in the store ({store.directory()})"
+        kind, where = (
+            ("SIF", " on a machine with a container engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
+        )
+        what = f"the store ({store.directory()}) has no {kind} of {reference}"
         return unpinned, what, f"`{_CONVERT[form]} {reference}`{where}"
     about = facts_of(stored.about)
     planned = PlannedImage(
@@ -95,11 +97,11 @@ def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
     why = integrity.problem(stored)
     if not why:
         return planned, "", ""
-    again = f"; `{_CONVERT[form]} {stored.reference}` makes it anew" if stored.sha256 else ""
+    again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
     return (
         planned,
-        f"the image {stored.path} is not whole: {why}",
-        f"`python -m runner images verify {stored.path}` checks all of it{again}",
+        f"the image {stored.path} is damaged: {why}",
+        f"`python -m runner images verify {stored.path}` checks every byte{again}",
     )
 
 
@@ -130,5 +132,5 @@ def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
     if references.is_path(reference) or references.parse(reference).registry:
         return image, "", ""  # a file is refused by the runtime, which says why
     where = "this runtime takes images of a registry"
-    fix = "push it to a registry that the site can reach, and name it in full: --image REGISTRY/NAME:TAG"
-    return image, f"{reference} names no registry, and {where}", fix
+    fix = "push it to a registry that the site can reach, and give its full name: --image REGISTRY/NAME:TAG"
+    return image, f"{reference} names no registry, but {where}", fix

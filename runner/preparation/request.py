@@ -71,10 +71,12 @@ def _hosts(text: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
     from runner.planning.hosts import parse, parse_file
 
     if text is not None and file is not None:
-        raise UsageError("hosts are named twice", where="--hosts, --hostfile", fix="use one of them")
+        raise UsageError("hosts are given twice", where="--hosts, --hostfile", fix="use one of them")
     if file is None:
         return () if text is None else parse(text)
     try:
         return parse_file(Path(file).read_text(errors="replace"), file)
     except OSError as error:
-        raise UsageError(f"the host file: {error.strerror}", where=file, fix="correct the path") from None
+        raise UsageError(
+            f"the host file cannot be read: {error.strerror}", where=file, fix="correct the path"
+        ) from None

@@ -28,7 +28,7 @@ from runner.sites.unknowns import Unknown, unknowns
 from runner.sites.user import read_config
 from runner.strict_yaml import read
 
-# In the form that a runtime takes; only their names are looked at.
+# By the form that a runtime takes; nothing looks at the files.
 _IMAGES: dict[ImageForm, PlannedImage] = {
     "squashfs": PlannedImage(reference="/image.sqsh", digest="", path="/image.sqsh"),
     "sif": PlannedImage(reference="/image.sif", digest="", path="/image.sif"),
@@ -52,7 +52,7 @@ class SiteReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> Exit:
-        """2 for a file that is not finished, 3 where the cluster would not do what it says."""
+        """2 for an unfinished file, 3 where the cluster contradicts it."""
         if self.left_open:
             return Exit.USAGE
         refused = any(finding.severity == "refuse" for finding in self.findings)
@@ -64,7 +64,7 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
 
     Raises:
         UsageError: a file is not right; says file:line and key.
-        RefusedError: a GPU node was to be asked and did not answer.
+        RefusedError: a GPU node did not answer.
     """
     documents = read_documents(name)
     left_open = unknowns(documents)
@@ -74,13 +74,15 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
     user_site = with_user_values(site, Request(gpus=1), read_config())
     if SCHEDULERS[site.scheduler].nodes == "allocated":
         _try_every_way(user_site)
-    remarks = [f"{site.name}: the file is sound; its ways: {', '.join(site.runtimes)}"]
+    remarks = [f"{site.name}: the file is valid; its runtimes: {', '.join(site.runtimes)}"]
     unconfirmed = sorted(key for key, source in site.sources.items() if "unconfirmed" in source)
     if unconfirmed:
         remarks.append(f"unconfirmed: {', '.join(unconfirmed)}")
     missing = user_site.missing
     if missing:
-        remarks.append(f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or your configuration")
+        remarks.append(
+            f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or set it in your configuration"
+        )
     if offline or not SCHEDULERS[site.scheduler].compared:
         return SiteReport(remarks=tuple(remarks))
     try:
@@ -88,7 +90,7 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
     except RunnerError as error:
         if on_node:
             raise
-        return SiteReport(remarks=(*remarks, f"compared with no live cluster: {error.what}"))
+        return SiteReport(remarks=(*remarks, f"not compared with a live cluster: {error.what}"))
     findings = differences(site, detected)
     agrees = "" if findings else "; it agrees"
     return SiteReport(findings=findings, remarks=(*remarks, f"compared with {detected.scheduler}{agrees}"))
@@ -123,11 +125,11 @@ def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
     """Write a new site file, whole; returns the keys that it leaves unknown.
 
     Raises:
-        UsageError: there is such a file.
+        UsageError: the file exists.
     """
     if path.exists():
-        raise UsageError("there is such a file, and what you have filled in may stand in it", where=str(path),
-                         fix="name another, or move it away")  # fmt: skip
+        raise UsageError("the file exists, and may hold what you have filled in", where=str(path),
+                         fix="use another name, or move the file away")  # fmt: skip
     atomic.write_private(path, text)
     return unknowns((read(path),))
 

@@ -37,7 +37,7 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     """A shipped recipe by name, or a directory by path (anything with a ``/``, or ``.``).
 
     Raises:
-        UsageError: there is none, or its ``recipe.yaml`` is not right; says file:line and key.
+        UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
     """
     if "/" in name_or_directory or name_or_directory in (".", ".."):
         directory = Path(name_or_directory).absolute()
@@ -54,7 +54,7 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         where = f"{directory / 'recipe.yaml'}: name"
         raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, fix=PLAIN_NAME_FIX)
     if not recipe.program:
-        raise UsageError("names no program", where=f"{directory / 'recipe.yaml'}: program")
+        raise UsageError("no program is given", where=f"{directory / 'recipe.yaml'}: program")
     return LoadedRecipe(recipe, directory)
 
 

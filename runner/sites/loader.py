@@ -32,7 +32,7 @@ def read_site(name_or_path: str) -> Site:
     """A shipped site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``).
 
     Raises:
-        UsageError: there is none, or the file is not right; says file:line and key.
+        UsageError: it does not exist, or the file is invalid; says file:line and key.
     """
     return site_of(read_documents(name_or_path))
 
@@ -41,7 +41,7 @@ def read_documents(name_or_path: str) -> tuple[Document, ...]:
     """The file of a site and those that it extends, the nearest first; up to the one that closes a circle.
 
     Raises:
-        UsageError: there is none, or one cannot be read or is no YAML.
+        UsageError: it does not exist, or a file cannot be read or is not YAML.
     """
     path = _path(name_or_path, Path(), "--site")
     documents: list[Document] = []
@@ -58,7 +58,7 @@ def site_of(documents: Sequence[Document]) -> Site:
     """The site that a file and those that it extends describe, the nearest first.
 
     Raises:
-        UsageError: they are not right, or extend each other in a circle; says file:line and key.
+        UsageError: they are invalid, or extend each other in a circle; says file:line and key.
     """
     path = Path(documents[0].name)
     if base := _extended(documents[-1]):
@@ -103,7 +103,7 @@ def _over(document: Document, base: Document) -> Document:
 
 
 def _extended(document: Document) -> str:
-    """What a document extends; empty where that is nothing."""
+    """The site that a document extends; empty for none."""
     base = document.value.get("extends") if isinstance(document.value, dict) else None
     return base if isinstance(base, str) else ""
 
@@ -114,7 +114,7 @@ def _where_extended(document: Document) -> str:
 
 def _check(site: Site, path: Path) -> None:
     if site.node == NO_NODE:
-        raise UsageError("missing", where=f"{path}: node", fix="say what one node has: cores, memory_mb, gpus")
+        raise UsageError("missing", where=f"{path}: node", fix="describe one node: cores, memory_mb, gpus")
     for key, value in (
         ("node.gpus", site.node.gpus),
         ("node.cores", site.node.cores),
@@ -130,17 +130,17 @@ def _check(site: Site, path: Path) -> None:
     if not PLAIN_NAME.match(site.name):
         raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", fix=PLAIN_NAME_FIX)
     if not site.runtimes:
-        raise UsageError("names no runtime", where=f"{path}: runtimes")
+        raise UsageError("no runtime is given", where=f"{path}: runtimes")
     if site.queue is not None and site.queues and site.queue not in site.queues:
         fix = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
-        raise UsageError(f"no queue {site.queue!r} among its queues", where=f"{path}: queue", fix=fix)
+        raise UsageError(f"{site.queue!r} is not one of its queues", where=f"{path}: queue", fix=fix)
     for way, facts in site.ways.items():
         if way not in site.runtimes:
             fix = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
-            raise UsageError(f"{way!r} is none of its runtimes", where=f"{path}: ways", fix=fix)
+            raise UsageError(f"{way!r} is not one of its runtimes", where=f"{path}: ways", fix=fix)
         if way != NATIVE and (facts.setup != Setup() or facts.environment):
             fix = "write lines that make a container runtime available as `load`"
-            raise UsageError("is for the way `native` alone", where=f"{path}: ways.{way}.setup", fix=fix)
+            raise UsageError("is only for the way `native`", where=f"{path}: ways.{way}.setup", fix=fix)
     _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
     _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
     _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)

@@ -1,4 +1,4 @@
-"""What this machine has, for a site whose node is this machine."""
+"""The hardware of this machine, for a site whose node is this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from runner.model.site import NodeShape, Site
 
-# With no GPU a rank is a process like any other: as many as a DGX A100 has, or one for each CPU where there are more.
+# Without GPUs a rank is an ordinary process: as many as a DGX A100 has GPUs, or one for each CPU if there are more.
 RANKS_WITHOUT_GPUS = 8
 
 
@@ -22,7 +22,7 @@ class Machine:
     Attributes:
         cpus: hardware threads that this process may use.
         memory_mb: all of it, MiB.
-        gpus: NVIDIA GPUs that this user may open and CUDA would show.
+        gpus: NVIDIA GPUs that this user may open and that CUDA would show.
     """
 
     cpus: int
@@ -41,16 +41,16 @@ def observe(root: Path = Path("/")) -> Machine:
     ]
     gpus = sum(1 for minor in minors if os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK))
     memory = re.search(r"MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"))
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return Machine(
         cpus=len(os.sched_getaffinity(0)),
         memory_mb=int(memory[1]) // 1024 if memory else 1,
-        gpus=gpus if shown is None else min(gpus, len([entry for entry in shown.split(",") if entry.strip()])),
+        gpus=gpus if visible is None else min(gpus, len([entry for entry in visible.split(",") if entry.strip()])),
     )
 
 
 def fitted(site: Site, machine: Machine) -> Site:
-    """The site with this machine as its only node; with no GPU, also with what the site says for that."""
+    """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
     gpus = machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus)
     node = NodeShape(
         cores=machine.cpus,

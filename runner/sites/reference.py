@@ -1,4 +1,4 @@
-"""The reference of site files, made from the structs that they are read into: ``docs/sites.md``."""
+"""The reference of site files (``docs/sites.md``), generated from the structs that they are read into."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from runner.model.site import (
 _HEAD = """\
 # Site files
 
-A site is one YAML file: a shipped one (`python -m runner site list`), or yours, by its path. Unknown keys, duplicate
-keys, tags and aliases are refused with file, line and the nearest right name. A file of yours may extend a shipped one
-and say only what differs:
+A site is one YAML file: a shipped one (`python -m runner site list`), or your own, by its path. Unknown keys,
+duplicate keys, tags and aliases are refused; the error names the file, the line and the nearest valid key. Your file
+may extend a shipped one and give only what differs:
 
     name: ours
     description: "Our cluster"
@@ -41,24 +41,23 @@ and say only what differs:
     runtimes: [apptainer]
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
-What only you can tell, once for all jobs, stands in `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` overrides it);
-`--account`, `--project` and `--scratch` win over it:
+Set your account, project and scratch directory once, in `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names
+another file). `--account`, `--project` and `--scratch` override it:
 
     site: perlmutter               # the default of --site
     account: m1234
     sites:
       perlmutter: {scratch: /pscratch/sd/e/elvis}
 
-On a cluster's login node `python -m runner site detect -o ours.yaml` writes such a file from what the cluster tells,
-each fact with its source; `--on-node` also asks a GPU node. What nobody could tell stands in it as `# UNKNOWN key: how
-to find out`. `python -m runner site check ours.yaml` refuses it (exit 2) until each such key is given or its line is
-deleted; then it tries a script of every way and compares the file with the cluster that answers there (exit 3 where
-they differ).
+On a cluster's login node, `python -m runner site detect -o ours.yaml` writes such a file. It gives the source of each
+fact; `--on-node` also queries a GPU node. A fact that could not be detected appears as `# UNKNOWN key: how to find
+out`. `python -m runner site check ours.yaml` refuses the file (exit 2) until you give each such key or delete its line.
+Then it tries a script of every way and compares the file with the live cluster (exit 3 if they differ).
 
-This file is made by `python -m runner site reference`; a test holds it to the code.
+This page is the output of `python -m runner site reference`; a test keeps it up to date.
 """
 
-_PARTS: tuple[tuple[str, Any], ...] = (
+_SECTIONS: tuple[tuple[str, Any], ...] = (
     ("The file", Site),
     ("`node`", NodeShape),
     ("`queues`: one entry", Queue),
@@ -84,7 +83,7 @@ _ALIASES = {
 
 def reference() -> str:
     """The whole text, Markdown."""
-    return "\n".join([_HEAD, *(_part(title, kind) for title, kind in _PARTS), *_runtimes(), *_schedulers()])
+    return "\n".join([_HEAD, *(_section(title, kind) for title, kind in _SECTIONS), *_runtimes(), *_schedulers()])
 
 
 def _runtimes() -> Iterator[str]:
@@ -127,9 +126,9 @@ def _schedulers() -> Iterator[str]:
     yield ""
 
 
-def _part(title: str, kind: Any) -> str:
-    said = inspect.getdoc(kind) or ""
-    summary, _, attributes = said.partition("Attributes:")
+def _section(title: str, kind: Any) -> str:
+    docstring = inspect.getdoc(kind) or ""
+    summary, _, attributes = docstring.partition("Attributes:")
     rows = "\n".join(_rows(kind))
     lines = [f"## {title}", "", summary.strip(), "", "| key | type | default |", "|---|---|---|", rows, ""]
     return "\n".join([*lines, *_bullets(attributes)])
@@ -138,13 +137,13 @@ def _part(title: str, kind: Any) -> str:
 def _rows(kind: Any) -> Iterator[str]:
     names = inspect.get_annotations(kind)
     for field in msgspec.structs.fields(kind):
-        default = "required" if field.required else _shown(field)
+        default = "required" if field.required else _default(field)
         kind_of = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), str(names[field.name]))
         kind_of = kind_of.replace("|", "\\|")
         yield f"| `{field.name}` | `{kind_of}` | {default} |"
 
 
-def _shown(field: msgspec.structs.FieldInfo) -> str:
+def _default(field: msgspec.structs.FieldInfo) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if isinstance(value, msgspec.Struct):
         return "as below"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.strict_yaml import Document
 
 MARK = "# UNKNOWN"
-CONTINUED = "#   "  # begins the further lines of a remark
+CONTINUED = "#   "  # starts each further line of a remark
 _LINE = re.compile(rf"\s*{MARK}\s+(?P<key>[A-Za-z0-9_.-]+)\s*:?\s*(?P<how>.*)")
 _FURTHER = re.compile(rf"\s*{CONTINUED}\s*(?P<how>\S.*)")
 
@@ -39,14 +39,14 @@ def unknowns(documents: Iterable[Document]) -> tuple[Unknown, ...]:
 
 
 def _marked(document: Document) -> list[Unknown]:
-    found: list[Unknown] = []
-    goes_on = False
+    entries: list[Unknown] = []
+    continued = False
     for number, line in enumerate(document.text.splitlines(), start=1):
         begins = _LINE.fullmatch(line)
-        further = _FURTHER.fullmatch(line) if goes_on else None
+        further = _FURTHER.fullmatch(line) if continued else None
         if begins:
-            found.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"]))
+            entries.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"]))
         elif further:
-            found[-1] = Unknown(found[-1].key, found[-1].where, f"{found[-1].how} {further['how']}")
-        goes_on = bool(begins or further)
-    return found
+            entries[-1] = Unknown(entries[-1].key, entries[-1].where, f"{entries[-1].how} {further['how']}")
+        continued = bool(begins or further)
+    return entries

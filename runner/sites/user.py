@@ -1,4 +1,4 @@
-"""What the user has told once for all jobs: ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
+"""The user's configuration for all jobs: ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
 
 site: perlmutter           # the default of --site
 account: m1234             # of every site, unless the site below says otherwise
@@ -21,7 +21,7 @@ from runner.strict_yaml import load
 
 
 class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's own at one site; empty where not told."""
+    """The user's values at one site; empty where not given."""
 
     account: str = ""
     project: str = ""
@@ -29,7 +29,7 @@ class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: ``site`` is the default of --site; the others hold at every site that ``sites`` does not name."""
+    """The file. ``site`` is the default of --site; the others hold wherever ``sites`` gives no other value."""
 
     site: str = ""
     account: str = ""
@@ -42,14 +42,14 @@ def read_config(path: Path | None = None) -> UserConfig:
     """The user's configuration; an empty one where there is no file.
 
     Raises:
-        UsageError: the file is not right; says file:line and key.
+        UsageError: the file is invalid; says file:line and key.
     """
     path = path or paths.config_file()
     return load(path, UserConfig) if path.exists() else UserConfig()
 
 
 def personal(config: UserConfig, site: str, request: Request) -> Personal:
-    """The user's own at a site: the command line's, else the site's entry, else what holds everywhere."""
+    """The user's values at a site: from the command line, else the site's entry, else the value for all sites."""
     here = config.sites.get(site, AtSite())
     return Personal(
         account=request.account or here.account or config.account,

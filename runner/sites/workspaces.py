@@ -1,4 +1,4 @@
-"""The user's workspaces, as ``ws_list`` tells them (hpc-workspace; ZIH and other German sites)."""
+"""The user's workspaces, from ``ws_list`` (hpc-workspace; ZIH and other German sites)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
 
 
 def workspaces() -> tuple[Workspace, ...]:
-    """Those of the user; none where the tool is not here or does not answer in time: a check waits for nobody."""
+    """The user's workspaces; none where the tool is missing or does not answer in time, as a check must not hang."""
     try:
         return tuple(read(process.run(("ws_list",), timeout_s=_TIMEOUT_S).out))
     except RunnerError:
@@ -22,7 +22,7 @@ def workspaces() -> tuple[Workspace, ...]:
 
 
 def read(text: str) -> Iterator[Workspace]:
-    """Out of ``ws_list``: an ``id:`` line for each, below it indented ``name : value`` lines."""
+    """Workspaces from the output of ``ws_list``: an ``id:`` line for each, then indented ``name : value`` lines."""
     for part in re.split(r"^id:", text, flags=re.MULTILINE)[1:]:
         name, *lines = part.splitlines()
         fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -237,7 +237,7 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
         child.send_signal(signal.SIGINT)
         _out, err = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert b"it may have taken the job" in err
+    assert b"it may have accepted the job" in err
     assert f"cancel {run.name}".encode() in err
     assert json.loads(elsewhere("wait", "--json", run.name, code=0).out)["outcome"] == "measured"
 

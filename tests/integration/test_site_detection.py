@@ -37,7 +37,7 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     path = tmp_path / "ours.yaml"
     said = runner("site", "detect", "--on-node", "-o", str(path), code=0, env=on_path)
     assert "node.cpus_per_gpu" in said.err
-    assert "there is such a file" in runner("site", "detect", "-o", str(path), code=2, env=on_path).err
+    assert "the file exists" in runner("site", "detect", "-o", str(path), code=2, env=on_path).err
 
     unfinished = runner("site", "check", str(path), code=2, env=on_path).err
     line = next(n for n, text in enumerate(path.read_text().splitlines(), start=1) if "# UNKNOWN device:" in text)

@@ -270,7 +270,7 @@ def test_an_sbatch_that_never_answers_nor_submits(ill: Runner, daemons: Daemons,
     said = elsewhere(*Planted("", "measured", 0).submission(), code=9)
     assert "sbatch did not answer, and no job of this run is in the queue" in said.err
     run = elsewhere.newest()
-    assert "it is not known whether the scheduler took it" in elsewhere("status", run.name, code=9).err
+    assert "it is unknown whether the scheduler accepted it" in elsewhere("status", run.name, code=9).err
     assert daemons.jobs_of(str(run)) == []
 
 

@@ -262,8 +262,8 @@ def test_the_verbs_refuse_with_a_fix(
         ("env", "check", "x", "--scratch", scratch): (Exit.REFUSED, "env create x --site local"),
         ("env", "check", "x", "--scratch", scratch, "--module", "m"): (Exit.USAGE, "modules of its own"),
         ("submit", "--site", "local", "--gpus", "2", "--env-name", "x", "--scratch", scratch): (3, "is not there"),
-        ("submit", "--gpus", "2", "--env-name", "x", "--runtime", "pyxis"): (Exit.USAGE, "leave --runtime out"),
-        ("submit", "--gpus", "2", "--env-name", "x", "--image", "i"): (Exit.USAGE, "leave one of them out"),
+        ("submit", "--gpus", "2", "--env-name", "x", "--runtime", "pyxis"): (Exit.USAGE, "leave out --runtime"),
+        ("submit", "--gpus", "2", "--env-name", "x", "--image", "i"): (Exit.USAGE, "leave out one of them"),
         ("env", "create", "../x", "--at", scratch): (Exit.USAGE, "cannot be an environment's name"),
         ("submit", "--site", "alpha", "--gpus", "2", "--runtime", "native"): (Exit.REFUSED, "--scratch DIR"),
     }

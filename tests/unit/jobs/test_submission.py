@@ -58,7 +58,7 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     sbatch = tmp_path / "sbatch"
     sbatch.write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 30\n")
     sbatch.chmod(0o755)
-    with pytest.raises(UnknownStateError, match="may have taken the job") as caught:
+    with pytest.raises(UnknownStateError, match="may have accepted the job") as caught:
         submission(tmp_path)
     assert caught.value.code == Exit.INTERRUPTED
     (run,) = (tmp_path / "runs").iterdir()

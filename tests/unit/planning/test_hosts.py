@@ -87,11 +87,11 @@ def test_ranks_fill_the_hosts_in_their_order(gpus: int, nodes: int | None, room:
     ("gpus", "nodes", "room", "kind", "says"),
     [
         (17, None, (8, 8), RefusedError, "n0:8,n1:8"),
-        (10, 1, (8, 8), RefusedError, "10 GPUs on 1"),
-        (3, 3, (8, 8), RefusedError, "3 GPUs on 3"),
+        (10, 1, (8, 8), RefusedError, "10 GPUs do not fit on 1 of"),
+        (3, 3, (8, 8), RefusedError, "3 GPUs do not fit on 3 of"),
         (1, 2, (8, 8), UsageError, "over 2 nodes"),
-        (0, None, (8,), UsageError, "0 cannot"),
-        (1, 0, (8,), UsageError, "0 cannot"),
+        (0, None, (8,), UsageError, "0 is not possible"),
+        (1, 0, (8,), UsageError, "0 is not possible"),
         (1, None, (), UsageError, "no hosts"),
     ],
 )

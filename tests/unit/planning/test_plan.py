@@ -48,7 +48,7 @@ def test_options_become_arguments_in_the_recipes_order() -> None:
     [
         ("modle", "x", "did you mean 'model'?"),
         ("compile", "maybe", "neither true nor false"),
-        ("batch", "x", "no number"),
+        ("batch", "x", "not a number"),
     ],
 )
 def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: str) -> None:
@@ -84,7 +84,7 @@ def test_a_job_name_is_plain(name: str) -> None:
     [
         ((Mount("/a", "relative"),), "'relative' is not absolute"),
         ((Mount("/a", "/results"),), "/results"),
-        ((Mount("/a", "/x"), Mount("/b", "/x/")), "/x is .* /a already"),
+        ((Mount("/a", "/x"), Mount("/b", "/x/")), "/x is already .* /a"),
         ((Mount("/a\nb", "/x"),), "newline"),
         ((Mount("/a", "/x\0"),), "NUL"),
     ],

@@ -71,7 +71,7 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monke
     for gpus, site, error, says in (
         (2, "technion", RefusedError, "salloc --job-name=probe"),
         (2, "polaris", RefusedError, "use `submit`"),
-        (0, "technion", UsageError, "ask for one or more"),
+        (0, "technion", UsageError, "request one or more"),
     ):
         with pytest.raises(error) as caught:
             prepare(make_options(gpus=gpus, site=site, recipe="probe", runs=tmp_path), in_allocation=True)

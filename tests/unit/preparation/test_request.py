@@ -37,7 +37,7 @@ def test_a_list_of_hosts_is_the_site_unless_one_is_named(tmp_path: Path) -> None
 
 
 def test_hosts_are_named_once_and_in_a_file_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="hosts are named twice"):
+    with pytest.raises(UsageError, match="hosts are given twice"):
         make_options(gpus=1, hosts="a:2", hostfile=str(tmp_path / "hosts"))
     with pytest.raises(UsageError, match="No such file"):
         make_options(gpus=1, hostfile=str(tmp_path / "hosts"))

@@ -62,7 +62,7 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
     [
         ("perlmutter", "gpu-runner/horovod-pytorch:25.02-py3", "names no registry"),
         ("alpha", "gpu-runner/horovod-pytorch:25.02-py3", "no SIF of gpu-runner/horovod-pytorch:25.02-py3"),
-        ("alpha", "/nowhere/x.sif", "there is no /nowhere/x.sif"),
+        ("alpha", "/nowhere/x.sif", "/nowhere/x.sif does not exist"),
     ],
 )
 def test_an_image_in_another_form_is_refused_with_a_fix(
