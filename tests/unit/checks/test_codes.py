@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,15 @@ def test_the_page_of_failures_has_a_row_for_each_code(code: str) -> None:
 @pytest.mark.parametrize("code", ALL)
 def test_each_code_is_named_by_a_test(code: str) -> None:
     assert f'"{code}"' in TESTS
+
+
+def test_the_page_names_tests_that_exist() -> None:
+    """A test that is moved or renamed is named anew on the page."""
+    prevented = (ROOT / "tests/golden/test_prevented.py").read_text()
+    names = re.findall(r"`((?:tests/)?[\w/]*test_\w+(?:\.py)?)`", PAGE)
+    assert len(names) > 15
+    for name in names:
+        if name.endswith(".py"):
+            assert (ROOT / name).is_file(), name
+        else:
+            assert f"def {name}(" in prevented, name

@@ -180,7 +180,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
     assert [found for _, found in directory.all_environments(tmp_path / "gpu-runner/environments")] == [None]
 
 
-def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     assert directory.is_free(tmp_path / "mine")
     (tmp_path / "mine/data").write_text("x")
