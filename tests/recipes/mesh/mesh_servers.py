@@ -18,7 +18,7 @@ from pathlib import Path
 with suppress(IndexError):  # in a job the launcher names the library; beside a checkout it is the checkout's
     sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(Path(__file__).resolve().parents[3] / "recipes/lib/modules"))
 
-from gpu_runner_inside.launcher import rendezvous
+from gpu_runner_inside.launcher import rendezvous, rendezvous_server
 
 TOKEN = "0123456789abcdef"
 
@@ -60,9 +60,9 @@ class Serving:
 
 def ours(address: str, size: int, seen_as: str | None = None) -> Serving:
     """The launcher's server on this address; ``seen_as``: the address by which clients reach it, where another."""
-    sock = rendezvous.listen(address, 0)
+    sock = rendezvous_server.listen(address, 0)
     port = sock.getsockname()[1]
-    pid = rendezvous.start(sock, TOKEN, size, {"token": TOKEN})
+    pid = rendezvous_server.start(sock, TOKEN, size, {"token": TOKEN})
     return Serving(f"{seen_as or address}:{port}/{TOKEN}", port, pid, address, ours=True)
 
 

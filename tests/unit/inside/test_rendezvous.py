@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-from gpu_runner_inside.launcher import rendezvous
+from gpu_runner_inside.launcher import rendezvous, rendezvous_server
+from gpu_runner_inside.launcher.lobby import Lobby
 
 from tests.recipes.mesh import mesh_servers
 from tests.recipes.mesh.mesh_clients import Herd
@@ -19,10 +21,10 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture
 def store() -> Iterator[rendezvous.Store]:
     """A server of two ranks in a thread; GETs wait half a second."""
-    sock = rendezvous.listen("127.0.0.1", 0)
+    sock = rendezvous_server.listen("127.0.0.1", 0)
     port = sock.getsockname()[1]
     mine, its = socket.socketpair()
-    server = rendezvous.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.5)
+    server = rendezvous_server.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.5)
     thread = threading.Thread(target=server.serve, args=(its.fileno(),))
     thread.start()
     yield rendezvous.Store("127.0.0.1", port, TOKEN)
@@ -86,6 +88,8 @@ def test_a_finished_rank_takes_its_keys_along_so_that_horovod_may_start_anew(sto
         b"POST /0123456789abcdef/a/b HTTP/1.1\r\n\r\n",
         b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: x\r\n\r\n",
         b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"PUT /0123456789abcdef/a/b HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"GET /0123456789abcdef/a HTTP/1.1\r\n\r\n",
         b"x" * 100_000,
     ],
@@ -111,13 +115,32 @@ def test_a_request_in_pieces_and_clients_that_leave(store: rendezvous.Store) -> 
     assert store.get("a", "b", 1.0) == b"abcd"
 
 
-def test_the_lobby_lists_who_is_there(store: rendezvous.Store) -> None:
-    store.put("lobby", "1", b'{"rank": 1}')
-    assert b'"ranks": [1]' in (store.get("lobby", "present", 0.0) or b"")
+def test_the_lobby_lists_who_is_missing(store: rendezvous.Store) -> None:
+    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 2, "first": [0, 1]}
+    for _again in range(2):
+        store.put("lobby", "1", b"")
+    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 1, "first": [0]}
+    assert json.loads(store.get("lobby", "present", 0.0) or b"")["present"] == 1
     assert store.get("lobby", "everyone", 0.0) is None
-    store.put("lobby", "0", b'{"rank": 0}')
-    assert store.get("lobby", "everyone", 1.0) == b'[{"rank": 0}, {"rank": 1}]'
-    assert b'"ranks": [0, 1]' in (store.get("lobby", "present", 0.0) or b"")
+    store.put("lobby", "0", b"")
+    assert store.get("lobby", "everyone", 1.0) == b"", "that all are there, and nothing of what they said"
+    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 0, "first": []}
+
+
+@pytest.mark.parametrize("name", ["2", "99", "-1", "1_0", "\u0661", "", "present", "9" * 5000])
+def test_only_a_rank_of_the_world_comes_to_the_lobby(store: rendezvous.Store, name: str) -> None:
+    assert ask(store, "PUT", f"/{TOKEN}/lobby/{name}", b"{}") == (400, b"")
+    store.put("lobby", "0", b"[" * 200_000)
+    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 1, "first": [1]}
+
+
+def test_no_answer_of_the_lobby_grows_with_the_world() -> None:
+    lobby = Lobby(16384)
+    assert lobby.missing() == [0, 1, 2, 3, 4, 5, 6, 7]
+    for rank in range(16384):
+        assert lobby.enter(b"%d" % rank)
+        assert len(lobby.missing()) == min(8, 16383 - rank)
+    assert lobby.complete
 
 
 def test_only_the_one_address_is_bound(store: rendezvous.Store) -> None:

@@ -126,8 +126,7 @@ class Launch:
         try:
             if here.rank == 0:
                 meeting.serve(host, port, token, here.size)
-            facts = {"rank": here.rank, "host": self.host, "pid": os.getpid()}
-            return meeting.join(here, host, port, token, facts, meeting.patience_s(self.env, self.options.timeout_s))
+            return meeting.join(here, host, port, token, meeting.patience_s(self.env, self.options.timeout_s))
         finally:
             self.waited_s = time.monotonic() - began
 

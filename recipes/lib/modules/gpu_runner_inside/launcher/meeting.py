@@ -12,9 +12,11 @@ import time
 from contextlib import suppress
 from typing import Any, Mapping
 
-from gpu_runner_inside.launcher import network, rendezvous
+from gpu_runner_inside.launcher import network, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.wireup import Meeting
 from gpu_runner_inside.launcher.world import World
+
+_COUNTS = ("size", "notified", "master_port")  # what the server says beside its token
 
 
 class MeetingError(Exception):
@@ -76,7 +78,7 @@ def serve(host: str, port: int, token: str, size: int) -> None:
     ports = network.candidates(port)
     for place, candidate in enumerate(ports):
         try:
-            sock = rendezvous.listen(address, candidate)
+            sock = rendezvous_server.listen(address, candidate)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 continue
@@ -86,14 +88,14 @@ def serve(host: str, port: int, token: str, size: int) -> None:
                 "the rendezvous host must be the node that rank 0 runs on",
             ) from error
         master_port = network.free_port(address, [*ports[place + 1 :], 0])
-        rendezvous.start(sock, token, size, {"token": token, "master_port": master_port})
+        rendezvous_server.start(sock, token, size, {"token": token, "master_port": master_port})
         return
     taken = ", ".join(map(str, ports))
     raise MeetingError("rendezvous-port-taken", f"every port of {taken} is taken on {address} ({host})")
 
 
-def join(world: World, host: str, port: int, token: str, facts: dict[str, Any], timeout_s: float) -> Meeting:
-    """Find this job step's server, put our facts there, and wait until every rank has.
+def join(world: World, host: str, port: int, token: str, timeout_s: float) -> Meeting:
+    """Find this job step's server, tell it that this rank has come, and wait until every rank has.
 
     Raises:
         MeetingError: ``rendezvous-address``, ``rendezvous-timeout`` or ``world-mismatch``.
@@ -107,12 +109,11 @@ def join(world: World, host: str, port: int, token: str, facts: dict[str, Any], 
         )
     store = rendezvous.Store(address, found, token)
     try:
-        store.put("lobby", str(world.rank), json.dumps(facts).encode())
+        store.put("lobby", str(world.rank), b"", max(until - time.monotonic(), rendezvous.ROUND_TRIP_S))
         if store.get("lobby", "everyone", until - time.monotonic()) is None:
-            missing = _missing(store, world.size)
             raise MeetingError(
                 "rendezvous-timeout",
-                f"waited {timeout_s:g} s for {_ranks(missing)} of {world.size}: not started, or died before",
+                f"waited {timeout_s:g} s for {_missing(store)} of {world.size}: not started, or died before",
             )
     except OSError as error:
         raise MeetingError(
@@ -128,7 +129,7 @@ def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
     until = time.monotonic() + grace_s
     with suppress(PermissionError):  # this job's server has ended, and another job's is in its place
         while time.monotonic() < until:
-            present = _ask_present(meeting.address, meeting.port, meeting.token)
+            present = _ask_present(meeting.address, meeting.port, meeting.token, until - time.monotonic())
             if present is None or present["notified"] >= size:
                 return
             time.sleep(0.05)
@@ -141,8 +142,10 @@ def _find(
     foreign: set[int] = set()
     while True:
         for port in ports:
+            # Another service that accepts and never answers must leave time for the other ports.
+            left_s = until - time.monotonic()
             try:
-                present = _ask_present(address, port, token)
+                present = _ask_present(address, port, token, min(max(left_s / len(ports), 1.0), left_s, 5.0))
             except PermissionError:
                 foreign.add(port)
                 continue
@@ -162,31 +165,35 @@ def _find(
         pause_s = min(pause_s * 1.5, 1.0)
 
 
-def _ask_present(address: str, port: int, token: str) -> dict[str, Any] | None:
-    """Who is there, or None where no rendezvous answers.
+def _ask_present(address: str, port: int, token: str, timeout_s: float) -> dict[str, Any] | None:
+    """What our server says at once, or None where none answers within this time.
 
     Raises:
         PermissionError: another job's rendezvous answers, and refuses the token.
     """
+    if timeout_s <= 0:
+        return None
     try:
-        status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=5.0)
+        status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=timeout_s)
         present = json.loads(body) if status == 200 else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # another service, which may answer anything
         return None
     if status == 403:
         raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
-    return present if isinstance(present, dict) and present.get("token") == token else None
+    if not isinstance(present, dict) or present.get("token") != token:
+        return None
+    return present if all(isinstance(present.get(name), int) for name in _COUNTS) else None
 
 
-def _missing(store: rendezvous.Store, size: int) -> list[int]:
-    body = store.get("lobby", "present", 0.0)
-    present = set(json.loads(body)["ranks"]) if body else set()
-    return [rank for rank in range(size) if rank not in present]
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return ("rank " if len(ranks) == 1 else "ranks ") + (shown or "(all came at the last moment)")
+def _missing(store: rendezvous.Store) -> str:
+    """The ranks that are not there, for people."""
+    body = store.get("lobby", "missing", 0.0)
+    missing: dict[str, Any] = json.loads(body) if body else {"count": 0, "first": []}
+    count, first = missing["count"], missing["first"]
+    if count == 0:
+        return "ranks (all came at the last moment)"
+    shown = ", ".join(map(str, first)) + (f" and {count - len(first)} more" if count > len(first) else "")
+    return ("rank " if count == 1 else "ranks ") + shown
 
 
 def _resolve(host: str) -> str:

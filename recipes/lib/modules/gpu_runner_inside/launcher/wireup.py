@@ -106,7 +106,7 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
     made.update(
         {
             "HOROVOD_HOSTNAME": host,
-            # The token rides in the address: see rendezvous.py.
+            # The token rides in the address: see rendezvous_server.py.
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{meeting.address}:{meeting.port}/{meeting.token}",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(meeting.port),
         }

@@ -1,0 +1,305 @@
+"""The rendezvous among strangers: whatever anyone sends or does not send, the ranks of the job meet."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+import pytest
+from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
+from gpu_runner_inside.launcher.world import World
+
+from tests.recipes.mesh import mesh_servers
+from tests.recipes.mesh.mesh_clients import Herd
+
+TOKEN = mesh_servers.TOKEN
+WORLD = 16
+REQUESTS = 10_000
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server of ``WORLD`` ranks in a process of its own, as a launcher starts it."""
+
+    port: int
+
+    @property
+    def store(self) -> rendezvous.Store:
+        return rendezvous.Store("127.0.0.1", self.port, TOKEN)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def present(self) -> dict[str, int]:
+        counts: dict[str, int] = json.loads(self.store.get("lobby", "present", 5.0) or b"{}")
+        return counts
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    sock = rendezvous_server.listen("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    pid = rendezvous_server.start(sock, TOKEN, WORLD, {"token": TOKEN, "master_port": 0})
+    yield Service(port)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the server has ended"
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+
+@contextmanager
+def in_thread(server: rendezvous_server.Server) -> Iterator[None]:
+    mine, its = socket.socketpair()
+    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
+    thread.start()
+    try:
+        yield
+    finally:
+        mine.close()
+        thread.join(10)
+        its.close()
+
+
+def answered(sock: socket.socket) -> bytes:
+    """The status that came; empty where the connection was closed without an answer."""
+    with suppress(ConnectionResetError):
+        return sock.recv(1000)[9:12]
+    return b""
+
+
+@pytest.mark.parametrize("length", [b"67108000", b"9" * 5000, b"-1"])
+def test_a_stranger_is_refused_before_any_body(service: Service, length: bytes) -> None:
+    with service.connect() as sock:
+        sock.sendall(b"PUT /stranger/x/y HTTP/1.1\r\nContent-Length: " + length + b"\r\n\r\n")
+        assert answered(sock) == b"403"
+
+
+def test_strangers_that_push_bodies_do_not_delay_a_rank(service: Service) -> None:
+    with ExitStack() as opened:
+        strangers = [opened.enter_context(service.connect()) for _ in range(6)]
+        for sock in strangers:
+            sock.sendall(b"PUT /stranger/x/y HTTP/1.1\r\nContent-Length: 67108000\r\n\r\n")
+        pushes = [threading.Thread(target=push, args=(sock, 63 << 20)) for sock in strangers]
+        for thread in pushes:
+            thread.start()
+        service.store.put("global", "1", b"value")
+        for thread in pushes:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in pushes), "they are cut off, not read to the end"
+    assert service.store.get("global", "1", 5.0) == b"value"
+
+
+def push(sock: socket.socket, size: int) -> None:
+    with suppress(OSError):
+        sock.sendall(bytes(size))
+
+
+def test_512_ranks_are_served_while_strangers_take_all_the_room_that_they_get(service: Service) -> None:
+    with ExitStack() as opened:
+        strangers = [opened.enter_context(service.connect()) for _ in range(rendezvous_server.MAX_STRANGERS)]
+        for sock in strangers:
+            sock.sendall(b"GET /nobo")
+        ranks = [opened.enter_context(service.connect()) for _ in range(512)]
+        for sock in ranks:
+            sock.sendall(f"GET /{TOKEN}/global/late HTTP/1.1\r\n\r\n".encode())
+        late = [opened.enter_context(service.connect()) for _ in range(50)]
+        for sock in late:
+            sock.sendall(b"GET /nobo")
+        for sock in strangers[: len(late)]:
+            assert answered(sock) == b"", "the oldest make room for the newest"
+        service.store.put("global", "late", b"value")
+        assert [answered(sock) for sock in ranks] == [b"200"] * len(ranks)
+        late[-1].sendall(b"dy/x/y HTTP/1.1\r\n\r\n")
+        assert answered(late[-1]) == b"403"
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous_server, "HEAD_S", 0.5)
+    listening = rendezvous_server.listen("127.0.0.1", 0)
+    with (
+        listening,
+        in_thread(rendezvous_server.Server(listening, TOKEN, 2, {})),
+        socket.create_connection(listening.getsockname(), timeout=10) as sock,
+        pytest.raises((BrokenPipeError, ConnectionResetError)),
+    ):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            sock.sendall(b"x")
+            time.sleep(0.05)
+
+
+def test_bytes_after_a_request_that_waits_are_not_a_second_one(service: Service) -> None:
+    with service.connect() as sock:
+        for part in (f"GET /{TOKEN}/s/k HTTP/1.1\r\n", "\r\n", "more"):
+            sock.sendall(part.encode())
+            time.sleep(0.05)
+        service.store.put("s", "k", b"value")
+        assert answered(sock) == b"200"
+    assert service.present()["requests"] == 3, "the GET, the PUT, and this question"
+
+
+def test_an_exception_ends_the_connection_that_caused_it_and_no_other() -> None:
+    class Faulty(rendezvous_server.Server):
+        def _serve(self, connection: rendezvous_server._Connection, body: bytes | bytearray) -> bool:
+            return super()._serve(connection, body) if body != b"fault" else bool(1 // 0)
+
+    listening = rendezvous_server.listen("127.0.0.1", 0)
+    server = Faulty(listening, TOKEN, 2, {})
+    with listening, in_thread(server):
+        port = listening.getsockname()[1]
+        with pytest.raises(OSError, match=r"cut off|reset"):
+            rendezvous.request("127.0.0.1", port, "PUT", f"/{TOKEN}/a/b", b"fault")
+        rendezvous.Store("127.0.0.1", port, TOKEN).put("a", "b", b"value")
+    assert server.faults == 1
+
+
+@contextmanager
+def dripping_service() -> Iterator[int]:
+    """A service that accepts, and sends one byte every 0.1 s until the client leaves."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip(sock: socket.socket) -> None:
+            with sock, suppress(OSError):
+                while True:
+                    sock.sendall(b"x")
+                    time.sleep(0.1)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=drip, args=(listening.accept()[0],), daemon=True).start()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_a_service_that_drips_holds_no_rank_beyond_its_time_out() -> None:
+    with dripping_service() as port:
+        began = time.monotonic()
+        with pytest.raises(socket.timeout):
+            rendezvous.request("127.0.0.1", port, "GET", "/", timeout_s=0.5)
+        assert rendezvous.Store("127.0.0.1", port, TOKEN).get("a", "b", 0.5) is None
+        with pytest.raises(meeting.MeetingError, match=r"waited 2 s for rank 0 to serve the rendezvous"):
+            meeting.join(rank_of(1), "127.0.0.1", port, TOKEN, 2.0)
+        assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 " + b"2" * 5000 + b" OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000,
+        b'HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{"token": "0123456789abcdef"}',
+        b"x" * 100_000,
+    ],
+)
+def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    with suppress(ConnectionError), listening.accept()[0] as sock:
+                        sock.recv(1000)
+                        sock.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(meeting.MeetingError, match=r"waited 0\.3 s for rank 0 to serve the rendezvous"):
+            meeting.join(rank_of(1), "127.0.0.1", listening.getsockname()[1], TOKEN, 0.3)
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def rank_of(rank: int) -> World:
+    return World(rank, WORLD, rank, WORLD, 0, 1, (WORLD,), "plain")
+
+
+def test_worlds_form_beside_10000_mutated_requests(service: Service) -> None:
+    """Launchers meet and Horovod's clients form mesh after mesh while the requests come; none of them fails once."""
+    context = multiprocessing.get_context("fork")
+    strangers = context.Process(target=send_mutants, args=(service.port, 20261121))
+    with ThreadPoolExecutor(WORLD) as pool:
+
+        def join(rank: int) -> str:
+            return meeting.join(rank_of(rank), "127.0.0.1", service.port, TOKEN, 120).token
+
+        strangers.start()
+        joining = [pool.submit(join, rank) for rank in range(WORLD - 1)]
+        meshes = 0
+        while strangers.is_alive() or not meshes:
+            herd = Herd(f"127.0.0.1:{service.port}/{TOKEN}", service.port, first=0, count=8, size=8, timeout_s=60)
+            herd.go()
+            herd.meshed()
+            counts = herd.leave()
+            assert (counts.failed, counts.retries) == (0, 0), f"mesh {meshes}"
+            meshes += 1
+        strangers.join()
+        assert strangers.exitcode == 0
+        assert not any(each.done() for each in joining), "one rank is missing yet"
+        joining.append(pool.submit(join, WORLD - 1))
+        assert [each.result(60) for each in joining] == [TOKEN] * WORLD
+    assert meshes > 1
+    present = service.present()
+    assert (present["faults"], present["notified"]) == (0, WORLD)
+    assert present["refused"] > REQUESTS / 10
+
+
+LENGTHS = (b"0", b"1", b"-1", b"+1", b"1e3", b"0x10", b"\xb2", b"", b"9" * 12, b"9" * 13, b"9" * 5000, b"67108864")
+
+
+def send_mutants(port: int, seed: int) -> None:
+    """Send ``REQUESTS`` requests, good and bad, whole and in pieces; some connections stay open for a while."""
+    chance = random.Random(seed)
+    kept: deque[socket.socket] = deque()
+    for _ in range(REQUESTS):
+        sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+        with suppress(ConnectionError):
+            data = mutant(chance)
+            cut = chance.randrange(len(data) + 1) if chance.random() < 0.2 else len(data)
+            sock.sendall(data[:cut])
+            sock.sendall(data[cut:])
+        kept.append(sock)
+        while len(kept) > 300 or (kept and chance.random() < 0.45):
+            kept.popleft().close()
+
+
+def mutant(chance: random.Random) -> bytes:
+    """A request, or what is left of one; those that show the token touch no key of the worlds that form."""
+    if chance.random() < 0.1:
+        return chance.randbytes(chance.randrange(600))
+    token = chance.choice((TOKEN, TOKEN, "fedcba9876543210", TOKEN[:-1], ""))
+    key = chance.choice(("fuzz/1", "fuzz/rank_1", "fuzz/", "/", "fuzz", "lobby/99", "lobby/1_0", "lobby/present"))
+    method = chance.choice(("GET", "PUT", "PUT", "DELETE", "POST", "get"))
+    body = chance.randbytes(chance.choice((0, 1, 100, 5000)))
+    length = chance.choice(LENGTHS) if chance.random() < 0.3 else b"%d" % len(body)
+    data = bytearray(f"{method} /{token}/{key} HTTP/1.1\r\nContent-Length: ".encode() + length + b"\r\n\r\n" + body)
+    for _ in range(chance.choice((0, 1, 2, 8))):
+        at = chance.randrange(len(data) + 1)
+        until = min(at + chance.randrange(40), len(data))
+        change = chance.randrange(4)
+        if change == 0:
+            data[at:until] = chance.randbytes(until - at)
+        elif change == 1:
+            del data[at:until]
+        elif change == 2:
+            data[at:at] = data[at:until] * chance.choice((1, 300))
+        else:
+            data[at:at] = chance.choice((b"\r\n", b" ", b"\r\n\r\n", b"\0", b"\xff", b"/", b":"))
+    return bytes(data)
