@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The tests are nobody's: what their user has told for jobs of one's own stays out of them.
+# The configuration of the user who runs the tests stays out of them.
 os.environ["RUNNER_CONFIG"] = os.devnull + "/no-configuration"
 
 

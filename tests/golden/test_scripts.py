@@ -48,14 +48,14 @@ def test_bash_and_shellcheck_take_it(name: str) -> None:
     assert checked.returncode == 0
 
 
-def test_the_script_is_a_function_of_the_plan_alone(tmp_path: Path) -> None:
+def test_the_script_is_a_function_of_the_plan_only(tmp_path: Path) -> None:
     """From another directory, user, clock, locale and login environment it is the same, to the byte."""
     image = tmp_path / "x.sqsh"
     image.write_bytes(SUPERBLOCK)
     request = ["submit", "--gpus", "16", "--site", "technion", "--dry-run", "--image"]
     words = [sys.executable, "-m", "runner", *request, str(image)]
     root = str(Path(__file__).parents[2])
-    other = {"HOME": "/nowhere", "USER": "somebody", "TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "SLURM_JOB_ID": "7"}
+    other = {"HOME": "/nowhere", "USER": "elvis", "TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "SLURM_JOB_ID": "7"}
     here, there = (
         subprocess.run(words, capture_output=True, check=True, cwd=cwd, env={"PYTHONPATH": root, **env}).stdout
         for cwd, env in ((root, {"PATH": "/usr/bin"}), (tmp_path, {**other, "PATH": "/bin"}))

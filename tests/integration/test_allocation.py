@@ -88,7 +88,7 @@ def test_ctrl_c_ends_the_step_and_not_the_allocation(runner: Runner, hold: Hold)
 
 
 def test_from_within_a_step_and_from_salloc_itself(runner: Runner, tmp_path: Path) -> None:
-    """A shell that is itself a step holds what a further one needs: they share. Inside the box, as on a real node."""
+    """A shell that runs in a step holds what a further step needs: they share. Inside the box, as on a real node."""
     site = tmp_path / "site.yaml"
     site.write_text("".join(line for line in runner.site.read_text().splitlines(True) if not line.startswith("box:")))
     salloc = [str(runner.clients / "salloc"), "--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=2"]

@@ -90,7 +90,7 @@ def test_jobs_without_exported_variables_are_the_same_from_any_shell(here: box.B
     assert said[0] == said[1]
 
 
-def test_what_jobs_leave_is_readable_by_the_user_alone(here: box.Box) -> None:
+def test_what_jobs_leave_is_readable_by_the_user_only(here: box.Box) -> None:
     said = client(here, "in-box", "stat", "--format=%a %n", "/var/box/spool", "/var/box/state")
     assert said == "700 /var/box/spool\n700 /var/box/state\n"
     assert f"{here.state.stat().st_mode:o}" == "40700"
@@ -211,7 +211,7 @@ def test_a_start_that_was_killed_is_recovered() -> None:
     state = lifecycle.boxes_dir() / name
     (state / "mnt").mkdir(parents=True)
     (state / "logs").mkdir()
-    (state / "pid").write_text("4194305 1 root\n")  # above the kernel's limit: nobody's
+    (state / "pid").write_text("4194305 1 root\n")  # above the kernel's limit: no process has it
     try:
         assert box.find(name) is None
         assert box.up(box.BoxSpec(name=name, nodes=1)).name == name

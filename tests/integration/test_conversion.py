@@ -46,7 +46,7 @@ WAYS: tuple[Method, ...] = ("layers", "stream")
 
 
 class Heard(Silent):
-    """Keeps what it is told."""
+    """Keeps every message."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -79,7 +79,7 @@ class Trees:
 
 
 @pytest.fixture(scope="module")
-def odd(engine_client: docker.DockerClient) -> Iterator[str]:
+def odd_image_name(engine_client: docker.DockerClient) -> Iterator[str]:
     odd_image.load(engine_client, ODD)
     yield ODD
     engine_client.images.remove(ODD, force=True)
@@ -87,28 +87,31 @@ def odd(engine_client: docker.DockerClient) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def packed(
-    engine_client: docker.DockerClient, odd: str, tmp_path_factory: pytest.TempPathFactory
+    engine_client: docker.DockerClient, odd_image_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Method, StoredImage]:
     directory = tmp_path_factory.mktemp("ways")
-    return {way: convert(odd, engine_client, Silent(), store_dir=directory / way, method=way).image for way in WAYS}
+    return {
+        way: convert(odd_image_name, engine_client, Silent(), store_dir=directory / way, method=way).image
+        for way in WAYS
+    }
 
 
 @pytest.fixture(scope="module")
 def trees(
     engine_client: docker.DockerClient,
-    odd: str,
+    odd_image_name: str,
     packed: dict[Method, StoredImage],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trees:
     directory = tmp_path_factory.mktemp("trees")
     url = os.environ.get("DOCKER_HOST") or private_engine.url(private_engine.default_state())
     theirs = directory / "enroot.sqsh"
-    enroot.import_image(odd, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
+    enroot.import_image(odd_image_name, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
     roots = directory / "ours", directory / "theirs"
     for root, squashfs in zip(roots, (packed["layers"].path, theirs), strict=True):
         subprocess.run(["unsquashfs", "-q", "-n", "-d", root, squashfs], check=True)
     ours, others = map(odd_image.as_unpacked, roots)
-    return Trees(odd_image.as_run(engine_client, odd), ours, others, *roots)
+    return Trees(odd_image.as_run(engine_client, odd_image_name), ours, others, *roots)
 
 
 def test_both_ways_give_the_same_bytes(packed: dict[Method, StoredImage]) -> None:
@@ -121,7 +124,7 @@ def test_both_ways_give_the_same_bytes(packed: dict[Method, StoredImage]) -> Non
 def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
     way: Method,
     engine_client: docker.DockerClient,
-    odd: str,
+    odd_image_name: str,
     packed: dict[Method, StoredImage],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,7 +136,12 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
     before = os.umask(0o077)
     try:
         again = convert(
-            odd, engine_client, Silent(), store_dir=tmp_path / "a store", packing=Packing(processors=1), method=way
+            odd_image_name,
+            engine_client,
+            Silent(),
+            store_dir=tmp_path / "a store",
+            packing=Packing(processors=1),
+            method=way,
         )
     finally:
         os.umask(before)
@@ -141,10 +149,10 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
 
 
 def test_level_and_block_size_are_part_of_the_key(
-    engine_client: docker.DockerClient, odd: str, packed: dict[Method, StoredImage], tmp_path: Path
+    engine_client: docker.DockerClient, odd_image_name: str, packed: dict[Method, StoredImage], tmp_path: Path
 ) -> None:
     other = Packing(level=9, block="128K")
-    made = convert(odd, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other)
+    made = convert(odd_image_name, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other)
     assert made.made
     assert made.image.path != packed["layers"].path
     said = subprocess.run(["unsquashfs", "-s", made.image.path], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -169,11 +177,11 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
 
 
 def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
-    packed: dict[Method, StoredImage], odd: str, tmp_path: Path
+    packed: dict[Method, StoredImage], odd_image_name: str, tmp_path: Path
 ) -> None:
     """Root without the capability to mount, as in many a container."""
     without = ["setpriv", "--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin"]
-    words = [*without, sys.executable, "-m", "runner", "convert", odd, "--store", str(tmp_path / "store")]
+    words = [*without, sys.executable, "-m", "runner", "convert", odd_image_name, "--store", str(tmp_path / "store")]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
     assert "not from the layers: [Errno 1] unshare: Operation not permitted" in said
     assert "as a stream" in said
@@ -283,7 +291,7 @@ def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
 
 @pytest.fixture(scope="module")
 def large(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> Iterator[str]:
-    """An image that takes seconds to pack, of this test run alone: a container of it can be nobody else's."""
+    """An image that takes seconds to pack, of this test run only: every container of it is ours."""
     dockerfile = f"FROM {horovod_image.reference}\nLABEL gpu-runner.test={os.getpid()}\n".encode()
     built, _ = engine_client.images.build(fileobj=io.BytesIO(dockerfile), network_mode="none")
     yield str(built.id)
@@ -349,10 +357,10 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_progress_shows_bytes_of_about_the_whole(
-    way: Method, engine_client: docker.DockerClient, odd: str, tmp_path: Path
+    way: Method, engine_client: docker.DockerClient, odd_image_name: str, tmp_path: Path
 ) -> None:
     heard = Heard()
-    convert(odd, engine_client, heard, store_dir=tmp_path / "store", method=way)
+    convert(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way)
     assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
     if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
         done = [done for done, _ in heard.amounts]

@@ -24,7 +24,7 @@ def start(dead: Path, *words: str, home: str = "/") -> subprocess.Popen[str]:
 
 
 def test_a_submission_says_which_file_system_does_not_answer(tmp_path: Path) -> None:
-    """As the place of runs, of data, of the image, and as a home; with a real mount that nobody serves."""
+    """As the place of runs, of data, of the image, and as a home; with a real mount that no process serves."""
     dead = tmp_path / "dead"
     dead.mkdir()
     words = ("submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run")

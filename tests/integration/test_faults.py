@@ -19,7 +19,7 @@ import pytest
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.killing import judge_what_is_left, killed_while_submitting
-from tests.support.planted_faults import Planted, is_told, started, submitted, under_way, with_sbatch
+from tests.support.planted_faults import Planted, is_reported, started, submitted, under_way, with_sbatch
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -67,7 +67,7 @@ def runs(runner: Runner) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_planted_fault_is_reported(runner: Runner, runs: dict[str, Path], name: str) -> None:
-    is_told(runner, runs[name], TOLD[name])
+    is_reported(runner, runs[name], TOLD[name])
 
 
 PORTS_TAKEN = """
@@ -109,7 +109,7 @@ def rendezvous_ports(daemons: Daemons) -> list[int]:
 def test_a_port_that_is_taken_is_passed_over(ill: Runner, daemons: Daemons) -> None:
     good = Planted("", "measured", 0)
     with ports_taken(daemons, rendezvous_ports(daemons)[:2]):
-        is_told(ill, submitted(ill, {"": good})[""], good)
+        is_reported(ill, submitted(ill, {"": good})[""], good)
 
 
 def test_ports_that_are_all_taken_are_named(ill: Runner, daemons: Daemons) -> None:
@@ -118,7 +118,7 @@ def test_ports_that_are_all_taken_are_named(ill: Runner, daemons: Daemons) -> No
     sentence = f"rendezvous-port-taken: every port of {listed} is taken on 10.0.0.11 (dgx01)"
     planted = Planted("", "infrastructure", 8, (sentence,))
     with ports_taken(daemons, ports):
-        is_told(ill, submitted(ill, {"": planted})[""], planted)
+        is_reported(ill, submitted(ill, {"": planted})[""], planted)
 
 
 STRANGER = """
@@ -140,7 +140,7 @@ def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons
     port = str(rendezvous_ports(daemons)[0])
     words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", STRANGER, port]
     with subprocess.Popen(words, start_new_session=True) as child:
-        is_told(ill, submitted(ill, {"": good})[""], good)
+        is_reported(ill, submitted(ill, {"": good})[""], good)
         child.terminate()
 
 
@@ -150,7 +150,7 @@ def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
     run = started(ill, planted)
     daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
     try:
-        is_told(ill, run, planted)
+        is_reported(ill, run, planted)
     finally:
         daemons.await_up("dgx02")
 
@@ -164,21 +164,21 @@ def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons
     out, err = child.communicate(timeout=120)
     assert child.returncode == 0, (out, err)
     assert b"Traceback" not in err
-    is_told(ill, run, planted)
+    is_reported(ill, run, planted)
 
 
 def test_a_job_that_another_user_cancelled(ill: Runner, daemons: Daemons) -> None:
     planted = Planted("nap:300", "failed", 5, ("the job was cancelled; the scheduler does not say by whom",))
     run = started(ill, planted)
     daemons.inside("scancel", *daemons.jobs_of(str(run)))
-    is_told(ill, run, planted)
+    is_reported(ill, run, planted)
 
 
 def test_a_job_that_was_cancelled_through_us(ill: Runner) -> None:
     planted = Planted("nap:300", "failed", 5, ("the job was cancelled by ", "did not finish the program"))
     run = started(ill, planted)
     ill("cancel", run.name, code=0)
-    is_told(ill, run, planted)
+    is_reported(ill, run, planted)
 
 
 def test_two_that_wait_agree_and_logs_end_by_themselves(ill: Runner, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_submission_that_is_killed_while_sbatch_hangs_is_one_job(
     with killed_at_the_end(elsewhere.start(*planted.submission())):
         run = first_run(elsewhere)
         until(lambda: daemons.jobs_of(str(run)), "a job of the run")
-    is_told(elsewhere, run, planted)
+    is_reported(elsewhere, run, planted)
     assert len(daemons.jobs_of(str(run))) == 1
 
 
@@ -222,7 +222,7 @@ def test_an_sbatch_that_lost_the_answer_did_submit(ill: Runner, daemons: Daemons
     elsewhere = with_sbatch(ill, tmp_path, f'BIN/sbatch "$@" >/dev/null; echo "{words}" >&2; exit 1')
     planted = Planted("", "measured", 0)
     run = submitted(elsewhere, {"": planted})[""]
-    is_told(elsewhere, run, planted)
+    is_reported(elsewhere, run, planted)
     assert len(daemons.jobs_of(str(run))) == 1
 
 

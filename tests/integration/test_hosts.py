@@ -30,7 +30,7 @@ SLEEPS = (*PROBE, "--", "--sleep", "300")
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, ch_run: Path) -> Iterator[Nodes]:
-    made = Nodes.made(tmp_path_factory.mktemp("nodes"), f"{ch_run}:/usr/local/bin:/usr/bin:/bin")
+    made = Nodes.create(tmp_path_factory.mktemp("nodes"), f"{ch_run}:/usr/local/bin:/usr/bin:/bin")
     try:
         made.start()
         yield made
@@ -181,14 +181,14 @@ def test_the_time_limit(hosts: Runner, nodes: Nodes) -> None:
 
 
 def test_an_unknown_host_or_one_without_a_login_is_refused(hosts: Runner, nodes: Nodes, tmp_path: Path) -> None:
-    """Nothing is trusted for the user, nothing is asked, nothing is left; all hosts are told of."""
-    empty = nodes.configure("strangers", known="nobody-known")
+    """No host key is trusted, no question asked, no file left; every host is reported."""
+    empty = nodes.configure("strangers", known="no-host-known")
     config = {"hosts": {"nodea": 2, "nodeb": 2}}
     said = hosts(*PROBE, code=3, site=nodes.site(ssh={**config, "config": str(empty)})).err
     assert "nodea: ssh does not know its host key" in said
     assert "nodeb: ssh does not know its host key" in said
     assert "`ssh nodea` once by hand" in said
-    assert not (nodes.directory / "nobody-known").exists()
+    assert not (nodes.directory / "no-host-known").exists()
     stranger = nodes.configure("stranger_config", key="stranger")
     said = hosts(*PROBE, code=3, site=nodes.site(ssh={**config, "config": str(stranger)})).err
     assert "it does not let you in without a question" in said

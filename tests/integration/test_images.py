@@ -147,7 +147,7 @@ def test_a_base_without_the_framework_is_reported(engine_client: docker.DockerCl
 
 def test_a_missing_base_says_what_to_do(engine_client: docker.DockerClient) -> None:
     with pytest.raises((RefusedError, InfrastructureError)) as caught:
-        build("pytorch", "registry.invalid/nobody/has:this", engine_client, Silent())
+        build("pytorch", "registry.invalid/no/such:image", engine_client, Silent())
     assert "registry.invalid" in str(caught.value)
     assert caught.value.fix
 
@@ -249,16 +249,16 @@ def test_lookups_need_no_engine(squashfs: StoredImage, monkeypatch: pytest.Monke
         assert found.path == squashfs.path
 
 
-def made(small: str, client: docker.DockerClient, directory: Path) -> Conversion:
+def converted(small: str, client: docker.DockerClient, directory: Path) -> Conversion:
     return convert(small, client, Silent(), store_dir=directory)
 
 
 def test_conversion_is_reproducible_kept_and_whole(
     engine_client: docker.DockerClient, small: str, tmp_path: Path
 ) -> None:
-    one, two = (made(small, engine_client, tmp_path / name) for name in ("one", "two"))
+    one, two = (converted(small, engine_client, tmp_path / name) for name in ("one", "two"))
     assert one.image.sha256 == two.image.sha256
-    again = made(small, engine_client, tmp_path / "one")
+    again = converted(small, engine_client, tmp_path / "one")
     assert (again.made, again.image) == (False, one.image)
     root = tmp_path / "root"
     subprocess.run(["unsquashfs", "-q", "-n", "-d", root, one.image.path], check=True)
@@ -284,7 +284,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     before = len(engine_client.containers.list(all=True))
     with pytest.raises(InfrastructureError, match="No space left") as caught:
-        made(small, engine_client, tmp_path / "store")
+        converted(small, engine_client, tmp_path / "store")
     assert "--store DIR" in caught.value.fix
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
     assert len(engine_client.containers.list(all=True)) == before
@@ -292,7 +292,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
 
 def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no image") as caught:
-        made("gpu-runner/never:built", engine_client, tmp_path)
+        converted("gpu-runner/never:built", engine_client, tmp_path)
     assert "runner build" in caught.value.fix
 
 

@@ -1,4 +1,4 @@
-"""Jobs on this very machine, with no Slurm: natively, and in a container that nobody privileged has started."""
+"""Jobs on this very machine, with no Slurm: natively, and in a container that needs no privilege."""
 
 from __future__ import annotations
 

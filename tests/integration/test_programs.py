@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_horovod_benchmark_as_a_recipe(runner: Runner) -> None:
-    """It prints a throughput; nobody has proven it, so the verdict is "ran" and repeats none."""
+    """It prints a throughput; it is not proven, so the verdict is "ran" and repeats none."""
     done = runner("submit", "--recipe", str(UNCHANGED), "--gpus", "4", "--nodes", "2", "--wait", code=0)
     run = runner.newest()
     said = (run / "logs" / "rank-0.out").read_text()

@@ -43,7 +43,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def own_engine() -> Iterator[str]:
-    """An engine where nobody else makes or removes anything, so that all can be counted."""
+    """An engine where no other process makes or removes anything, so that all can be counted."""
     state = Path(tempfile.mkdtemp(prefix="engine-"))
     try:
         yield private_engine.start(state)
@@ -187,11 +187,11 @@ def test_a_platform_that_the_engines_machine_cannot_run_is_refused_with_the_fix(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("--engine", "unix:///nowhere/docker.sock"), Exit.INFRASTRUCTURE, "does not answer"),
         (("--engine", "tcp://here:there"), Exit.USAGE, "is not the URL of a container engine"),
-        (("--base", "registry.invalid/nobody/has:this"), Exit.INFRASTRUCTURE, "registry.invalid"),
+        (("--base", "registry.invalid/no/such:image"), Exit.INFRASTRUCTURE, "registry.invalid"),
         (("--base", "NOT A NAME"), Exit.USAGE, "is not an image reference"),
         (("--with", "enroot"), Exit.REFUSED, "enroot was not found"),
         (("--with", "enroot", "--platform", "linux/arm64"), Exit.USAGE, "--platform does not go with --with enroot"),
@@ -205,7 +205,7 @@ def test_bad_input_is_refused_with_its_exit_code(
     client: docker.DockerClient,
     words: tuple[str, ...],
     code: Exit,
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -213,6 +213,6 @@ def test_bad_input_is_refused_with_its_exit_code(
     before = everything(client)
     assert run(["build", "pytorch", *words]) == code
     said = capfd.readouterr().err
-    assert told in said
+    assert message in said
     assert {Exit.USAGE: "error:"}.get(code, "fix:") in said
     assert everything(client) == before

@@ -375,7 +375,7 @@ def test_a_tag_that_is_not_there_names_the_nearest(own: Path, repository: Reposi
         take(f"docker://{repository.reference('25.20-py3')}")
     assert "did you mean '25.02-py3'?" in caught.value.fix
     with pytest.raises(RefusedError, match="has no such image"):
-        take(f"docker://{repository.host}/nobody/has:this")
+        take(f"docker://{repository.host}/no/such:image")
 
 
 def test_a_registry_that_is_not_there_says_so(own: Path) -> None:

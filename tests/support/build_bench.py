@@ -39,7 +39,7 @@ Counted = tuple[list[str], list[str], list[str]]
 
 @dataclass(frozen=True)
 class Bench:
-    """An engine of one's own with the light base, and everything that a build may leave something in."""
+    """A separate engine with the light base, and everything that a build may leave something in."""
 
     client: docker.DockerClient
     url: str

@@ -36,5 +36,5 @@ def tools(directory: Path) -> dict[str, str]:
     return {
         "PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin",
         "CH_IMAGE_STORAGE": str(directory / "storage"),
-        "USER": "nobody",
+        "USER": "builder",
     }

@@ -14,7 +14,7 @@ TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     """What a command said."""
 
     out: str
@@ -46,7 +46,7 @@ class Runner:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         site: Path | None = None,
-    ) -> Said:
+    ) -> Output:
         """Run a verb to its end; its exit code must be ``code``. No verb may ever show a traceback."""
         done = subprocess.run(
             self.argv(*words, site=site), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cwd,
@@ -54,7 +54,7 @@ class Runner:
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
-        return Said(done.stdout, done.stderr)
+        return Output(done.stdout, done.stderr)
 
     def argv(self, *words: str, site: Path | None = None) -> list[str]:
         """The whole command line; submit and run get this run's site and directory."""

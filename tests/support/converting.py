@@ -115,7 +115,7 @@ def step_times(image: str, directory: Path, *, way: str = "auto") -> tuple[dict[
 
 
 def killed_after(child: subprocess.Popen[str], step: str, delay_s: float) -> bool:
-    """Kill the process so long after it told of the step; False if it had ended before."""
+    """Kill the process so long after it reported the step; False if it had ended before."""
     assert child.stdout is not None
     for line in child.stdout:
         if line.split()[0] == step:
@@ -190,7 +190,7 @@ find "$store" -name '.*'
 
 
 def assert_survives_a_full_disk(image: str, tmp_path: Path, sizes: Sequence[int]) -> None:
-    """A store on a disk of each of these sizes: told of, exit 8, nothing broken, nothing left; then it works."""
+    """A store on a disk of each of these sizes: reported, exit 8, nothing broken, nothing left; then it works."""
     for size in sizes:
         words = ["unshare", *user_namespace(), "--mount", "sh", "-c", _FULL_DISK, "sh", str(size), str(tmp_path)]
         done = subprocess.run(

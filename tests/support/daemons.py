@@ -79,7 +79,7 @@ class Daemons:
             self.restart(name)
 
     def await_up(self, node: str) -> None:
-        """Wait until a node takes jobs again; the controller is told, and may have found out before."""
+        """Wait until a node takes jobs again; the controller is informed, and may know already."""
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             said = self.inside("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()

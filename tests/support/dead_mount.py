@@ -1,6 +1,6 @@
 """``dead_mount.py DIRECTORY COMMAND...``: a command beside a file system that never answers, in our mount namespace.
 
-It is FUSE with nobody behind it: the kernel waits for the answer to its first message.
+It is FUSE with no process behind it: the kernel waits for the answer to its first message.
 """
 
 from __future__ import annotations

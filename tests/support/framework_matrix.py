@@ -74,5 +74,5 @@ def about(client: docker.DockerClient, image: str) -> dict[str, Any]:
     return found
 
 
-def made(client: docker.DockerClient, row: Row) -> BuiltImage:
+def image_of(client: docker.DockerClient, row: Row) -> BuiltImage:
     return build(row.framework, row.base, client, Silent(), args={"LEGACY_KERAS": "0"} if row.keras3 else {})

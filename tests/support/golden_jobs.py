@@ -164,7 +164,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
 }
 
 
-def made(site: Site) -> Environment | None:
+def environment_of(site: Site) -> Environment | None:
     """The environment that `env create` makes there, where the site's way names one."""
     way = site.ways.get("native", RuntimeAtSite())
     if not way.environment:
@@ -182,7 +182,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
     asked = msgspec.structs.replace(request, runtime=via, account=charged)
     form, site_of_elvis = RUNTIMES[via].image, expand_placeholders(shipped, ELVIS)
-    environment = made(site_of_elvis) if form == "none" else None
+    environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
     return decided, staging.step(decided, runtime(via))

@@ -14,7 +14,7 @@ MESH = Path(__file__).parents[1] / "recipes" / "mesh"
 
 
 def meshes(runner: Runner, *words: str) -> list[dict[str, Any]]:
-    """What a job of 16 tasks on two nodes told of the meshes that its clients formed."""
+    """What a job of 16 tasks on two nodes reports of the meshes that its clients formed."""
     runner("submit", "--recipe", str(MESH), "--gpus", "16", "--nodes", "2", "--wait", "--", *words, code=0)
     figures: list[dict[str, Any]] = json.loads((runner.newest() / "mesh.json").read_text())
     return figures

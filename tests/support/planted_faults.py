@@ -1,4 +1,4 @@
-"""Faults as a table: what is planted, and what must be told of it. Jobs are submitted together, then judged."""
+"""Faults as a table: what is planted, and what must be reported of it. Jobs are submitted together, then judged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def started(runner: Runner, planted: Planted) -> Path:
     return run
 
 
-def is_told(runner: Runner, run: Path, planted: Planted) -> dict[str, Any]:
+def is_reported(runner: Runner, run: Path, planted: Planted) -> dict[str, Any]:
     """Wait for the run's end; the verdict must be the right one and tell what it must tell. Returns it."""
     said = runner("wait", str(run), code=planted.code).out
     verdict: dict[str, Any] = json.loads((run / "verdict.json").read_text())

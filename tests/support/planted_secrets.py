@@ -84,7 +84,7 @@ def files(*roots: Path) -> Iterable[Path]:
 
 
 def open_to_others(*roots: Path) -> Mapping[Path, str]:
-    """Mode of everything below these directories, and of them, that somebody else may write to."""
+    """Mode of everything below these directories, and of them, that another user may write to."""
     found = {}
     for root in roots:
         for path in (root, *root.rglob("*")):

@@ -14,7 +14,7 @@ from runner.errors import InfrastructureError
 from runner.images.engine import connection
 from tests.support.packages import unpacked
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 _OTHERS = (
     *("conmon", "golang-github-containers-common", "golang-github-containers-image", "libgpgme11", "libassuan0"),
     *("libsubid4", "libdevmapper1.02.1", "libyajl2", "libostree-1-1", "catatonit"),
@@ -52,8 +52,8 @@ def running(*, rootless: bool) -> Iterator[str]:
         words = ["env", *variables, "podman", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
         if rootless:
             for path in (state, *state.rglob("*")):
-                os.chown(path, NOBODY, NOBODY)
-            words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *words]
+                os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
+            words = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *words]
         else:
             words += ["--root", f"{state}/data", "--runroot", f"{state}/run/root"]
         url = f"unix://{state}/podman.sock"

@@ -79,10 +79,10 @@ class Nodes:
     nodes: list[Node] = field(default_factory=list)
 
     @classmethod
-    def made(cls, directory: Path, path: str) -> Nodes:
+    def create(cls, directory: Path, path: str) -> Nodes:
         """Keys and configurations below ``directory``; ``path``: PATH of a login on the nodes."""
         nodes = cls(directory)
-        for name, holder in (("id", "somebody"), ("stranger", "nobody"), ("host_key", "the nodes")):
+        for name, holder in (("id", "a user"), ("stranger", "a stranger"), ("host_key", "the nodes")):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
             subprocess.run(words, check=True)
         (directory / "authorized_keys").write_bytes((directory / "id.pub").read_bytes())
@@ -105,7 +105,7 @@ class Nodes:
 
     @property
     def config(self) -> Path:
-        """What ssh reads in the place of the user's own configuration."""
+        """What ssh reads in the place of the user's configuration."""
         return self.directory / "ssh_config"
 
     def configure(self, name: str = "ssh_config", key: str = "id", known: str = "known_hosts") -> Path:

@@ -1,6 +1,6 @@
 """The rendezvous at scale: ours, and Horovod's own server beside it in the same job, through the real command line.
 
-``make bench-rendezvous`` prints the table; it belongs into docs/proofs.md. Clients and server share this machine.
+``make bench-rendezvous`` prints the table; it belongs in docs/proofs.md. Clients and server share this machine.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def row(ours: dict[str, Any], stock: dict[str, Any] | None) -> str:
     """One row of the table; a mesh that did not form in its time is said to have not."""
     lost = ours["requests"] - ours["requests_answered"]
     if stock is None:
-        told, ratio = "not tried", ""
+        theirs, ratio = "not tried", ""
     elif stock["failed"]:
-        told, ratio = f"{stock['failed']} clients failed", ""
+        theirs, ratio = f"{stock['failed']} clients failed", ""
     else:
-        told, ratio = f"{stock['mesh_s']:.1f}", f"{stock['mesh_s'] / ours['mesh_s']:.0f}"
+        theirs, ratio = f"{stock['mesh_s']:.1f}", f"{stock['mesh_s'] / ours['mesh_s']:.0f}"
     return (
-        f"| {ours['clients']} | {ours['mesh_s']:.1f} | {told} | {ratio} | {ours['requests']} | {lost} "
+        f"| {ours['clients']} | {ours['mesh_s']:.1f} | {theirs} | {ratio} | {ours['requests']} | {lost} "
         f"| {ours['server_peak_bytes'] / 1e6:.0f} | {ours['server_cpu_s']:.1f} |"
     )
 
 
 @pytest.mark.parametrize(("clients", "loss"), [(64, 0.01), (64, 0.05)])
 def test_a_mesh_forms_over_a_bad_road(clients: int, loss: float) -> None:
-    told = over_a_bad_road(clients, loss=loss, delay_ms=20)
-    print(f"\n{clients} clients, {loss:.0%} of packets lost, 20 ms each way: {told['mesh_s']:.1f} s")
-    assert complete(told), told
+    mesh = over_a_bad_road(clients, loss=loss, delay_ms=20)
+    print(f"\n{clients} clients, {loss:.0%} of packets lost, 20 ms each way: {mesh['mesh_s']:.1f} s")
+    assert complete(mesh), mesh

@@ -25,7 +25,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.killing import judge_what_is_left, killed_while_submitting
-from tests.support.planted_faults import Planted, is_told, started, submitted, with_sbatch
+from tests.support.planted_faults import Planted, is_reported, started, submitted, with_sbatch
 from tests.support.waiting import until
 
 pytestmark = [
@@ -63,13 +63,13 @@ def late(runner: Runner) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", LATE)
 def test_a_job_that_does_not_end(runner: Runner, late: dict[str, Path], name: str) -> None:
-    is_told(runner, late[name], LATE[name])
+    is_reported(runner, late[name], LATE[name])
 
 
 def test_a_notice_near_the_time_limit_ends_no_program(runner: Runner) -> None:
     """48 s of a minute have passed: Slurm has sent USR1 to every process, and the job goes on to its own end."""
     planted = Planted("nap:52", "measured", 0, words=SHORT)
-    is_told(runner, submitted(runner, {"": planted})[""], planted)
+    is_reported(runner, submitted(runner, {"": planted})[""], planted)
 
 
 @contextmanager
@@ -95,10 +95,10 @@ def test_a_program_that_needs_more_memory_than_the_job_has(squashfs: StoredImage
         sentence = "it ran out of memory: the kernel ended it at"
         planted = Planted("memory:1000@2", "failed", 5, ("rank 2 on dgx02 was ended by signal 9", sentence))
         run = submitted(runner, {"": planted})[""]
-        verdict = is_told(runner, run, planted)
+        verdict = is_reported(runner, run, planted)
         assert any("the job has 400 MiB on each node" in reason for reason in verdict["reasons"]), verdict
         good = Planted("memory:50", "measured", 0)
-        is_told(runner, submitted(runner, {"": good})[""], good)
+        is_reported(runner, submitted(runner, {"": good})[""], good)
 
 
 CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=yes")
@@ -125,7 +125,7 @@ def on_small_disk(
 
 
 @contextmanager
-def filled(directory: Path) -> Iterator[None]:
+def full(directory: Path) -> Iterator[None]:
     """No room is left there."""
     filler = directory / "filler"
     try:
@@ -138,7 +138,7 @@ def filled(directory: Path) -> Iterator[None]:
 
 
 def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) -> None:
-    with filled(small_disk):
+    with full(small_disk):
         said = on_small_disk(*Planted("", "measured", 0).submission(), code=8)
         assert "the run directory cannot be filled: No space left on device" in said.err
         assert "nothing was submitted" in said.err
@@ -152,7 +152,7 @@ def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, 
     (tmp_path / "later.yaml").write_bytes(msgspec.yaml.encode(facts))
     runner = replace(on_small_disk, site=tmp_path / "later.yaml")
     run = submitted(runner, {"": Planted("", "infrastructure", 8)})[""]
-    with filled(small_disk):
+    with full(small_disk):
         said = runner("wait", str(run), code=8)
     assert "the job could not write to its run directory" in said.out
     assert "the disk of the run directory is full" in said.out
@@ -182,7 +182,7 @@ def test_a_run_directory_that_nodes_may_not_write_to(
     for node in nodes:
         daemons.inside(*in_node(daemons, node), "sh", "-c", READ_ONLY, "sh", str(ill.runs))
     try:
-        is_told(ill, submitted(ill, {"": planted})[""], planted)
+        is_reported(ill, submitted(ill, {"": planted})[""], planted)
     finally:
         for node in nodes:
             daemons.inside(*in_node(daemons, node), "umount", str(ill.runs))
@@ -203,7 +203,7 @@ def test_a_node_whose_power_is_cut(ill: Runner, daemons: Daemons) -> None:
     run = started(ill, planted)
     daemons.cut_power("dgx02")
     try:
-        is_told(ill, run, planted)
+        is_reported(ill, run, planted)
     finally:
         daemons.begin("dgx02")
 
@@ -221,7 +221,7 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     until(lambda: len(list(torn.glob("ranks/*.report.json"))) == 4)
     daemons.inside("scancel", "--full", "--signal=KILL", *daemons.jobs_of(str(torn)))
     until(lambda: not any(daemons.jobs_of(str(run)) for run in runs.values()), timeout_s=240)
-    verdicts = {name: is_told(ill, run, planted[name]) for name, run in runs.items()}
+    verdicts = {name: is_reported(ill, run, planted[name]) for name, run in runs.items()}
     daemons.configure(MinJobAge="300")  # starting anew, slurmctld may remember the jobs again
     assert any("the scheduler no longer knows the job" in sentence for sentence in verdicts["good"]["proven"])
 
@@ -234,7 +234,7 @@ def test_a_controller_that_is_away_for_a_while(ill: Runner, daemons: Daemons) ->
     daemons.start()
     _out, err = child.communicate(timeout=300)
     assert child.returncode == 0, err
-    is_told(ill, run, planted)
+    is_reported(ill, run, planted)
 
 
 def test_an_interrupt_that_cancels_ends_in_time_where_slurm_is_silent(ill: Runner, daemons: Daemons) -> None:
@@ -253,7 +253,7 @@ def test_an_interrupt_that_cancels_ends_in_time_where_slurm_is_silent(ill: Runne
     assert b"scancel" in err, err
     assert b"Traceback" not in err
     ill("cancel", run.name, code=0)
-    is_told(ill, run, planted)
+    is_reported(ill, run, planted)
 
 
 def test_an_sbatch_that_never_answers_is_one_job(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_an_sbatch_that_never_answers_is_one_job(ill: Runner, daemons: Daemons, 
     elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
     planted = Planted("", "measured", 0)
     run = submitted(elsewhere, {"": planted})[""]
-    is_told(elsewhere, run, planted)
+    is_reported(elsewhere, run, planted)
     assert len(daemons.jobs_of(str(run))) == 1
 
 

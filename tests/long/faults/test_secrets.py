@@ -1,4 +1,4 @@
-"""An image that is really built, every step of it run, by somebody whose environment and engine login hold secrets."""
+"""An image that is really built, every step of it run, by a user whose environment and engine login hold secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds that go wrong on a real engine of this test's own: what is told, with which code, and what is left behind.
+"""Builds that go wrong on a real engine of this test's own: what is reported, with which code, and what is left behind.
 
 All containers, images and files are counted before and after; the table is in docs/proofs.md.
 """

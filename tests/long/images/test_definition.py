@@ -21,7 +21,7 @@ from runner.images.build import standin, standins
 from runner.progress import Silent
 from tests.support import light_base
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
-from tests.support.podman import NOBODY
+from tests.support.podman import UNPRIVILEGED
 
 if TYPE_CHECKING:
     import docker
@@ -45,7 +45,7 @@ pivot_root . mnt
 umount -l /mnt
 cd /
 exec setpriv --reuid="$user" --regid="$user" --clear-groups \\
-    env HOME="$place/home" USER=nobody APPTAINER_TMPDIR="$place/home" /usr/bin/apptainer "$@"
+    env HOME="$place/home" USER=builder APPTAINER_TMPDIR="$place/home" /usr/bin/apptainer "$@"
 ' sh {root} {place} "$user" "$@"
 """
 
@@ -86,7 +86,7 @@ def login() -> Iterator[Login]:
             (place / inner).chmod(0o777)
         (place / "cache/wheels").symlink_to(paths.cache("wheels"))
         program = place / "bin/apptainer"
-        program.write_text(APPTAINER.format(root=root, user=NOBODY, place=place))
+        program.write_text(APPTAINER.format(root=root, user=UNPRIVILEGED, place=place))
         program.chmod(0o755)
         yield Login(place)
 

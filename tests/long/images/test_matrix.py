@@ -1,6 +1,6 @@
 """Images that are built and run: frameworks, Pythons, compilers and MPIs, with two ranks under each controller.
 
-``make test-images`` prints the table; it belongs into docs/proofs.md.
+``make test-images`` prints the table; it belongs in docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from runner.images.build.build import build
 from runner.progress import Silent
-from tests.support.framework_matrix import GLOO, MPI, ROWS, Row, about, benchmark, inside, made
+from tests.support.framework_matrix import GLOO, MPI, ROWS, Row, about, benchmark, image_of, inside
 
 if TYPE_CHECKING:
     import docker
@@ -38,9 +38,9 @@ def table(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_it_is_built_and_trains(engine_client: docker.DockerClient, row: Row) -> None:
-    built = made(engine_client, row)
+    built = image_of(engine_client, row)
     began = time.monotonic()
-    assert made(engine_client, row).up_to_date
+    assert image_of(engine_client, row).up_to_date
     again_s = time.monotonic() - began
     assert again_s < 5
     facts = about(engine_client, built.reference)
@@ -70,7 +70,7 @@ def test_missing_headers_of_a_base_are_reported(engine_client: docker.DockerClie
         "include = f.ask_framework(torch)['include']; "
         "print([f.headers_problem(torch, include), f.headers_problem(torch, include[1:])])"
     )
-    said = inside(engine_client, made(engine_client, ROWS[0]).reference, "python3", "-c", program)
+    said = inside(engine_client, image_of(engine_client, ROWS[0]).reference, "python3", "-c", program)
     whole, part = ast.literal_eval(said.strip().splitlines()[-1])
     assert whole == ""
     assert "torch/extension.h: No such file" in part
@@ -79,7 +79,7 @@ def test_missing_headers_of_a_base_are_reported(engine_client: docker.DockerClie
 
 def test_keras_3s_own_step_is_not_synchronised_and_says_so(engine_client: docker.DockerClient) -> None:
     row = ROWS[-1]
-    said = inside(engine_client, made(engine_client, row).reference, *GLOO, *benchmark(row, "--mode", "fit"))
+    said = inside(engine_client, image_of(engine_client, row).reference, *GLOO, *benchmark(row, "--mode", "fit"))
     assert "NOT PROVEN, so no throughput: parameters differ between ranks" in said
     assert "images/s" not in said
 
@@ -87,13 +87,13 @@ def test_keras_3s_own_step_is_not_synchronised_and_says_so(engine_client: docker
 def test_a_graph_wants_legacy_keras(engine_client: docker.DockerClient) -> None:
     row = ROWS[-1]
     words = ["sh", "-c", " ".join([*benchmark(row, "--mode", "graph"), "2>&1 || true"])]
-    said = inside(engine_client, made(engine_client, row).reference, *words)
+    said = inside(engine_client, image_of(engine_client, row).reference, *words)
     assert "wants Keras 2: set TF_USE_LEGACY_KERAS=1" in said
 
 
 def test_a_horovod_that_the_base_ships_is_taken_where_it_passes_the_proof(engine_client: docker.DockerClient) -> None:
     """The base is an image of ours: it ships a Horovod, as NVIDIA's TensorFlow images do."""
-    shipping = made(engine_client, ROWS[0])
+    shipping = image_of(engine_client, ROWS[0])
     built = build("pytorch", shipping.reference, engine_client, Silent())
     try:
         assert built.labels["gpu-runner.horovod.wheel"] == "shipped"
@@ -106,7 +106,7 @@ def test_a_horovod_that_the_base_ships_is_taken_where_it_passes_the_proof(engine
 
 def test_a_broken_horovod_of_the_base_is_replaced(engine_client: docker.DockerClient) -> None:
     """The base's Horovod has lost its library: it imports no more, so one is built (here: taken from the cache)."""
-    shipping = made(engine_client, ROWS[0])
+    shipping = image_of(engine_client, ROWS[0])
     spoil = "import horovod, pathlib; [p.write_bytes(b'') for p in pathlib.Path(horovod.__path__[0]).rglob('*.so')]"
     container = engine_client.containers.create(
         shipping.reference, ["-c", spoil], entrypoint=["python3"], network_mode="none"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.commands import Runner
-from tests.support.framework_matrix import GLOO, ROWS, benchmark, inside, made
+from tests.support.framework_matrix import GLOO, ROWS, benchmark, image_of, inside
 
 if TYPE_CHECKING:
     import docker
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def said_in(box: Box, *words: str | Path) -> str:
+def output_in(box: Box, *words: str | Path) -> str:
     """What the benchmark's line prints in a box; both streams."""
     done = subprocess.run(
         [box.bin_dir / "in-box", *words, *GLOO, *benchmark(ROWS[0])],
@@ -51,16 +51,18 @@ def with_apptainer() -> Iterator[Box]:
 
 
 def test_docker_run(engine_client: docker.DockerClient) -> None:
-    assert_two_ranks_measured(inside(engine_client, made(engine_client, ROWS[0]).reference, *GLOO, *benchmark(ROWS[0])))
+    assert_two_ranks_measured(
+        inside(engine_client, image_of(engine_client, ROWS[0]).reference, *GLOO, *benchmark(ROWS[0]))
+    )
 
 
 def test_ch_run(cluster: Box, squashfs: StoredImage) -> None:
-    assert_two_ranks_measured(said_in(cluster, "ch-run", "--set-env", squashfs.path, "--"))
+    assert_two_ranks_measured(output_in(cluster, "ch-run", "--set-env", squashfs.path, "--"))
 
 
 def test_apptainer_exec(with_apptainer: Box, engine_client: docker.DockerClient, tmp_path: Path) -> None:
-    image = made(engine_client, ROWS[0])
+    image = image_of(engine_client, ROWS[0])
     runner = Runner(Path(with_apptainer.site), tmp_path / "runs", tmp_path / "state", with_apptainer.bin_dir)
     tools = {"PATH": f"{with_apptainer.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     sif = json.loads(runner("convert", "--format", "sif", "--json", image.digest, code=0, env=tools).out)
-    assert_two_ranks_measured(said_in(with_apptainer, "apptainer", "exec", "--nv", sif["path"]))
+    assert_two_ranks_measured(output_in(with_apptainer, "apptainer", "exec", "--nv", sif["path"]))

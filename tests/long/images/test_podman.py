@@ -1,4 +1,4 @@
-"""Podman as the engine, as root and rootless: an image built, converted, its faults told; by its Docker API."""
+"""Podman as the engine, as root and rootless: an image built, converted, its faults reported; by its Docker API."""
 
 from __future__ import annotations
 

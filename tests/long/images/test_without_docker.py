@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import docker
 
 pytestmark = pytest.mark.integration
-NOBODY = 65534
+UNPRIVILEGED = 65534
 LIMIT_S = 1500
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
 class Login:
-    """A login node without an engine: somebody's variables and home there."""
+    """A login node without an engine: a user's variables and home there."""
 
     variables: Mapping[str, str]
     home: Path
@@ -133,9 +133,9 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
     if os.geteuid() == 0:
         # An ordinary user but for one thing: whatever holds this checkout and its Python can be read.
         reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-        become = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *reads)
+        become = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *reads)
         for path in (home, *home.rglob("*")):
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
     try:
         yield Login(variables, home, become)
     finally:

@@ -1,6 +1,6 @@
 """Every way of every site with Slurm: accepted and run, and its ranks lie where the plan puts them.
 
-Sites have GPUs and these clusters have none, so each run must be told "saw no GPU" of all its ranks, and nothing else.
+Sites have GPUs and these clusters have none, so each run must report "saw no GPU" of all its ranks, and nothing else.
 """
 
 from __future__ import annotations

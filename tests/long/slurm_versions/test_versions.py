@@ -17,7 +17,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.placements import accepted, lie_as_planned
-from tests.support.planted_faults import Planted, is_told, started, submitted
+from tests.support.planted_faults import Planted, is_reported, started, submitted
 from tests.support.rank_records import records
 
 FAULTS = {
@@ -81,7 +81,7 @@ def test_ranks_meet_however_a_site_asks_for_them(runner: Runner, tmp_path: Path)
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_reported(runner: Runner, planted: dict[str, Path], name: str) -> None:
-    is_told(runner, planted[name], FAULTS[name])
+    is_reported(runner, planted[name], FAULTS[name])
 
 
 def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:
@@ -106,7 +106,7 @@ def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None
     planted = Planted("nap:600", "infrastructure", 8, (sentence,))
     run = started(runner, planted)
     daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
-    is_told(runner, run, planted)
+    is_reported(runner, run, planted)
     daemons.await_up("dgx02")
 
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_cancelled(runner: Runner) -> None:
     planted = Planted("nap:600", "failed", 5, ("the job was cancelled by",))
     run = started(runner, planted)
     runner("cancel", str(run), code=0)
-    is_told(runner, run, planted)
+    is_reported(runner, run, planted)
 
 
 def test_which_mpi_plugins_there_are(daemons: Daemons) -> None:

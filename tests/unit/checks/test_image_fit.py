@@ -41,15 +41,15 @@ def planned(about: ImageFacts | None, *, site: str = "technion", mpi: str = "non
     return msgspec.structs.replace(made, mpi=mpi)
 
 
-def found(about: ImageFacts | None, hardware: Hardware, **more: str) -> dict[str, str]:
+def findings_of(about: ImageFacts | None, hardware: Hardware, **more: str) -> dict[str, str]:
     return {finding.code: finding.severity for finding in findings(planned(about, **more), hardware)}
 
 
 def test_an_image_that_fits_is_not_spoken_of() -> None:
-    assert found(FACTS, DGX) == {}
-    assert found(None, DGX) == {}
-    assert found(FACTS, Hardware()) == {}
-    assert found(ImageFacts(framework="pytorch"), DGX, site="box") == {}
+    assert findings_of(FACTS, DGX) == {}
+    assert findings_of(None, DGX) == {}
+    assert findings_of(FACTS, Hardware()) == {}
+    assert findings_of(ImageFacts(framework="pytorch"), DGX, site="box") == {}
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_what_does_not_fit_is_reported(
     facts: dict[str, object], hardware: dict[str, str], wanted: dict[str, str]
 ) -> None:
     image, site = msgspec.structs.replace(FACTS, **facts), msgspec.structs.replace(DGX, **hardware)
-    assert found(image, site) == wanted
+    assert findings_of(image, site) == wanted
     assert set(wanted) <= CODES
 
 
 def test_v100_has_no_bf16() -> None:
     volta = msgspec.structs.replace(DGX, compute_capability="7.0")
     facts = msgspec.structs.replace(FACTS, cuda_archs=("sm_70",))
-    assert found(facts, volta) == {"no-bf16-on-gpu": "refuse"}
-    assert found(facts, volta, precision="amp-fp16") == {}
+    assert findings_of(facts, volta) == {"no-bf16-on-gpu": "refuse"}
+    assert findings_of(facts, volta, precision="amp-fp16") == {}
 
 
 def test_a_pmi_that_the_image_lacks_is_reported() -> None:
-    assert found(FACTS, DGX, mpi="pmi2") == {"pmi-not-in-image": "warn"}
-    assert found(FACTS, DGX, mpi="pmix_v4") == {}
+    assert findings_of(FACTS, DGX, mpi="pmi2") == {"pmi-not-in-image": "warn"}
+    assert findings_of(FACTS, DGX, mpi="pmix_v4") == {}
 
 
 def met_by(wireup: Wireup, site: Site, about: ImageFacts | None) -> dict[str, str]:

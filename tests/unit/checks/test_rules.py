@@ -25,7 +25,7 @@ NOTHING_WRONG = Observed()
 IMAGE = PlannedImage("registry.example/i:1", "sha256:ab", "/store/x")
 
 
-def found(
+def findings_of(
     site: str = "technion", observed: Observed = NOTHING_WRONG, force: tuple[str, ...] = (), **asked: Any
 ) -> dict[str, Finding]:
     facts = read_site(site)
@@ -35,7 +35,9 @@ def found(
 
 @pytest.mark.parametrize("site", ["technion", "box", "perlmutter", "alpha", "neuron", "polaris"])
 def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
-    assert not refuses(tuple(found(site, Observed(run_directory=("/lustre/runs", "/scratch/{user}/runs"))).values()))
+    assert not refuses(
+        tuple(findings_of(site, Observed(run_directory=("/lustre/runs", "/scratch/{user}/runs"))).values())
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,10 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
 def test_a_refusal_names_the_fix_and_can_be_forced(
     code: str, site: str, observed: Observed, asked: dict[str, Any], says: str
 ) -> None:
-    refusal = found(site, observed, **asked)[code]
+    refusal = findings_of(site, observed, **asked)[code]
     assert refusal.severity == "refuse"
     assert says in f"{refusal.what} {refusal.fix}"
-    forced = found(site, observed, force=(code,), **asked)[code]
+    forced = findings_of(site, observed, force=(code,), **asked)[code]
     assert (forced.severity, forced.forced) == ("warn", True)
 
 
@@ -96,7 +98,7 @@ def test_mpi_that_was_never_proven_at_the_site_is_warned_of() -> None:
 
 def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
-        found(force=("queue-unft",))
+        findings_of(force=("queue-unft",))
     assert "did you mean 'queue-unfit'?" in caught.value.fix
 
 
@@ -131,9 +133,9 @@ def test_the_queue_is_the_first_that_fits(nodes: int, walltime_s: int, queue: st
 
 
 def test_a_slice_of_a_gpu_is_warned_of() -> None:
-    assert found("slurm", gpus=2, gpu_type="a100_1g.5gb")["mig-slices"].severity == "warn"
-    assert "mig-slices" not in found("slurm", gpus=1, gpu_type="a100_1g.5gb")
-    assert "mig-slices" not in found("slurm", gpus=2, gpu_type="a100")
+    assert findings_of("slurm", gpus=2, gpu_type="a100_1g.5gb")["mig-slices"].severity == "warn"
+    assert "mig-slices" not in findings_of("slurm", gpus=1, gpu_type="a100_1g.5gb")
+    assert "mig-slices" not in findings_of("slurm", gpus=2, gpu_type="a100")
 
 
 @pytest.mark.parametrize("option", ["gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind"])
@@ -155,12 +157,12 @@ def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
 def test_packages_of_a_home_that_a_mount_shows_are_warned_of(runtime: str, mount: Mount, warned: bool) -> None:
     request: dict[str, Any] = {"gpus": 8, "runtime": runtime, "mounts": (mount,)}
     seen = Observed(home="/home/e", run_directory=("/scratch/{user}/runs",))
-    assert ("user-packages" in found("neuron", seen, env=(("PYTHONNOUSERSITE", "0"),), **request)) is warned
-    assert "user-packages" not in found("neuron", seen, **request)
+    assert ("user-packages" in findings_of("neuron", seen, env=(("PYTHONNOUSERSITE", "0"),), **request)) is warned
+    assert "user-packages" not in findings_of("neuron", seen, **request)
 
 
 def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
-    assert found(nsys="0")["nsys-not-known"].severity == "warn"
+    assert findings_of(nsys="0")["nsys-not-known"].severity == "warn"
     site = read_site("technion")
     about = ImageFacts(base="nvcr.io/nvidia/pytorch:25.02-py3")
     planned = plan(RECIPE, site, Request(gpus=16, nsys="0"), msgspec.structs.replace(IMAGE, about=about))
@@ -169,7 +171,7 @@ def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
 
 
 def test_many_ranks_are_warned_of_the_rings_cost() -> None:
-    warned = found(gpus=128)["rendezvous-at-scale"].what
+    warned = findings_of(gpus=128)["rendezvous-at-scale"].what
     assert "4-8 ms" in warned
     assert "about 2.8 s" in warned
-    assert "rendezvous-at-scale" not in found(gpus=64)
+    assert "rendezvous-at-scale" not in findings_of(gpus=64)

@@ -43,7 +43,7 @@ id: odd
 NO_RULE, NEVER = Home(), Scratch()
 
 
-def found(
+def findings_of(
     seen: Seen, homes: Home = NO_RULE, scratch: Scratch = NEVER, *, image: str = "", walltime_s: int = 600
 ) -> dict[str, str]:
     site = msgspec.structs.replace(read_site("slurm"), home=homes, scratch=scratch)
@@ -66,14 +66,14 @@ HOME = ("/home/e",)
     ],
 )
 def test_runs_in_a_home_with_a_quota_are_reported(home: Home, wanted: dict[str, str]) -> None:
-    assert found(Seen(home=HOME, runs=("/home/e/runs",)), home) == wanted
-    assert found(Seen(home=HOME, runs=("/home/eve/runs",)), home) == {}, "another's"
-    assert found(Seen(home=("/home/e", "/nfs/e"), runs=("/nfs/e/runs",)), home) == wanted, "as links lead"
+    assert findings_of(Seen(home=HOME, runs=("/home/e/runs",)), home) == wanted
+    assert findings_of(Seen(home=HOME, runs=("/home/eve/runs",)), home) == {}, "another's"
+    assert findings_of(Seen(home=("/home/e", "/nfs/e"), runs=("/nfs/e/runs",)), home) == wanted, "as links lead"
 
 
 def test_an_image_in_a_home_with_a_quota_is_reported() -> None:
-    assert found(Seen(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {"image-in-home": "warn"}
-    assert found(Seen(home=HOME), image="/home/e/.cache/x.sif") == {}
+    assert findings_of(Seen(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {"image-in-home": "warn"}
+    assert findings_of(Seen(home=HOME), image="/home/e/.cache/x.sif") == {}
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_an_image_in_a_home_with_a_quota_is_reported() -> None:
 )
 def test_an_image_that_the_purge_may_take_is_reported(idle_days: int, walltime_s: int, warned: bool) -> None:
     purged, seen = Scratch(purge_days=56), Seen(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
-    told = found(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
+    told = findings_of(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
     assert told == ({"image-may-be-purged": "warn"} if warned else {})
-    assert found(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
+    assert findings_of(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
 
 
 @pytest.mark.parametrize(("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")])
 def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity: str | None) -> None:
-    told = found(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
+    told = findings_of(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
     assert told.get("workspace-expires") == severity
-    assert found(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
+    assert findings_of(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
 
 
 def test_workspaces_are_read_as_the_tool_lists_them() -> None:

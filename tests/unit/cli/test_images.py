@@ -73,7 +73,7 @@ def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
     return made.run_id
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+def json_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     capsys.readouterr()
     assert run(["images", *words, "--json"]) == code
     return json.loads(capsys.readouterr().out)
@@ -85,7 +85,7 @@ def test_the_list_shows_runs_and_damage(
     run_id = used_by(tmp_path, images[0], ended=True)
     images[1].path.write_bytes(b"")
     Path(f"{images[2].path}.json").write_text("{")
-    rows = {Path(row["path"]).name[0]: row for row in said(capsys, "list")}
+    rows = {Path(row["path"]).name[0]: row for row in json_of(capsys, "list")}
     assert rows["a"]["runs"] == [run_id]
     assert (rows["a"]["format"], rows["a"]["problem"]) == ("squashfs gzip", "")
     assert -60 < rows["a"]["age_s"] < 600
@@ -99,19 +99,19 @@ def test_the_list_shows_runs_and_damage(
 
 def test_show_prints_the_provenance(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a:1", images[0].digest, str(images[0].path)):
-        facts = said(capsys, "show", name)
+        facts = json_of(capsys, "show", name)
         assert (facts["sha256"], facts["about"]) == (images[0].sha256, {"framework": "pytorch"})
     assert run(["images", "show", "a:1"]) == 0
     assert "  framework: pytorch\n" in capsys.readouterr().out
-    assert run(["images", "show", "nobody:1"]) == 3
-    assert "runner convert nobody:1" in capsys.readouterr().err
+    assert run(["images", "show", "missing:1"]) == 3
+    assert "runner convert missing:1" in capsys.readouterr().err
 
 
 def test_what_verify_finds_is_refused_by_submit(
     images: list[StoredImage], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     submit = ["submit", "--site", "box", "--gpus", "2", "--recipe", "probe", "--dry-run", "--image"]
-    assert said(capsys, "verify") == [
+    assert json_of(capsys, "verify") == [
         {"reference": image.reference, "path": str(image.path), "broken": ""} for image in images
     ]
     assert run([*submit, "b:1"]) == 0
@@ -121,7 +121,7 @@ def test_what_verify_finds_is_refused_by_submit(
     images[1].path.write_bytes(raw)
     os.utime(images[1].path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert run([*submit, "b:1"]) == 0
-    assert [bool(row["broken"]) for row in said(capsys, "verify", code=8)] == [False, True, False]
+    assert [bool(row["broken"]) for row in json_of(capsys, "verify", code=8)] == [False, True, False]
     assert run([*submit, "b:1"]) == 3
     assert "SHA-256" in capsys.readouterr().err
     assert run([*submit, "a:1"]) == 0
@@ -135,13 +135,13 @@ def test_pruning_keeps_what_may_be_needed(
     link.symlink_to(tmp_path / "store")
     beside = images[1].path.name
     used_by(tmp_path, StoredImage(path=link / beside, reference="b:1"), ended=False)
-    planned = said(capsys, "prune", "--max-size", "1", "--dry-run")
+    planned = json_of(capsys, "prune", "--max-size", "1", "--dry-run")
     assert planned["removed"] == [str(images[2].path), str(images[0].path)]
     assert planned["needed"] == [str(images[1].path)]
     assert all(image.path.exists() for image in images)
-    assert said(capsys, "prune", "--unused")["removed"] == [str(images[2].path)]
-    assert said(capsys, "prune", "--older-than", "1d")["removed"] == []
-    assert said(capsys, "prune", "--max-size", "1")["removed"] == [str(images[0].path)]
+    assert json_of(capsys, "prune", "--unused")["removed"] == [str(images[2].path)]
+    assert json_of(capsys, "prune", "--older-than", "1d")["removed"] == []
+    assert json_of(capsys, "prune", "--max-size", "1")["removed"] == [str(images[0].path)]
     left = sorted(path.name for path in (tmp_path / "store").glob("*.sqsh*"))
     assert left == [beside, f"{beside}.json"]
     assert {store.lookup(f"{name}:1") is None for name in "ac"} == {True}

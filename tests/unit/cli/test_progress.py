@@ -1,4 +1,4 @@
-"""How progress of many bytes is told."""
+"""How progress of many bytes is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runner.cli import progress
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "elapsed_s", "told"),
+    ("done", "total", "elapsed_s", "shown"),
     [
         (512_000_000, 1_536_000_000, 4.0, "512 of 1536 MB, 128 MB/s, 8 s left"),
         (100_000_000, 20_000_000_000, 1.0, "100 of 20000 MB, 100 MB/s, 3:19 min left"),
@@ -18,9 +18,9 @@ from runner.cli import progress
     ],
 )
 def test_bytes_rate_and_time_left_are_shown_as_far_as_they_are_known(
-    done: int, total: int | None, elapsed_s: float, told: str
+    done: int, total: int | None, elapsed_s: float, shown: str
 ) -> None:
-    assert progress.amount(done, total, elapsed_s) == told
+    assert progress.amount(done, total, elapsed_s) == shown
 
 
 def test_a_log_gets_a_plain_line_now_and_then(

@@ -80,7 +80,7 @@ def test_a_qos_is_the_queue_where_the_site_says_so() -> None:
         script("perlmutter", ("qos", "debug"))
 
 
-def test_a_part_of_a_node_can_be_had_alone() -> None:
+def test_a_part_of_a_node_can_be_requested() -> None:
     assert script("technion", ("exclusive", ""), gpus=2).count("#SBATCH --exclusive") == 1
     assert script("technion", ("exclusive", ""), gpus=16).count("#SBATCH --exclusive") == 1
     assert "#SBATCH --exclusive" not in script("technion", gpus=2)

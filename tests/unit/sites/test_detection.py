@@ -1,4 +1,4 @@
-"""A site file from what a cluster says: facts out of recorded answers, and a named comment for all that is not told."""
+"""A site file from what a cluster says: facts out of recorded answers, and a named comment for all that is unknown."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mixed(**texts: str) -> slurm.Slurm:
     return slurm.read({name: Answer(name, text) for name, text in said.items()})
 
 
-def found(cluster: slurm.Slurm | None, *, node: str = "", login: str = LOGIN, modules: str = "") -> Detected:
+def detected(cluster: slurm.Slurm | None, *, node: str = "", login: str = LOGIN, modules: str = "") -> Detected:
     return Detected(
         slurm=cluster,
         pbs=None if cluster else of_pbs(),
@@ -109,7 +109,7 @@ def drafted(tmp_path: Path, told: Detected, name: str = "ours", partition: str |
     return path
 
 
-def filled(path: Path, **more: str) -> Site:
+def completed_file(path: Path, **more: str) -> Site:
     """The file with what it leaves open deleted, and some of it given."""
     lines = [line for line in path.read_text().splitlines() if not re.match(r"\s*#", line)]
     path.write_text("\n".join([*lines, *(f"{key}: {value}" for key, value in more.items())]) + "\n")
@@ -123,7 +123,7 @@ def test_each_version_of_slurm_is_understood(version: str, tmp_path: Path) -> No
     assert cluster.version == VERSIONS[version]
     assert [(each.name, each.default, each.max_walltime_s) for each in cluster.partitions] == [("batch", True, None)]
     assert cluster.mpi[-1].startswith("pmix_v") == (version != "26.05")
-    site = filled(drafted(tmp_path, found(cluster, node=NODE), "box"))
+    site = completed_file(drafted(tmp_path, detected(cluster, node=NODE), "box"))
     node = site.node
     assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core) == (8, "a100", 128, 2)
     assert (node.memory_mb, node.count) == (1000000, 2)
@@ -135,11 +135,11 @@ def test_each_version_of_slurm_is_understood(version: str, tmp_path: Path) -> No
 
 
 def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> None:
-    path = drafted(tmp_path, found(mixed()))
+    path = drafted(tmp_path, detected(mixed()))
     text = path.read_text()
     assert "1 with 4 x v100 (`site detect --partition`: v100)" in " ".join(text.replace("#", "").split())
     assert "slurm.directives.constraint can ask for hbm40g: all" in text
-    site = filled(path)
+    site = completed_file(path)
     node = site.node
     assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core, node.count) == (8, "a100", 48, 1, 2)
     assert node.memory_mb == 1030000, "the least"
@@ -152,11 +152,11 @@ def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> N
 
 
 def test_a_partition_can_be_named(tmp_path: Path) -> None:
-    site = filled(drafted(tmp_path, found(mixed()), partition="v100"))
+    site = completed_file(drafted(tmp_path, detected(mixed()), partition="v100"))
     assert (site.node.gpus, site.node.gpu_type, list(site.queues)) == (4, "v100", ["v100"])
-    mig = drafted(tmp_path, found(mixed()), partition="mig")
+    mig = drafted(tmp_path, detected(mixed()), partition="mig")
     assert "28 x a100_1g.5gb" in mig.read_text()
-    assert filled(mig).node.gpu_type == "a100"
+    assert completed_file(mig).node.gpu_type == "a100"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
 
 
 def test_pbs_is_understood(tmp_path: Path) -> None:
-    site = filled(drafted(tmp_path, found(None), "polaris-2"), runtimes="[apptainer]")
+    site = completed_file(drafted(tmp_path, detected(None), "polaris-2"), runtimes="[apptainer]")
     assert (site.scheduler, site.pbs.chunk) == ("pbs", {"system": "polaris"})
     assert (site.node.gpus, site.node.cpus, site.node.memory_mb, site.node.count) == (4, 64, 515305, 2)
     assert (site.queues["prod"].min_nodes, site.queues["prod"].max_walltime_s) == (10, 86400)
@@ -192,7 +192,7 @@ def test_pbs_is_understood(tmp_path: Path) -> None:
 
 
 def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
-    path = drafted(tmp_path, found(mixed(srun="", nodes="", config="", mpi="")))
+    path = drafted(tmp_path, detected(mixed(srun="", nodes="", config="", mpi="")))
     left = {entry.key: entry for entry in unknowns(read_documents(str(path)))}
     assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
     line = path.read_text().splitlines()[int(left["hardware.driver"].where.rpartition(":")[2]) - 1]
@@ -212,21 +212,21 @@ def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_p
 
 
 def test_a_gpu_node_shows_more_than_a_login_node(tmp_path: Path) -> None:
-    site = filled(drafted(tmp_path, found(mixed(), node=NODE, modules="/opt/modules:\nhorovod/0.28\n")))
+    site = completed_file(drafted(tmp_path, detected(mixed(), node=NODE, modules="/opt/modules:\nhorovod/0.28\n")))
     assert site.runtimes == ("pyxis", "apptainer")
     hardware = site.hardware
     assert (hardware.driver, hardware.compute_capability, hardware.cpu) == ("535.104.05", "8.0", "x86_64")
     assert site.node.gpu_model == "NVIDIA A100-SXM4-40GB"
-    text = draft(found(mixed(), node=NODE), "x")
+    text = draft(detected(mixed(), node=NODE), "x")
     assert "CentOS Linux 7 (Core), glibc 2.17" in text
     assert "user namespaces OFF" in text
 
 
 def test_a_runtime_that_a_module_brings_is_loaded(tmp_path: Path) -> None:
     modules = "/opt/modules/all:\napptainer/1.1.9\napptainer/1.3.0(default)\nPyTorch/2.1.2-foss-2023a\ngcc/10.2.0\n"
-    path = drafted(tmp_path, found(mixed(srun=""), modules=modules))
+    path = drafted(tmp_path, detected(mixed(srun=""), modules=modules))
     assert "PyTorch/2.1.2-foss-2023a" in path.read_text()
-    site = filled(path)
+    site = completed_file(path)
     assert site.runtimes == ("apptainer",)
     assert site.ways["apptainer"].load == (("module", "load", "apptainer/1.3.0"),)
 
@@ -234,7 +234,7 @@ def test_a_runtime_that_a_module_brings_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ['a "b" # c: {d}', "é\\n", "true", "1.0", "- x", "#"])
 def test_whatever_a_cluster_says_the_file_is_sound_yaml(tmp_path: Path, name: str) -> None:
     cluster = replace(mixed(), config={**mixed().config, "TmpFS": f"/{name}", "SLURM_VERSION": name})
-    site = filled(drafted(tmp_path, found(cluster, login=LOGIN.replace("elvis/x", name))))
+    site = completed_file(drafted(tmp_path, detected(cluster, login=LOGIN.replace("elvis/x", name))))
     assert site.local_scratch == f"/{name}"
     assert site.description == f"ours: Slurm {name}".strip()
 
@@ -253,7 +253,7 @@ def site_with(changes: dict[str, object]) -> Site:
 
 
 def test_a_site_that_the_cluster_agrees_with_has_no_findings() -> None:
-    assert differences(site_with({}), found(mixed(), node=NODE)) == ()
+    assert differences(site_with({}), detected(mixed(), node=NODE)) == ()
 
 
 @pytest.mark.parametrize(
@@ -278,32 +278,32 @@ def test_a_site_that_the_cluster_agrees_with_has_no_findings() -> None:
     ],
 )  # fmt: skip
 def test_what_no_longer_holds_is_reported(changes: dict[str, object], code: str, severity: str, says: str) -> None:
-    told = {finding.code: finding for finding in differences(site_with(changes), found(mixed(), node=NODE))}
-    assert told[code].severity == severity
-    assert says in f"{told[code].what} {told[code].fix}"
+    findings = {finding.code: finding for finding in differences(site_with(changes), detected(mixed(), node=NODE))}
+    assert findings[code].severity == severity
+    assert says in f"{findings[code].what} {findings[code].fix}"
 
 
 def test_what_only_an_administrator_can_fix_says_so() -> None:
-    bare = found(mixed(srun=""), node=NODE.replace("max_user_namespaces=2061374", "max_user_namespaces=0"))
-    told = {finding.code: finding for finding in differences(site_with({}), bare)}
-    assert {told[code].who for code in ("runtime-missing", "user-namespaces-off")} == {"administrator"}
-    without = found(mixed(), node="".join(line for line in NODE.splitlines(True) if not line.startswith("driver")))
+    bare = detected(mixed(srun=""), node=NODE.replace("max_user_namespaces=2061374", "max_user_namespaces=0"))
+    findings = {finding.code: finding for finding in differences(site_with({}), bare)}
+    assert {findings[code].who for code in ("runtime-missing", "user-namespaces-off")} == {"administrator"}
+    without = detected(mixed(), node="".join(line for line in NODE.splitlines(True) if not line.startswith("driver")))
     assert {finding.code for finding in differences(site_with({}), without)} == {"driver-missing"}
 
 
 def test_a_site_whose_gpu_nodes_are_all_down_is_warned_of() -> None:
     down = mixed(nodes="g1|a100|down*|48|2|24|2|1031000|gpu:a100:8(S:0-1)|ib,hbm40g\n")
-    compared = differences(site_with({}), found(down, node=NODE))
+    compared = differences(site_with({}), detected(down, node=NODE))
     assert ("nodes-down", "warn", "administrator") in {(each.code, each.severity, each.who) for each in compared}
 
 
 def test_a_login_node_proves_nothing_about_the_nodes() -> None:
-    told = differences(site_with({"runtimes": ["apptainer"]}), found(mixed()))
+    told = differences(site_with({"runtimes": ["apptainer"]}), detected(mixed()))
     assert [(finding.code, finding.severity) for finding in told] == [("runtime-not-here", "warn")]
 
 
 def test_pbs_is_compared_too() -> None:
-    told = differences(read_site("polaris"), found(None))
+    told = differences(read_site("polaris"), detected(None))
     gone = [finding.what for finding in told if finding.code == "queue-gone"]
     assert gone == [f"there is no queue {name!r} (any more)" for name in ("debug-scaling", "preemptable")]
     assert {finding.severity for finding in told if finding.code == "cpus-differ"} == {"warn"}
@@ -344,7 +344,7 @@ def test_a_pbs_that_answers_becomes_a_file(
     assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
     left = json.loads(capfd.readouterr().out)["left_open"]
     assert "pbs.resources" in [entry["key"] for entry in left]
-    filled(path, runtimes="[apptainer]")
+    completed_file(path, runtimes="[apptainer]")
     assert run(["site", "check", str(path)]) == Exit.GOOD
     assert "compared with PBS 2022.1.1" in capfd.readouterr().out
     path.write_text(path.read_text().replace("prod:", "production:"))
@@ -373,5 +373,5 @@ def test_a_program_on_a_host_is_its_runtime(runtime: str) -> None:
 
 @pytest.mark.parametrize("runtime", [name for name, facts in RUNTIMES.items() if facts.srun_option])
 def test_an_option_of_sruns_is_its_plugins_runtime(runtime: str) -> None:
-    found_here = found(mixed(srun=f"  --{RUNTIMES[runtime].srun_option}=X  what it does\n"))
+    found_here = detected(mixed(srun=f"  --{RUNTIMES[runtime].srun_option}=X  what it does\n"))
     assert runtime in found_here.runtimes

@@ -121,9 +121,9 @@ def test_what_a_shipped_site_needs_of_the_user_is_named(
     assert f"{missing}-missing" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("told", ["m1234", "m1234_g"])
-def test_gpu_jobs_are_charged_to_the_account_for_gpus(told: str) -> None:
-    assert account(read_site("perlmutter"), Personal(account=told)) == "m1234_g"
+@pytest.mark.parametrize("given", ["m1234", "m1234_g"])
+def test_gpu_jobs_are_charged_to_the_account_for_gpus(given: str) -> None:
+    assert account(read_site("perlmutter"), Personal(account=given)) == "m1234_g"
     assert account(read_site("polaris"), Personal(account="hvd")) == "hvd"
     assert account(read_site("technion"), Personal()) is None
 

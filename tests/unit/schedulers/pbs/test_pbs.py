@@ -42,7 +42,7 @@ def script(site: Site = SITE, **asked: Any) -> str:
     return render(decided, runtime(decided.runtime).step(decided))
 
 
-def words(line: str) -> list[str]:
+def arguments_of(line: str) -> list[str]:
     """As ``make_argv`` of OpenPBS's qsub splits a directive."""
     assert line.startswith("#PBS ")
     made: list[str] = []
@@ -70,7 +70,7 @@ def directives(text: str) -> dict[str, str]:
     for line in text.splitlines()[1:]:
         if not line.startswith("#"):
             break
-        option, value = words(line)
+        option, value = arguments_of(line)
         name, _, resource = value.partition("=") if option == "-l" else (option, "", value)
         assert name not in found
         found[name] = resource
@@ -86,8 +86,8 @@ def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
     except UsageError:
         assert any(character in value for character in "\n\r\0")
         return
-    assert words(line) == ["-M", value]
-    assert words(resource) == ["-l", f"filesystems={value}"]
+    assert arguments_of(line) == ["-M", value]
+    assert arguments_of(resource) == ["-l", f"filesystems={value}"]
 
 
 def test_chunks_say_what_a_node_gives() -> None:
