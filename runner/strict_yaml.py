@@ -200,7 +200,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 def _explain(message: str, kind: Any, document: Document) -> UsageError:
-    """Turn msgspec's message into what, file:line, key, and the nearest right name."""
+    """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
     found = _PATH.search(message)
     path = _resolve(found["path"] if found else "")
     what = message[: found.start()] if found else message

@@ -13,7 +13,7 @@ import msgspec
 
 from runner.box.spec import Bind, BoxSpec
 
-HOSTNAME = "box"  # of the box itself: where the clients and the controller run
+HOSTNAME = "box"  # of the machine where the clients and the controller run
 # Of the first slurmd: below Linux's ephemeral range, and alone in the box's own network namespace.
 FIRST_PORT = 27001
 CLIENTS = ("sbatch", "srun", "salloc", "squeue", "scontrol", "sinfo", "scancel", "sacct", "sbcast", "sattach")
@@ -45,7 +45,7 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The whole environment of the box's daemons: what they have, jobs get, whoever's shell started the box."""
+        """The whole environment of the box's daemons, which jobs inherit: nothing of the starting shell's."""
         return {
             "HOME": self.home,
             "LANG": "C.UTF-8",
@@ -183,7 +183,7 @@ def files(spec: BoxSpec, account: Account, pristine: Mapping[str, str]) -> dict[
 
 
 def binds(spec: BoxSpec, top_level: Iterable[str], needed: Iterable[Path], logs: Path) -> tuple[Bind, ...]:
-    """What of the host is seen inside, outermost first.
+    """Which host paths are visible inside, outermost first.
 
     Args:
         top_level: names of the real directories of the host's root.
@@ -200,7 +200,7 @@ def binds(spec: BoxSpec, top_level: Iterable[str], needed: Iterable[Path], logs:
 
 
 def script(name: str) -> str:
-    """One of the shell scripts beside this module; they take what they need as arguments and files."""
+    """The text of a shell script beside this module; its input comes as arguments and files."""
     return (_SCRIPTS / f"{name}.sh").read_text()
 
 

@@ -45,7 +45,7 @@ def sources(suite: str, host_files: Iterable[str]) -> tuple[Source, ...]:
 
 
 def reach_options(apt_config_dump: str) -> tuple[str, ...]:
-    """Of the host's ``apt-config dump``, how the archive is reached and what of its age is accepted.
+    """From the host's ``apt-config dump``: how the archive is reached, and how old it may be.
 
     These stand on a command line and stay in the root: a proxy with a password is left to ``proxy_variables``.
     """

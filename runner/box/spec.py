@@ -47,7 +47,7 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class NodeShape(msgspec.Struct, frozen=True):
-    """What each node claims to have; the default is a DGX A100 (facts: 2 x 64 cores, 2 threads, 8 GPUs).
+    """The hardware that each node reports; the default is a DGX A100 (facts: 2 x 64 cores, 2 threads, 8 GPUs).
 
     Attributes:
         memory_mb: RealMemory, MiB. Nothing of it is reserved on this machine.
@@ -90,7 +90,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
     packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what no box can be."""
+        """Raises UsageError: no box can be like this."""
         check_name(self.name)
         if not 1 <= self.nodes <= MAX_NODES:
             raise UsageError(f"a box has 1 to {MAX_NODES} nodes, not {self.nodes}", where="--nodes")

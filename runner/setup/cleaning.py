@@ -1,4 +1,4 @@
-"""Stop and remove everything of gpu-runner's on this machine, and nothing else."""
+"""Stop and remove everything that gpu-runner keeps on this machine, and nothing else."""
 
 from __future__ import annotations
 

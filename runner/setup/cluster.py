@@ -1,4 +1,4 @@
-"""Is this machine part of a real cluster? Then nothing of ours is to be started on it."""
+"""Whether this machine belongs to a real cluster: then no box is started on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def real_cluster() -> str | None:
 
 
 def reason(env: Mapping[str, str], exists: Callable[[str], bool], program: Callable[[str], bool]) -> str | None:
-    """The same as a function of what is there.
+    """The same, as a function of the environment and files.
 
     A client alone is no cluster: Debian's slurm-client can be installed anywhere; it is one with a configuration.
     """

@@ -1,4 +1,4 @@
-"""Does the Python of the shell that submits have what a program imports?"""
+"""Whether the submitting shell's Python has the modules that a program imports."""
 
 from __future__ import annotations
 

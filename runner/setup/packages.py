@@ -1,4 +1,4 @@
-"""Which Debian packages this machine lacks for the whole way, and installing them without starting any service."""
+"""Which Debian packages this machine lacks, and installing them without starting any service."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def install(packages: Iterable[Package], say: Callable[[str], None]) -> None:
         raise RefusedError(
             f"this machine lacks {', '.join(names)}, and has no apt-get to install them",
             where="PATH",
-            fix=f"install them in this system's own way (Debian and Ubuntu: {by_hand})",
+            fix=f"install them with this system's package manager (Debian and Ubuntu: {by_hand})",
         )
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Runs a program as the user of the box: root is root.
+# Runs a program as the user of a box that root started: nothing to change.
 exec "$@"

@@ -1,7 +1,7 @@
 """Layers of an image, merged into one root: as one tar stream, with no tree on disk.
 
-Every layer is read twice. First its headers alone, into a tree that is what a runtime would see once all layers are
-applied; then its data, out of which only what survived is passed on. Rules: OCI image specification 1.1, layer.md.
+Every layer is read twice. First its headers alone, into the tree that a runtime would see once all layers are applied;
+then its data, of which only the files still in the tree are passed on. Rules: OCI image specification 1.1, layer.md.
 Where it leaves a choice, it is made as containerd does: a layer that names no parent directory leaves the one below
 as it is; a parent that is a symbolic link below is followed, inside the root; hard links may lead to lower layers.
 """
@@ -22,7 +22,7 @@ from runner.images.packing.tarstream import Member, Tapped, TarStream
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
-_RESERVED = ".wh..wh."  # what AUFS kept for itself
+_RESERVED = ".wh..wh."  # AUFS's internal names
 _CHUNK = 1 << 20
 _MOST_LINKS = 40  # as Linux: ELOOP
 _FIRST_MODE = 0o755  # of a directory that no layer describes
@@ -34,7 +34,7 @@ class Layer:
     """A layer.
 
     Attributes:
-        name: for messages. opened: opens it, again and again, as a plain tar archive.
+        name: for messages. opened: opens it as a plain tar archive, any number of times.
         diff_id: ``sha256:...`` of that archive; empty where it is not known.
     """
 
@@ -45,7 +45,7 @@ class Layer:
 
 @dataclass(eq=False, slots=True)
 class _File:
-    """Whatever is no directory, by where its data come from; every name of it holds this same object."""
+    """Anything but a directory, by the place of its data; all hard links to it share this object."""
 
     layer: int
     position: int
@@ -72,7 +72,7 @@ class Root:
         """Apply a layer's members; whiteouts concern only what lower layers brought, wherever they stand in it.
 
         Raises:
-            InfrastructureError: a hard link to nothing, or links that run in a circle.
+            InfrastructureError: a hard link without a target, or a loop of links.
         """
         for member in members:
             if member.kind == tarfile.DIRTYPE and member.path:
@@ -119,7 +119,7 @@ class Root:
                 waiting += [(f"{path}/{name}" if path else name, found.entries[name]) for name in names]
 
     def _unveil(self, path: str) -> None:
-        """A layer's directory in the place of a link or file below: its whiteouts are not about where that led."""
+        """Replace a lower layer's link or file by this layer's directory, so that whiteouts do not follow the link."""
         *parents, name = path.split("/")
         parent = self._directory(parents)
         if parent is not None and isinstance(parent.entries.get(name), _File):
@@ -128,7 +128,7 @@ class Root:
     def _white_out(self, parent: str, name: str) -> None:
         directory = self._directory(_parts(parent))
         if directory is None:
-            return  # hides what is not there
+            return  # there is nothing to hide
         if name == _OPAQUE:
             directory.entries.clear()
         elif not name.startswith(_RESERVED):
@@ -152,7 +152,7 @@ class Root:
         *parents, name = path.split("/")
         parent = self._directory(parents, make=True)
         if parent is None or name == "..":
-            raise InfrastructureError(f"no place in a root for the layer's entry {path!r}", where=layer)
+            raise InfrastructureError(f"the layer's entry {path!r} leads out of the root", where=layer)
         return parent, name
 
     def _linked(self, member: Member, layer: str) -> _File:
@@ -169,7 +169,7 @@ class Root:
         """The directory of this path, links followed inside the root.
 
         ``make`` makes what is absent, and puts directories in the place of files. None: it is not there, or links
-        run in a circle.
+        form a loop.
         """
         trail = [self._top]
         left = [*reversed(parts)]

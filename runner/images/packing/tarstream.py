@@ -20,12 +20,12 @@ END = b"\0" * (2 * BLOCK)
 _CHUNK = 1 << 20
 _ATTRIBUTES = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
 _CAPABILITIES = "SCHILY.xattr.security.capability"
-_WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: a size there means nothing
+_WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: their size is ignored
 LAST_S = (1 << 32) - 1  # a squashfs's times: 32 bits, seconds since the epoch
 _LAST_OCTAL = b"%o" % LAST_S
 _PAX_TIME = re.compile(rb" mtime=(?!(?:[0-9]{1,9}|[123][0-9]{9})[.\n])")  # one that may be out of these bounds
 _LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar
-LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine could have unpacked longer ones
+LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine can unpack longer ones
 
 
 @dataclass(frozen=True, slots=True)  # an image has hundreds of thousands
@@ -53,7 +53,7 @@ class TarStream:
         what: what the stream is, for messages: "the engine's export".
 
     Raises (while iterating):
-        InfrastructureError: no tar archive, it ends too early, or a header makes no sense.
+        InfrastructureError: no tar archive, it ends too early, or a header is invalid.
     """
 
     def __init__(self, source: IO[bytes], what: str) -> None:
@@ -62,7 +62,7 @@ class TarStream:
 
     def __iter__(self) -> Iterator[Member]:
         """Members in their order; the data of each must be taken by ``data`` before the next. Reads to the end."""
-        while (member := self._sensible()) is not None:
+        while (member := self._valid()) is not None:
             yield member
         while self._source.read(_CHUNK):
             pass
@@ -82,7 +82,7 @@ class TarStream:
         for _ in self.data(member):
             pass
 
-    def _sensible(self) -> Member | None:
+    def _valid(self) -> Member | None:
         try:
             member = self._next()
         except ValueError as error:
@@ -207,20 +207,20 @@ class Tapped(io.RawIOBase):
 
 
 def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, link: str = "") -> bytes:
-    """Header blocks of a member of ours, owned by root. mtime: seconds since the epoch. size: bytes."""
+    """Header blocks of a new member, owned by root. mtime: seconds since the epoch. size: bytes."""
     made = tarfile.TarInfo(name)
     made.type, made.mode, made.mtime, made.size, made.linkname = kind, mode, mtime, size, link
     return _written(made)
 
 
 def retimed(member: Member, mtime: int) -> bytes:
-    """The header blocks of a directory or symbolic link with another time; of anything else as they came."""
+    """The header blocks of a directory or symbolic link with another time; of anything else unchanged."""
     if member.kind not in (tarfile.DIRTYPE, tarfile.SYMTYPE):
         return member.head
     try:
         mode = _number(member.head[-BLOCK:][100:108]) & 0o7777
     except ValueError as error:
-        raise _senseless(member.path, error) from error
+        raise _invalid(member.path, error) from error
     return entry(member.path, member.kind, mode, mtime, link=member.link)
 
 
@@ -241,7 +241,7 @@ def timely(head: bytes) -> bytes:
 def exported(head: bytes, named: str, path: str) -> bytes:
     """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities.
 
-    So does an engine's export (moby, archive.go: ReadSecurityXattrToTarHeader). named: the name that the head gives it.
+    An engine's export does the same (moby, archive.go: ReadSecurityXattrToTarHeader). named: the name in the head.
 
     Raises:
         InfrastructureError: it is an old GNU sparse file, whose map cannot be written again, with another name.
@@ -270,12 +270,12 @@ def _read(head: bytes) -> tarfile.TarInfo:
         with tarfile.open(fileobj=io.BytesIO(head + END), mode="r:") as archive:
             found = archive.next()
     except (tarfile.TarError, ValueError) as error:
-        raise _senseless("", error) from error
+        raise _invalid("", error) from error
     assert found is not None
     return found
 
 
-def _senseless(path: str, error: Exception) -> InfrastructureError:
+def _invalid(path: str, error: Exception) -> InfrastructureError:
     return InfrastructureError(f"the header of a tar archive's member {path!r} makes no sense ({error})")
 
 
@@ -297,7 +297,7 @@ def _count(digits: bytes, base: int) -> int:
 
 
 def _pax(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Records ``LENGTH KEY=VALUE\\n``; the length rules, so that a value may hold anything.
+    """Records ``LENGTH KEY=VALUE\\n``; the length decides, so that a value may hold any byte.
 
     Raises:
         ValueError: they are none.

@@ -1,6 +1,6 @@
 """Images in files: ``docker save``'s archives, and OCI image layouts as directories or archives.
 
-They are read where they lie: a layer inside an archive is a part of that file, and nothing is unpacked.
+They are read in place: a layer inside an archive is a part of that file, and nothing is unpacked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Files(Protocol):
-    """Named files that belong together. place: what people call the whole."""
+    """Named files that belong together. place: the directory or archive, for messages."""
 
     place: Path
 
@@ -166,7 +166,7 @@ def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
 
 
 def split(text: str) -> tuple[Path, str]:
-    """``PATH[:NAME]``: the path is all up to a colon behind which the rest names no file."""
+    """``PATH[:NAME]``, split at the first colon before which a file exists."""
     whole = paths.expanded(text)
     if whole.exists() or ":" not in text:
         return whole, ""
@@ -183,7 +183,7 @@ def _tags(descriptor: Descriptor) -> tuple[str, ...]:
 
 
 def _name(descriptor: Descriptor, place: Path) -> str:
-    """The whole reference that the layout gives it; else its directory's name with the tag; else its digest."""
+    """The full reference in the layout; else its directory's name with the tag; else its digest."""
     slug = "".join(letter if letter.isalnum() else "-" for letter in place.stem.lower()).strip("-")
     tags = _tags(descriptor)
     for text in (*reversed(tags), *(f"{slug}:{tag}" for tag in tags)):
@@ -204,7 +204,7 @@ def _read(files: Files, name: str) -> bytes:
     with files.opened(name)() as source:
         raw = source.read(manifests.LARGEST_DOCUMENT + 1)
     if len(raw) > manifests.LARGEST_DOCUMENT:
-        raise InfrastructureError(f"{name} is too big for what it should be", where=str(files.place))
+        raise InfrastructureError(f"{name} has more than {manifests.LARGEST_DOCUMENT} bytes", where=str(files.place))
     return raw
 
 
@@ -217,7 +217,9 @@ def _decoded(files: Files, name: str, kind: type[tuple[_Saved, ...]]) -> tuple[_
 
 def _which(wanted: str, named: Mapping[str, object], where: str) -> RefusedError:
     names = sorted(named)
-    there = f"name one of these: {', '.join(f'{where}:{name}' for name in names)}" if names else "save it again, tagged"
+    there = (
+        f"name one of these: {', '.join(f'{where}:{name}' for name in names)}" if names else "save it again with a tag"
+    )
     return RefusedError(
         f"no image {wanted!r} is in it" if wanted else "several images are in it, or none",
         where=where,
@@ -226,4 +228,6 @@ def _which(wanted: str, named: Mapping[str, object], where: str) -> RefusedError
 
 
 def _absent(name: str, place: Path) -> InfrastructureError:
-    return InfrastructureError(f"it holds no {name}", where=str(place), fix="is this the format that you named?")
+    return InfrastructureError(
+        f"there is no {name} in it", where=str(place), fix="check that the scheme names its format"
+    )

@@ -25,8 +25,8 @@ from runner.images.packing.tarstream import Member, Tapped
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
+from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry import Registry
-from runner.images.sources.together import together
 from runner.progress import Progress
 
 _CHUNK = 1 << 20
@@ -135,7 +135,7 @@ class _Reading:
 
 def _headers(layers: tuple[Layer, ...], seen: _Reading, progress: Progress) -> list[list[Member]]:
     works = [partial(merged_layers.indexed, layer) for layer in layers]
-    return together(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
+    return run_in_parallel(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
 
 
 def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:

@@ -1,4 +1,4 @@
-"""What registries and image files say of an image: manifests, indexes of platforms, and configurations.
+"""Documents that describe an image in registries and image files: manifests, indexes and configurations.
 
 Two families of one shape: Docker's image manifest v2 schema 2 and the OCI image specification 1.1. All of it comes
 from outside: digests become file names, so their form is checked before anything else looks at them.
@@ -28,7 +28,7 @@ MANIFEST_TYPES = (
 LARGEST_DOCUMENT = 4 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PLATFORM = re.compile(r"(?P<os>[a-z0-9]+)/(?P<architecture>[a-z0-9_]+)(?:/(?P<variant>[a-z0-9.]+))?")
-# What `uname -m` calls it -> what Go does (GOARCH), and so do images.
+# Architecture as `uname -m` prints it -> Go's name (GOARCH), which images use.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
@@ -49,7 +49,7 @@ class Platform(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
-    """Something by its digest. size: bytes as stored, compressed."""
+    """A reference to a blob by its digest. size: bytes as stored, compressed."""
 
     digest: str
     size: int = 0
@@ -128,7 +128,7 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
     """A manifest or an index, distinguished by content: media types are missing or wrong too often.
 
     Raises:
-        RefusedError: Docker's schema 1, which no registry should serve any more. InfrastructureError: neither.
+        RefusedError: Docker's schema 1, which is obsolete. InfrastructureError: neither.
     """
     document: _Document = _decoded(raw, _Document, where)
     if document.manifests is not None:
@@ -139,9 +139,9 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
         raise RefusedError(
             "the image has only a manifest of Docker's schema 1",
             where=where,
-            fix="pull and push it again with an engine of this decade",
+            fix="pull and push it again with a current engine",
         )
-    raise InfrastructureError("this is no manifest of an image", where=where)
+    raise InfrastructureError("this is not an image manifest", where=where)
 
 
 def configuration(raw: bytes, layers: int, where: str) -> Configuration:
@@ -179,7 +179,7 @@ def choose(index: Index, wanted: Platform, where: str) -> Descriptor:
     """The first manifest for the platform; an entry without one is an image of any.
 
     Raises:
-        RefusedError: there is none; says which there are.
+        RefusedError: there is none; the message lists the others.
     """
     for descriptor in index.manifests:
         if descriptor.platform is None or descriptor.platform.serves(wanted):
@@ -193,7 +193,7 @@ def missing_platform(others: Sequence[Platform], wanted: Platform, where: str) -
     """The refusal of an image that is not made for the platform."""
     names = sorted({str(one) for one in others})
     return RefusedError(
-        f"the image is not made for {wanted}, only for {', '.join(names) or 'nothing that it names'}",
+        f"the image is not made for {wanted}, only for {', '.join(names) or 'platforms that it does not name'}",
         where=where,
         fix=f"name one of these: --platform {names[0]}" if names else "name another image",
     )
@@ -203,4 +203,4 @@ def _decoded(raw: bytes, kind: type[Any], where: str) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InfrastructureError(f"this is no document of an image: {error}", where=where) from error
+        raise InfrastructureError(f"this is not a valid image document: {error}", where=where) from error

@@ -19,8 +19,8 @@ from runner.errors import InfrastructureError, RefusedError, RunnerError
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.manifests import Descriptor
+from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason
-from runner.images.sources.together import together
 from runner.progress import Progress
 from runner.suggest import instead
 
@@ -127,7 +127,9 @@ class Registry:
         order = sorted(wanted.values(), key=lambda one: -one.size)
         works = [partial(self._obtained, one, moved) for one in order]
         try:
-            fetched = together(works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop)
+            fetched = run_in_parallel(
+                works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop
+            )
         finally:
             self._http.stop.clear()
         return {one.digest: path for one, path in zip(order, fetched, strict=True)}

@@ -14,7 +14,7 @@ LONGEST_S = 60.0  # as srun --wait: then the others are late by more than anybod
 _POLL_S = 0.05
 
 
-def together(run_dir: str, here: world.World) -> NoReturn:
+def run_in_parallel(run_dir: str, here: world.World) -> NoReturn:
     """End with status 0 when every rank of this node has left its exit record, at the latest after LONGEST_S.
 
     Ranks are taken to lie block by block on the nodes; where they do not, and on SIGTERM, it ends at once. It never

@@ -69,7 +69,7 @@ class Launch:
         status = ended.status if ended is not None else error.status if error is not None else 1
         status = self._record_exit(ended, error, status)
         if self.options.leave_together and status == 0 and self.here is not None and self.options.run_dir is not None:
-            departure.together(self.options.run_dir, self.here)
+            departure.run_in_parallel(self.options.run_dir, self.here)
         return status
 
     def _run(self) -> program.Ended:

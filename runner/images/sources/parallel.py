@@ -1,4 +1,4 @@
-"""Several pieces of work at once, ended together by the first that fails and by the user."""
+"""Runs several pieces of work at once; all stop when one fails or the user interrupts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _TICK_S = 0.5
 Result = TypeVar("Result")
 
 
-def together(
+def run_in_parallel(
     works: Sequence[Callable[[], Result]], *, workers: int | None, tick: Callable[[], None], stop: threading.Event
 ) -> list[Result]:
     """Results in the order of ``works``.
 
     Args:
-        workers: threads; None means as many as the machine's processors want.
+        workers: threads; None means as many as suit the machine's processors.
         tick: called by this thread every half second, and whenever all has ended.
-        stop: set when nothing more is wanted; the works are expected to look at it, and waited for.
+        stop: set when all work is to stop; each piece must check it, and is waited for.
 
     Raises:
         The first failure of a work; whatever interrupts this thread.
     """
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="together")
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="parallel")
     try:
         running = [pool.submit(work) for work in works]
         left = set(running)
