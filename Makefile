@@ -97,6 +97,10 @@ bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box
 	@$(RUNNER) quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.start
 
+.PHONY: bench-statistics
+bench-statistics: venv ## how often the rules behind a figure err, by simulation
+	@$(BIN)/python -m benchmarks.statistics
+
 .PHONY: clean
 clean: venv ## stop boxes and the private engine; remove images, caches and the virtual environment
 	@$(RUNNER) clean

@@ -1,0 +1,201 @@
+"""How often the rules of runner.statistics err, by simulation with fixed seeds: ``make bench-statistics``.
+
+Tables in Markdown, as docs/measurement.md shows them. About two minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from random import Random
+
+from runner.statistics.precision import mean_interval
+from runner.statistics.run import analyse_groups
+from runner.statistics.steadiness import steadiness
+from runner.statistics.stragglers import stragglers
+
+MEAN_S = 0.1
+COUNTS = (30, 60, 150, 600)
+Series = Callable[[Random, int], list[float]]
+
+
+def autoregressive(root: float, deviation: float = 0.01) -> Series:
+    """Noise with that autocorrelation at lag one, around MEAN_S."""
+
+    def draw(random: Random, count: int) -> list[float]:
+        noise, times = random.gauss(0.0, 1.0), []
+        for _ in range(count):
+            times.append(MEAN_S * (1.0 + deviation * noise))
+            noise = root * noise + math.sqrt(1.0 - root * root) * random.gauss(0.0, 1.0)
+        return times
+
+    return draw
+
+
+def spiky(random: Random, count: int) -> list[float]:
+    """4 % of the groups take 30 % longer; the mean is MEAN_S."""
+    base = MEAN_S / (1.0 + 0.04 * 0.3)
+    return [base * (1.0 + 0.3 * (random.random() < 0.04) + random.gauss(0.0, 0.01)) for _ in range(count)]
+
+
+def two_states(random: Random, count: int) -> list[float]:
+    """Two levels 2 % apart that change at random, every 50 groups on the average."""
+    state, times = random.choice((-1.0, 1.0)), []
+    for _ in range(count):
+        state = -state if random.random() < 0.02 else state
+        times.append(MEAN_S * (1.0 + 0.01 * state + random.gauss(0.0, 0.003)))
+    return times
+
+
+def sine(period: float) -> Series:
+    """A wave of 1 % with a random phase."""
+
+    def draw(random: Random, count: int) -> list[float]:
+        phase = random.random() * 2 * math.pi
+        return [
+            MEAN_S * (1.0 + 0.01 * math.sin(phase + 2 * math.pi * i / period) + random.gauss(0.0, 0.003))
+            for i in range(count)
+        ]
+
+    return draw
+
+
+SERIES: dict[str, Series] = {
+    "independent": autoregressive(0.0),
+    "autocorrelation 0.6": autoregressive(0.6),
+    "autocorrelation 0.9": autoregressive(0.9),
+    "wave, 40 groups": sine(40.0),
+    "wave, 200 groups": sine(200.0),
+    "4 % of groups +30 %": spiky,
+    "random, two levels": two_states,
+}
+
+
+def coverage(runs: int) -> None:
+    """How often the 95 % interval covers the true mean, with its half width."""
+    print(
+        "| series | " + " | ".join(f"{count} groups" for count in COUNTS) + " |\n|---" * 1 + "|---" * len(COUNTS) + "|"
+    )
+    for name, draw in SERIES.items():
+        cells = []
+        for count in COUNTS:
+            random, covered, width = Random(count), 0, 0.0
+            for _ in range(runs):
+                interval = mean_interval(draw(random, count))
+                assert interval is not None
+                covered += interval.low <= MEAN_S <= interval.high
+                width += (interval.high - interval.low) / 2 / MEAN_S
+            cells.append(f"{covered / runs:.2f} ({100 * width / runs:.2g} %)")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def false_cuts(runs: int) -> None:
+    """How often a start is cut from a series that has none, and by how much that moves the figure."""
+    _head("series", *(f"{count} groups" for count in COUNTS))
+    for name, draw in SERIES.items():
+        cells = []
+        for count in COUNTS:
+            random, cut, moved = Random(count), 0, 0.0
+            for _ in range(runs):
+                start = analyse_groups(draw(random, count)).start
+                cut += start.kind == "cut"
+                moved += start.change
+            cells.append(f"{100 * cut / runs:.1f} % ({100 * moved / runs:+.3f} %)")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def trends(runs: int) -> None:
+    """Verdicts on steadiness at true trends over the window."""
+    sizes = (0.0, 0.005, 0.01, 0.02, 0.05)
+    _head("groups", *(f"{100 * size:g} %" for size in sizes))
+    for count in COUNTS:
+        cells = []
+        for size in sizes:
+            random, verdicts = Random(count), []
+            for _ in range(runs):
+                times = autoregressive(0.0)(random, count)
+                moved = [time * (1.0 + size * (i / count - 0.5)) for i, time in enumerate(times)]
+                verdicts.append(steadiness(moved).verdict)
+            shares = [100 * verdicts.count(verdict) / runs for verdict in ("steady", "not steady", "cannot tell")]
+            cells.append(" / ".join(f"{share:.0f}" for share in shares))
+        print(f"| {count} | " + " | ".join(cells) + " |")
+
+
+def slow_ranks(runs: int) -> None:
+    """How often a rank or node that is 10 % slower is named, and how often a healthy one is."""
+    _head("ranks, nodes", "spread", "slow rank named", "slow node named", "false names")
+    for nodes, per_node in ((1, 8), (2, 8), (8, 8)):
+        for spread in (0.0, 0.01, 0.02):
+            rank, node, false = (
+                _named(runs, nodes, per_node, spread, slow_rank=0.1),
+                _named(runs, nodes, per_node, spread, slow_node=0.1) if nodes > 1 else None,
+                _named(runs, nodes, per_node, spread),
+            )
+            by_node = "-" if node is None else f"{100 * node:.0f} %"
+            label = f"{nodes * per_node}, {nodes}"
+            print(f"| {label} | {100 * spread:g} % | {100 * rank:.0f} % | {by_node} | {100 * false:.1f} % |")
+
+
+def _named(
+    runs: int, nodes: int, per_node: int, spread: float, *, slow_rank: float = 0.0, slow_node: float = 0.0
+) -> float:
+    """Share of runs in which the slow unit (or, where there is none, any unit) is named."""
+    count, random, named = nodes * per_node, Random(5), 0
+    hosts = [f"node{rank // per_node}" for rank in range(count)]
+    for _ in range(runs):
+        quarters = []
+        for rank in range(count):
+            level = random.gauss(0.0, spread)
+            excess = slow_rank * (rank == count - 1) + slow_node * (rank >= count - per_node)
+            quarters.append([MEAN_S * math.exp(level + random.gauss(0.0, 0.002)) * (1.0 + excess) for _ in range(4)])
+        found = stragglers(quarters, hosts, 2 * MEAN_S)
+        if slow_rank:
+            named += count - 1 in found.ranks
+        elif slow_node:
+            named += hosts[-1] in found.nodes
+        else:
+            named += bool(found.ranks or found.nodes)
+    return named / runs
+
+
+def cost() -> None:
+    """Seconds for one run, at sizes that grow."""
+    _head("group times", "s", "ranks", "s")
+    for count, ranks in ((1_000, 256), (10_000, 2_048), (100_000, 16_384)):
+        times = autoregressive(0.3)(Random(1), count)
+        began = time.perf_counter()
+        analyse_groups(times)
+        groups_s = time.perf_counter() - began
+        random = Random(2)
+        quarters = [[MEAN_S * math.exp(random.gauss(0.0, 0.01)) for _ in range(4)] for _ in range(ranks)]
+        hosts = [f"node{rank // 8}" for rank in range(ranks)]
+        began = time.perf_counter()
+        stragglers(quarters, hosts, 2 * MEAN_S)
+        print(f"| {count} | {groups_s:.3f} | {ranks} | {time.perf_counter() - began:.3f} |")
+
+
+def _head(*columns: str) -> None:
+    print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000, help="series drawn for each cell")
+    runs = parser.parse_args().runs
+    print("Coverage of the 95 % interval (mean half width):")
+    coverage(runs)
+    print("\nFalse cuts (how far they move the figure):")
+    false_cuts(runs)
+    print("\nSteady / not steady / cannot tell, in %, at a true trend over the window (one group deviates by 1 %):")
+    trends(runs)
+    print("\nStragglers of 10 %:")
+    slow_ranks(runs)
+    print("\nCost:")
+    cost()
+
+
+if __name__ == "__main__":
+    main()
