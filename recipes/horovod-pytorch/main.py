@@ -112,6 +112,7 @@ class Training:
         # Before the optimizer registers its hooks: nothing of this backward pass leaves the rank.
         self._loss().backward()
         self.local_gradients = proof.checksum(raw_bytes(p.grad for p in self.model.parameters() if p.grad is not None))
+        self.gradients_device = next(p.grad.device.type for p in self.model.parameters() if p.grad is not None)
         self.model.zero_grad(set_to_none=True)
         if options.compile:
             self._forward = torch.compile(self.model)

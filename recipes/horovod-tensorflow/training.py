@@ -85,6 +85,7 @@ class Way:
         self._scale = FP16_SCALE if options.precision == "amp-fp16" else 1.0
         self._loss: Any = None
         self._spans_s: list[Any] = []
+        self.gradients_device: str | None = None
         self.hooks = True  # allreduces stand in the step at every size
         switch = getattr(tf.config.experimental, "enable_tensor_float_32_execution", None)
         if switch is not None:  # from 2.4 on
@@ -144,7 +145,9 @@ class Tape(Way):
         self._optimizer = self._keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
         hvd.broadcast_variables(plain(self._net.variables), root_rank=0)
         self._gradients: Callable[..., Any] = self._compute
-        self.local_gradients = proof.checksum(raw_bytes(self._gradients(*self._batch)[1]))
+        gradients = self._gradients(*self._batch)[1]
+        self.gradients_device = kind_of(gradients)
+        self.local_gradients = proof.checksum(raw_bytes(gradients))
         if options.compile:
             # The allreduces stay outside: XLA has none of Horovod's (containers/horovod/fixes/xla-ops-left-out).
             self._gradients = tf.function(self._compute, **_jit())
@@ -189,7 +192,9 @@ class Fit(Way):
         with tf.GradientTape() as tape:
             logits = self._net(tf.constant(self._images), training=True)
             loss = self._local_loss(logits, tf.constant(self._labels))
-        self.local_gradients = proof.checksum(raw_bytes(tape.gradient(loss, plain(self._net.trainable_variables))))
+        gradients = tape.gradient(loss, plain(self._net.trainable_variables))
+        self.gradients_device = kind_of(gradients)
+        self.local_gradients = proof.checksum(raw_bytes(gradients))
         optimizer = hvd_keras.DistributedOptimizer(
             self._keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM), compression=self._compression
         )
@@ -262,6 +267,11 @@ def since(began: Any, gradients: Sequence[Any]) -> Any:
         last = tf.identity(tf.reshape(gradients[0], [-1])[0])
         with tf.control_dependencies([last]):
             return tf.timestamp() - began
+
+
+def kind_of(tensors: Sequence[Any]) -> str:
+    """The kind of device that holds these tensors: ``cuda`` or ``cpu`` (``/job:localhost/.../device:GPU:0``)."""
+    return "cuda" if all(":GPU:" in tensor.device for tensor in tensors) else "cpu"
 
 
 def raw_bytes(tensors: Sequence[Any]) -> list[bytes]:

@@ -118,11 +118,13 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
     if verdict.images_per_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
-        steady = {True: "steady", False: "NOT steady", None: "too short to judge steadiness"}[verdict.steady]
+        steady = {True: "steady", False: "NOT steady", None: "cannot tell whether steady"}[verdict.steady]
         click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s, {steady}{label}")
         if verdict.precision is not None:
             low, high = verdict.precision
             click.echo(f"  precision of this run: {low:.1f} to {high:.1f} images/s (95 %)")
+        for sentence in verdict.remarks:
+            click.echo(f"  note: {sentence}")
     if verdict.log:
         click.echo(f"  log: {verdict.log}")
     click.echo(f"  run directory: {run.path}")

@@ -13,6 +13,7 @@ import msgspec
 
 from runner.diagnosis import log_patterns
 from runner.diagnosis.catalogue import find
+from runner.files import hashes
 from runner.jobs.directory import RunDirectory
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
@@ -39,6 +40,7 @@ class Evidence:
         task_ends: what srun reports of ranks that failed, in its order.
         failed_nodes: nodes that srun reports as failed.
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
+        plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
         disk_full: there is no room left for anything in the run directory.
         networks: the networks that NCCL's logs name (``IB``, ``Socket``, ``AWS Libfabric``).
         container_line: where no rank started, the first line in which the container runtime says why.
@@ -60,7 +62,13 @@ class Evidence:
     task_ends: dict[int, str] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
     cancelled: Cancelled | None = None
+    plan_sha256: str = ""
     disk_full: bool = False
+
+    @property
+    def has_older_records(self) -> bool:
+        """Records of the first version: they hold no figure by today's rules."""
+        return any(report.schema == "1" for report in self.reports.values())
 
 
 def collect(run: RunDirectory, state: JobState) -> Evidence:
@@ -111,6 +119,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             if (match := log_patterns.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.read("cancelled.json", Cancelled),
+        plan_sha256=hashes.sha256(run.path / "plan.json"),
         disk_full=_disk_full(run),
     )
 

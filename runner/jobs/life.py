@@ -95,7 +95,10 @@ def finish(
             raise WaitInterrupted(job_id, cancelled=cancel_on_interrupt) from None
         if state.phase == "ended":
             _keep(run, "ended.json", state, warn)
-    verdict = judge(collect(run, state))
+    evidence = collect(run, state)
+    if evidence.has_older_records and (stored := run.read("verdict.json", Verdict)) is not None:
+        return stored  # judged by the rules of its time
+    verdict = judge(evidence)
     _keep(run, "verdict.json", verdict, warn)
     return verdict
 

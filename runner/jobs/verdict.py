@@ -8,13 +8,13 @@ the figure is the one that the ranks' own records give.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from runner.diagnosis.catalogue import find
+from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
     by_a_rank,
@@ -24,10 +24,11 @@ from runner.jobs.failure_causes import (
     format_ranks,
     missing_records,
 )
+from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
-_SAME = 1e-6  # relative difference of two figures that are the same
+_DEVICE_UUIDS = ("GPU-", "MIG-")
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -41,7 +42,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
     """It ran: is what it claims proven?"""
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
-        faults += [*_transport(evidence), *_synchronised(evidence), *_figure(evidence)]
+        faults += [*_transport(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
     return failed_verdict(evidence, "not-proven", faults) if faults else None
 
 
@@ -90,21 +91,36 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     """Every rank on a device of its own, of the planned kind."""
     kind = evidence.plan.device
     if kind == "cuda":
-        blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda"]
+        # The launcher does not see the parts of a GPU (MIG); the framework that used one does.
+        uuids = _reported_uuids(evidence)
+        blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda" and rank not in uuids]
         if blind:
             yield f"{format_ranks(blind)} saw no GPU"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and _claims_a_figure(evidence):
         yield f"{format_ranks(wrong)} did not compute on {kind} as planned"
-    places: dict[tuple[str, str], list[int]] = {}
-    for rank, start in evidence.starts.items():
-        report = evidence.reports.get(rank)
-        uuid = (report.device_uuid if report else None) or start.device_uuid
-        device = uuid or (f"index {start.local_rank}" if start.device_index is None else f"index {start.device_index}")
-        places.setdefault((start.host, device), []).append(rank)
-    for (host, device), ranks in sorted(places.items()):
+    reported = _reported_uuids(evidence)
+    if len(reported) == evidence.plan.tasks:
+        yield from _shared((uuid, rank) for rank, uuid in reported.items())
+        return
+    # What the framework calls its device may be the same name on every rank that sees only its own.
+    yield from _shared(
+        (f"{start.device_uuid or f'index {_index(start)}'} on {start.host}", rank)
+        for rank, start in evidence.starts.items()
+    )
+
+
+def _index(start: StartRecord) -> int:
+    return start.local_rank if start.device_index is None else start.device_index
+
+
+def _shared(devices: Iterable[tuple[str, int]]) -> Iterable[str]:
+    places: dict[str, list[int]] = {}
+    for device, rank in devices:
+        places.setdefault(device, []).append(rank)
+    for device, ranks in sorted(places.items()):
         if len(ranks) > 1:
-            yield f"{format_ranks(ranks)} shared one device ({device} on {host})"
+            yield f"{format_ranks(ranks)} shared one device ({device})"
 
 
 def _transport(evidence: Evidence) -> Iterable[str]:
@@ -154,38 +170,40 @@ def _figure(evidence: Evidence) -> Iterable[str]:
         yield f"the result is of a world of {result.size}, planned {evidence.plan.tasks}"
     for reason in result.proof_reasons:
         yield f"the program says: {reason}"
-    if result.demonstration and not evidence.plan.demonstration:
-        yield "the program ran as a demonstration (too short, or on CPUs), and a measurement was planned"
-    figure = throughput(evidence)
-    if figure is None:
-        yield "the ranks' reports lack what a throughput is computed from"
-    elif result.images_per_s is None:
-        yield "the program gives no figure"
-    elif not math.isclose(figure[0], result.images_per_s, rel_tol=_SAME):
-        yield f"the result says {result.images_per_s:.3f} images/s, the ranks' own records give {figure[0]:.3f}"
+    yield from figures.faults(evidence)
 
 
-def throughput(evidence: Evidence) -> tuple[float, float] | None:
-    """Images per second and the window in seconds, from the ranks' own records; None where they do not hold it.
+def _collectives(evidence: Evidence) -> Iterable[str]:
+    """GPU gradients that travel by Gloo or MPI take a way through the host's memory, and end with 0 all the same."""
+    plan = evidence.plan
+    if plan.device != "cuda" or plan.tasks == 1 or plan.framework != "horovod":
+        return
+    without = sorted(rank for rank, report in evidence.reports.items() if not report.nccl_built)
+    if without:
+        yield f"{format_ranks(without)} ran a Horovod without NCCL: GPU data went through the host"
+    elsewhere = sorted(rank for rank, report in evidence.reports.items() if report.gradients_device == "cpu")
+    if elsewhere:
+        yield f"the gradients of {format_ranks(elsewhere)} were not on the GPU when they were reduced"
 
-    The images of all ranks, over the latest end less the common start (after what was truncated as warm-up): never
-    a sum of rates, never size times one rank's mean.
-    """
-    reports = [evidence.reports.get(rank) for rank in range(evidence.plan.tasks)]
-    images = 0
-    starts_s: list[float] = []
-    end_s = 0.0
-    for report in reports:
-        if report is None or not report.batch_size or not report.group_steps or evidence.result is None:
-            return None
-        cut = evidence.result.truncated_steps // report.group_steps
-        if not 0 <= cut < len(report.ends_s):
-            return None
-        images += (len(report.ends_s) - cut) * report.group_steps * report.batch_size
-        starts_s.append(report.ends_s[cut - 1] if cut else 0.0)
-        end_s = max(end_s, report.ends_s[-1])
-    start_s = min(starts_s)  # the window is never shorter than the work took
-    return (images / (end_s - start_s), end_s - start_s) if end_s > start_s else None
+
+def _devices_proven(evidence: Evidence) -> str:
+    """What is known of the ranks' GPUs, and what is assumed."""
+    tasks = evidence.plan.tasks
+    if len(_reported_uuids(evidence)) == tasks:
+        return f"{tasks} distinct devices, by the UUIDs that the framework reported"
+    return (
+        f"{tasks} distinct devices as the launcher gave them to the ranks; the framework reported no UUIDs, so it is "
+        "assumed that each rank used its own"
+    )
+
+
+def _reported_uuids(evidence: Evidence) -> dict[int, str]:
+    """The device UUIDs of the framework, by rank, where it reported one."""
+    return {
+        rank: report.device_uuid
+        for rank, report in evidence.reports.items()
+        if report.device_uuid is not None and report.device_uuid.startswith(_DEVICE_UUIDS)
+    }
 
 
 def _good(evidence: Evidence) -> Verdict:
@@ -196,7 +214,7 @@ def _good(evidence: Evidence) -> Verdict:
         f"{plan.tasks} of {plan.tasks} ranks began, {met}and ended with status 0, on {plan.nodes} hosts",
     ]
     if plan.device == "cuda":
-        proven.append(f"{plan.tasks} distinct (host, device) pairs")
+        proven.append(_devices_proven(evidence))
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
@@ -208,15 +226,19 @@ def _good(evidence: Evidence) -> Verdict:
     if plan.device == "cuda" and plan.nodes > 1:
         used = ", ".join(sorted(evidence.networks))
         proven.append(f"NCCL's network between nodes: {used or 'not checked, NCCL left no log'}")
-    figure, result = throughput(evidence), evidence.result
-    assert figure is not None and result is not None
-    low, high = result.precision_low_images_per_s, result.precision_high_images_per_s
+    made = figures.figure(evidence)
+    run = made.throughput
+    demonstration = figures.why_demonstration(evidence, run)
+    steady = {"steady": True, "not steady": False, "cannot tell": None}[run.analysis.steady.verdict]
     return Verdict(
         outcome="measured",
         proven=tuple(proven),
-        images_per_s=figure[0],
-        window_s=figure[1],
-        steady=result.steady,
-        precision=None if low is None or high is None else (low, high),
-        demonstration=plan.demonstration,
+        remarks=tuple(figures.remarks(made, claims=not demonstration)),
+        images_per_s=run.samples_per_s,
+        uncut_images_per_s=run.uncut_samples_per_s,
+        window_s=run.window_s,
+        cut_steps=run.cut_steps,
+        steady=steady,
+        precision=None if run.low is None or run.high is None else (run.low, run.high),
+        demonstration=demonstration,
     )

@@ -96,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
         program: the argument list below the launcher.
         wireup: how ranks find each other.
         device: what each rank must compute on.
+        samples_per_step: samples (images) of a rank in a step, as the program is told; None where that is unknown.
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
         held: the part of an allocation that the job is a step of; None where it asks for one of its own.
@@ -130,6 +131,7 @@ class Plan(msgspec.Struct, frozen=True):
     wireup: Wireup
     device: Literal["cuda", "cpu"]
     demonstration: str
+    samples_per_step: int | None = None
     memory_per_cpu_mb: int = 0
     slurm: SlurmFacts = SlurmFacts()
     pbs: PbsFacts = PbsFacts()

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Version = Literal["1"]
+Version = Literal["1", "2"]
 
 
 class StartRecord(msgspec.Struct, frozen=True):
@@ -22,6 +22,8 @@ class StartRecord(msgspec.Struct, frozen=True):
         device_index: index of the rank's device among those visible to the node's tasks; None without one.
         device_uuid: of its GPU, where the driver says.
         token: what tells the rank's job step from any other.
+        plan_sha256: of the plan.json that the rank saw.
+        environment: recorded variables of the task, name -> value.
     """
 
     schema: Version
@@ -38,6 +40,8 @@ class StartRecord(msgspec.Struct, frozen=True):
     cuda_visible_devices: str | None = None
     job_id: str | None = None
     token: str | None = None
+    plan_sha256: str | None = None
+    environment: dict[str, str] = {}
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -48,6 +52,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         exit_code, signal: the program's; both None where it never ran.
         error: the launcher's own failure (``world-mismatch``, ``rendezvous-timeout`` ...), None if it had none.
         ended_s: Unix time.
+        program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
     schema: Version
@@ -61,6 +66,8 @@ class ExitRecord(msgspec.Struct, frozen=True):
     error: str | None = None
     message: str = ""
     signals_forwarded: tuple[int, ...] = ()
+    program_started_monotonic_s: float | None = None
+    ended_monotonic_s: float | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -73,7 +80,12 @@ class Report(msgspec.Struct, frozen=True):
         parameters_moved: they differ from the first ones.
         onehot_ok: an allreduce of one-hot vectors gave all ones.
         batch_size: images per step; group_steps: timed steps between two synchronisations of the device.
+        warmup_steps, warmup_s: before the window.
+        window_began_monotonic_s: the common start on the node's monotonic clock.
         ends_s: end of each group of timed steps, seconds after the common start.
+        steps, elapsed_s: what the program says of them; compared.
+        compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
+        nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
     """
 
     schema: Version
@@ -91,28 +103,31 @@ class Report(msgspec.Struct, frozen=True):
     loss_finite: bool | None = None
     batch_size: int | None = None
     group_steps: int | None = None
+    warmup_steps: int | None = None
+    warmup_s: float | None = None
+    window_began_monotonic_s: float | None = None
     ends_s: tuple[float, ...] = ()
+    steps: int | None = None
+    elapsed_s: float | None = None
+    compute_quarters_p50_s: tuple[float, ...] = ()
+    nccl_built: bool | None = None
+    gradients_device: str | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
-    """``result.json``: the figure that rank 0 leaves.
+    """``result.json``: what rank 0 says of the whole run. Compared with the ranks' own records, never believed.
 
     Attributes:
         size: ranks in the framework's world.
-        images_per_s: images of all ranks over ``window_s``; None where the program's own proof does not hold.
+        preliminary_images_per_s: of the whole window, nothing cut; None where the program's own proof does not hold.
         window_s: latest end less the common start, seconds.
-        truncated_steps: timed steps at the start that were found to be warm-up (MSER-5) and left out.
-        steady: no trend over the window; None where it was too short to tell.
+        demonstration: it was asked for as a demonstration.
         proof_reasons: why the program finds its own figure not proven.
     """
 
     schema: Version
     size: int
     window_s: float
-    truncated_steps: int
-    images_per_s: float | None = None
-    precision_low_images_per_s: float | None = None
-    precision_high_images_per_s: float | None = None
-    steady: bool | None = None
+    preliminary_images_per_s: float | None = None
     demonstration: bool = False
     proof_reasons: tuple[str, ...] = ()

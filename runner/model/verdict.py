@@ -28,9 +28,11 @@ class Verdict(msgspec.Struct, frozen=True):
             ``failed``, ``not-proven`` (it ran, but what it claims is not proven), ``infrastructure``, ``unknown``.
         reasons: why it is not good, the telling one first; empty where it is.
         proven: what was proven, one sentence each.
+        remarks: what a reader of the figure should know, one sentence each: what was cut, shifts, slow ranks.
         images_per_s: throughput of the whole world, only where ``measured``.
-        window_s: length of the timed window, seconds.
-        steady: no trend over the window; None where it was too short to tell.
+        uncut_images_per_s: the same of the whole window.
+        window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
+        steady: neither trend nor shift of more than 1 % in the window; None where it cannot be told.
         precision: interval of the figure within this run (95 %), where the window was long enough for one.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.
@@ -40,8 +42,11 @@ class Verdict(msgspec.Struct, frozen=True):
     outcome: Outcome
     reasons: tuple[str, ...] = ()
     proven: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     images_per_s: float | None = None
+    uncut_images_per_s: float | None = None
     window_s: float | None = None
+    cut_steps: int = 0
     steady: bool | None = None
     precision: tuple[float, float] | None = None
     demonstration: str = ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from runner.errors import UsageError
 from runner.model.recipe import Option
@@ -53,3 +54,13 @@ def _typed(key: str, value: Option, default: Option) -> Option:
         except ValueError:
             raise UsageError(f"{value!r} is not a number", where=f"--set {key}") from None
     return value
+
+
+def samples_per_step(program: Sequence[str], option: str) -> int | None:
+    """The number behind ``--option``; the last one counts, as in the program. None where there is none."""
+    found = None
+    for word, following in zip(program, (*program[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if option and name == f"--{option}":
+            found = value if equals else following
+    return int(found) if found is not None and re.fullmatch(r"[1-9]\d{0,8}", found, re.ASCII) else None

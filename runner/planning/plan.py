@@ -17,7 +17,7 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import existing_allocation, hosts, queues, wireup
 from runner.planning.environment import merge
-from runner.planning.options import arguments
+from runner.planning.options import arguments, samples_per_step
 from runner.planning.placement import place
 from runner.planning.setup import lines
 
@@ -72,6 +72,11 @@ def plan(
         load = (*load, *site.mpi.load)
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
+    program = (
+        *recipe.program,
+        *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
+        *request.arguments,
+    )
     return Plan(
         job_name=name,
         recipe=recipe.name,
@@ -100,11 +105,8 @@ def plan(
         image=image,
         mounts=_mounts((*way.mounts, *_with_directory(request))),
         env=merge((environment.env if environment else {}) | site.env | way.env, recipe.env, request.env),
-        program=(
-            *recipe.program,
-            *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
-            *request.arguments,
-        ),
+        program=program,
+        samples_per_step=samples_per_step(program, recipe.samples_option),
         wireup=chosen.wireup,
         device=site.device,
         demonstration=_demonstration(site, request),

@@ -22,7 +22,7 @@ def test_a_record_is_written_whole_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "ranks" / "3.exit.json"
     records.write(str(path), "exit", {"rank": 3, "elapsed_s": float("nan"), "message": "\udcff ü"})
     result = json.loads(path.read_text())
-    assert result == {"schema": "1", "kind": "exit", "rank": 3, "elapsed_s": None, "message": "\udcff ü"}
+    assert result == {"schema": "2", "kind": "exit", "rank": 3, "elapsed_s": None, "message": "\udcff ü"}
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["3.exit.json"]
 
@@ -64,7 +64,7 @@ def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
         ({"kind": "what"}, "no kind of record: 'what'"),
         ({"kind": "exit"}, "rank is missing"),
         ({"kind": "exit", "what": 1}, "what is unknown"),
-        ({"kind": "exit", "schema": "2"}, "schema is not '1'"),
+        ({"kind": "exit", "schema": "1"}, "schema is not '2'"),
         ({"kind": "exit", "rank": True}, "rank is no integer: True"),
         ({"kind": "exit", "rank": -1}, "rank is under 0: -1"),
         ({"kind": "exit", "error": "bad-luck"}, "error is none of"),

@@ -14,6 +14,7 @@ from runner.jobs.life import finish, standing, tasks_of
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
 from runner.model.verdict import Verdict
+from tests.support.evidence import report
 from tests.support.plans import PLAN
 
 
@@ -49,6 +50,14 @@ def test_a_verdict_that_cannot_be_kept_is_returned_with_a_warning(run: RunDirect
     assert finish(run, unexpected, warnings.append).outcome != "measured"
     assert len(warnings) == 1
     assert warnings[0].startswith("verdict.json cannot be kept in")
+
+
+def test_a_run_of_older_records_keeps_the_verdict_that_it_got(run: RunDirectory) -> None:
+    run.write("ended.json", JobState("ended", "COMPLETED", exit_code=0))
+    stored = Verdict("measured", images_per_s=1.0)
+    run.write("verdict.json", stored)
+    run.write("ranks/0.report.json", report(0, schema="1"))
+    assert finish(run, unexpected, unexpected_warning) == stored
 
 
 def test_waiting_ends_when_the_time_is_over(run: RunDirectory) -> None:

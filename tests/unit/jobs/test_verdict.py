@@ -3,74 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 from runner.jobs.collect import Evidence
-from runner.jobs.verdict import judge, throughput
+from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
-from runner.model.records import ExitRecord, Report, Result, StartRecord
+from tests.support.evidence import COMPLETED, GOOD, RESULT, changed, ended, long_run, report, start, with_report
 from tests.support.plans import PLAN
-
-COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
-
-
-def start(rank: int, **changes: Any) -> StartRecord:
-    fields: dict[str, Any] = {
-        "schema": "1", "rank": rank, "size": 4, "local_rank": rank % 2, "local_size": 2, "node_rank": rank // 2,
-        "host": f"n{rank // 2}", "met": True, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
-    }  # fmt: skip
-    return StartRecord(**(fields | changes))
-
-
-def ended(rank: int, **changes: Any) -> ExitRecord:
-    fields: dict[str, Any] = {
-        "schema": "1", "rank": rank, "host": f"n{rank // 2}", "status": 0, "exit_code": 0, "ended_s": 100.0 + rank,
-        "max_rss_bytes": 1,
-    }  # fmt: skip
-    return ExitRecord(**(fields | changes))
-
-
-def report(rank: int, **changes: Any) -> Report:
-    fields: dict[str, Any] = {
-        "schema": "1", "rank": rank, "framework": "horovod", "world_rank": rank, "world_size": 4,
-        "world_local_rank": rank % 2, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
-        "gradient_checksum": f"g{rank}", "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True,
-        "loss_finite": True, "batch_size": 10, "group_steps": 2, "ends_s": (1.0, 2.0, 3.0 + rank / 10),
-    }  # fmt: skip
-    return Report(**(fields | changes))
-
-
-# 4 ranks x 2 groups x 2 steps x 10 images after the first group, from 1.0 s to 3.3 s.
-RESULT = Result(schema="1", size=4, window_s=2.3, truncated_steps=2, images_per_s=160 / 2.3)
-GOOD = Evidence(
-    plan=PLAN,
-    state=COMPLETED,
-    marker=ExitMarker("1", 0, 0.0),
-    starts={rank: start(rank) for rank in range(4)},
-    exits={rank: ended(rank) for rank in range(4)},
-    reports={rank: report(rank) for rank in range(4)},
-    result=RESULT,
-)
-
-
-def changed(**fields: Any) -> Evidence:
-    return Evidence(**({name: getattr(GOOD, name) for name in Evidence.__dataclass_fields__} | fields))
-
-
-def with_report(rank: int, **changes: Any) -> Evidence:
-    return changed(reports=GOOD.reports | {rank: report(rank, **changes)})
+from tests.support.series import group_times
 
 
 def test_all_proven_is_measured_with_the_figure_of_the_ranks_own_records() -> None:
     verdict = judge(GOOD)
     assert (verdict.outcome, verdict.exit_code, verdict.reasons) == ("measured", 0, ())
-    assert verdict.images_per_s == pytest.approx(160 / 2.3)
-    figure = throughput(GOOD)
-    assert figure is not None
-    assert figure == pytest.approx((160 / 2.3, 2.3))
+    assert verdict.images_per_s == verdict.uncut_images_per_s == pytest.approx(240 / 3.3)
+    assert (verdict.window_s, verdict.precision, verdict.steady) == (3.3, None, None)
 
 
 def test_a_program_without_a_result_of_ours_ran_and_gets_no_figure() -> None:
@@ -84,6 +35,67 @@ def test_the_demonstration_label_goes_with_every_verdict() -> None:
     assert judge(changed(plan=plan, exits={})).demonstration == "CPU, fake GPUs"
 
 
+def test_a_figure_that_claims_something_has_an_interval_and_says_whether_it_is_steady() -> None:
+    verdict = judge(long_run(group_times(Random(1), 60, deviation=0.001, mean_s=1.0)))
+    assert (verdict.outcome, verdict.demonstration, verdict.steady, verdict.remarks) == ("measured", "", True, ())
+    assert verdict.precision is not None
+    assert verdict.precision[0] < 400.0 < verdict.precision[1]
+
+
+def test_what_was_cut_is_reported_with_the_figure_of_the_whole_window() -> None:
+    verdict = judge(long_run(group_times(Random(1), 600, start=0.3, decay=0.02, mean_s=1.0)))
+    assert verdict.uncut_images_per_s is not None and verdict.images_per_s is not None
+    assert verdict.images_per_s > verdict.uncut_images_per_s * 1.002
+    assert f"the first {verdict.cut_steps} steps" in verdict.remarks[0]
+    assert f"the whole window gives {verdict.uncut_images_per_s:.1f} images/s" in verdict.remarks[0]
+
+
+def test_a_run_that_slows_down_is_not_steady_and_its_shift_is_reported() -> None:
+    verdict = judge(long_run(group_times(Random(1), 200, deviation=0.002, step=0.05, mean_s=1.0)))
+    assert verdict.steady is False
+    assert "groups the steps took" in verdict.remarks[0]
+
+
+def test_a_slow_rank_is_reported_with_its_cost() -> None:
+    evidence = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
+    slow = msgspec.structs.replace(evidence.reports[3], compute_quarters_p50_s=(0.06,) * 4)
+    verdict = judge(dataclasses.replace(evidence, reports=evidence.reports | {3: slow}))
+    assert verdict.remarks[-1] == "slow ranks: 3 (by 20.0 %); without them a step takes up to 10.0 % less"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "label"),
+    [
+        (long_run([1.0] * 60, warmup_s=12.0), "short warm-up (50 steps, 12 s; 50 and 30 s are needed)"),
+        (long_run([0.1] * 60), "short window (600 steps, 6 s; 200 and 30 s are needed)"),
+        (
+            dataclasses.replace(
+                long_run([1.0] * 60),
+                starts={rank: start(rank, environment={"HOROVOD_AUTOTUNE": "1"}) for rank in range(4)},
+            ),
+            "HOROVOD_AUTOTUNE changed the run while it was timed",
+        ),
+    ],
+)
+def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str) -> None:
+    verdict = judge(evidence)
+    assert (verdict.outcome, verdict.demonstration) == ("measured", label)
+
+
+def test_devices_are_called_distinct_only_by_the_frameworks_uuids() -> None:
+    assert "4 distinct devices, by the UUIDs that the framework reported" in judge(GOOD).proven
+    own = {rank: report(rank, device_uuid="index-0") for rank in range(4)}  # each rank sees its own GPU only
+    verdict = judge(changed(reports=own))
+    assert verdict.outcome == "measured"
+    assert any("it is assumed that each rank used its own" in sentence for sentence in verdict.proven)
+
+
+def test_parts_of_one_gpu_are_devices_of_their_own() -> None:
+    starts = {rank: start(rank, device_kind="cpu", device_uuid=None) for rank in range(4)}
+    slices = {rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}
+    assert judge(changed(starts=starts, reports=slices)).outcome == "measured"
+
+
 UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "no start record": (changed(starts={r: start(r) for r in (0, 1, 3)}), "no start record of rank 2"),
     "no exit record": (changed(exits={r: ended(r) for r in (0, 1, 2)}), "no exit record of rank 3"),
@@ -95,7 +107,13 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
     "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
     "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
-    "no GPU seen": (changed(starts=GOOD.starts | {1: start(1, device_kind="cpu")}), "rank 1 saw no GPU"),
+    "no GPU seen": (
+        changed(
+            starts=GOOD.starts | {1: start(1, device_kind="cpu")},
+            reports=GOOD.reports | {1: report(1, device_uuid=None)},
+        ),
+        "rank 1 saw no GPU",
+    ),
     "sockets": (changed(networks=frozenset({"Socket"})), "NCCL used sockets"),
     "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
     "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
@@ -105,12 +123,54 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "nothing learnt": (with_report(3, parameters_moved=False), "did not change"),
     "silent on gradients": (with_report(3, gradient_checksum=None), "not every rank says what its gradients"),
     "no result": (changed(result=None), "left no result"),
-    "another figure": (changed(result=msgspec.structs.replace(RESULT, images_per_s=99.0)), "own records give 69.565"),
-    "no figure": (changed(result=msgspec.structs.replace(RESULT, images_per_s=None)), "gives no figure"),
+    "another figure": (
+        changed(result=msgspec.structs.replace(RESULT, preliminary_images_per_s=99.0)),
+        "records give 72.727",
+    ),
+    "no figure": (changed(result=msgspec.structs.replace(RESULT, preliminary_images_per_s=None)), "gives no figure"),
     "result of another world": (changed(result=msgspec.structs.replace(RESULT, size=1)), "world of 1, planned 4"),
     "program's doubt": (changed(result=msgspec.structs.replace(RESULT, proof_reasons=("x",))), "the program says: x"),
-    "demonstration": (changed(result=msgspec.structs.replace(RESULT, demonstration=True)), "measurement was planned"),
-    "no times": (with_report(2, ends_s=()), "lack what a throughput is computed from"),
+    "no times": (
+        changed(reports={r: report(r, ends_s=()) for r in range(4)}),
+        "lack what a throughput",
+    ),
+    "fewer groups on one rank": (with_report(2, ends_s=(1.0, 2.0)), "did not do the same steps"),
+    "another batch on one rank": (with_report(2, batch_size=1000), "did not do the same steps"),
+    "negative counts": (
+        changed(reports={r: report(r, batch_size=-10, group_steps=-2) for r in range(4)}),
+        "lack what a throughput",
+    ),
+    "times that fall": (with_report(2, ends_s=(2.0, 1.0, 3.2)), "times of rank 2 do not rise"),
+    "times without end": (with_report(2, ends_s=(1.0, 2.0, float("inf"))), "times of rank 2 do not rise"),
+    "time of the window by itself": (with_report(2, elapsed_s=2.9), "says that its window took 2.900 s"),
+    "number of steps by itself": (with_report(2, steps=60), "says that it did 60 steps"),
+    "window before the program": (with_report(2, window_began_monotonic_s=990.0), "outside its program's life of 10.0"),
+    "window after the program": (with_report(2, window_began_monotonic_s=1008.0), "outside its program's life of 10.0"),
+    "no clock of the window": (with_report(2, window_began_monotonic_s=None), "does not say when its window began"),
+    "no clock of the launcher": (
+        changed(exits=GOOD.exits | {2: ended(2, ended_monotonic_s=None)}),
+        "launcher of rank 2 does not say when",
+    ),
+    "another window in the result": (
+        changed(result=msgspec.structs.replace(RESULT, window_s=3.0)),
+        "window took 3.000",
+    ),
+    "another batch than planned": (
+        changed(plan=msgspec.structs.replace(PLAN, samples_per_step=256)),
+        "took batches of 10, planned 256",
+    ),
+    "two job steps": (
+        changed(starts={r: start(r, token="ab"[r // 2]) for r in range(4)}),
+        "2 different tokens of job steps",
+    ),
+    "two jobs": (changed(starts={r: start(r, job_id=f"4{r // 2}") for r in range(4)}), "2 different job ids"),
+    "another plan": (changed(plan_sha256="f" * 64), "did not see the plan that lies in the run directory"),
+    "records of the first version": (
+        changed(reports={r: report(r, schema="1") for r in range(4)}),
+        "older version (1)",
+    ),
+    "no NCCL": (with_report(1, nccl_built=False), "rank 1 ran a Horovod without NCCL"),
+    "gradients on the host": (with_report(1, gradients_device="cpu"), "gradients of rank 1 were not on the GPU"),
     "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
     "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "beyond the plan: rank 4"),
 }

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from typing import Any, Mapping
 
-SCHEMA = "1"
+SCHEMA = "2"
 
 
 def rank_record(run_dir: str, rank: int, kind: str) -> str:

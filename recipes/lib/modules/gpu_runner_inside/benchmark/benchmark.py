@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from gpu_runner_inside import records
-from gpu_runner_inside.benchmark import figures, measure, proof
+from gpu_runner_inside.benchmark import figures, lengths, proof
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Training(Protocol):
 
     Attributes:
         local_gradients: checksum of this rank's own gradients, before anything left the rank.
+        gradients_device: kind of the device that holds the gradients when Horovod gets them: ``cuda`` or ``cpu``;
+            None where the framework does not say.
         hooks: whether the gradients go through Horovod at all (at size 1 they may not).
         versions: of what computed, by the names of schema.json.
     """
@@ -67,6 +69,7 @@ class Training(Protocol):
     world: World
     device: Device
     local_gradients: str
+    gradients_device: str | None
     hooks: bool
     versions: dict[str, Any]
 
@@ -92,8 +95,8 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     """Measure, prove, leave the records. 0 if it ran to its end; whether its figure is proven stands in the result."""
     world, device = training.world, training.device
     first = training.parameters_checksum()
-    lengths = warm_up(training, options)
-    timed = time_window(training, lengths)
+    length = warm_up(training, options)
+    timed = time_window(training, length)
     last = training.parameters_checksum()
     facts = proof.RankFacts(
         rank=world.rank,
@@ -106,8 +109,12 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         onehot=world.onehot_holds(),
         finite=math.isfinite(timed.loss),
     )
-    report = figures.report_of(training.versions, asdict(device), facts, timed, lengths, options.batch_size)
-    report.update(world_local_rank=world.local_rank, peak_memory_bytes=training.peak_memory_bytes())
+    report = figures.report_of(training.versions, asdict(device), facts, timed, length, options.batch_size)
+    report.update(
+        world_local_rank=world.local_rank,
+        gradients_device=training.gradients_device,
+        peak_memory_bytes=training.peak_memory_bytes(),
+    )
     run_dir = os.environ.get("RUNNER_RUN_DIR")
     # The launcher's rank: a Horovod that fell back to size 1 calls every process rank 0.
     rank = int(os.environ.get("RUNNER_RANK") or world.rank)
@@ -116,9 +123,8 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     gathered = world.gather(
         {
             "facts": asdict(facts),
-            "ends_s": timed.ends_s,
+            "window_s": timed.ends_s[-1],
             "compute_p50_s": report["compute_p50_s"],
-            "quarters_s": report["compute_quarters_p50_s"],
             "group_p50_s": report["group_p50_s"],
             "hooks": training.hooks,
         },
@@ -127,46 +133,39 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     if rank == 0:
         expected = int(os.environ.get("RUNNER_WORLD") or world.size)
         proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
-        about = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
-        result = figures.result_of(about, options, lengths, proven, gathered)
+        named = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
+        result = figures.result_of(named, options, length, proven, gathered)
         if run_dir:
             records.write(records.result_path(run_dir), "result", result)
         figures.say(result)
     return 0
 
 
-def warm_up(training: Training, options: argparse.Namespace) -> figures.Lengths:
-    """Run the warm-up and decide the window's length; every rank does the same number of steps."""
-    world = training.world
-    began = time.perf_counter()
-    steps = max(options.warmup_steps, 1)
-    _steps(training, steps // 2)
-    middle = time.perf_counter()
-    _steps(training, steps - steps // 2)
-    now = time.perf_counter()
-    step_s = world.agreed((now - middle) / (steps - steps // 2), "step")
-    more = math.ceil(max(world.agreed(options.warmup_seconds - (now - began), "rest"), 0.0) / step_s)
-    _steps(training, more)
-    group_steps = min(max(round(1.0 / step_s), 1), 10)
-    timed = max(options.steps, math.ceil(options.window_seconds / step_s))
-    if timed < measure.LEAST_FOR_TRUNCATION * group_steps:
-        group_steps = max(timed // measure.LEAST_FOR_TRUNCATION, 1)
-    return figures.Lengths(steps + more, time.perf_counter() - began, math.ceil(timed / group_steps), group_steps)
+def warm_up(training: Training, options: argparse.Namespace) -> lengths.Lengths:
+    """Run the warm-up and decide the window's length, by rank 0's clock; every rank does the same number of steps."""
+    parts: list[lengths.Part] = []
+    began, done_s = time.perf_counter(), 0.0
+    while count := lengths.next_part(parts, options):
+        _steps(training, count)
+        now_s = training.world.agreed(time.perf_counter() - began, "warmup")
+        parts.append((count, now_s - done_s))
+        done_s = now_s
+    return lengths.planned(parts, options)
 
 
-def time_window(training: Training, lengths: figures.Lengths) -> figures.Timed:
+def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
     """The timed steps, from a barrier on."""
     ends_s: list[float] = []
     compute_s: list[float] = []
     training.synchronize()
     training.world.barrier()
-    start = time.perf_counter()
-    for _ in range(lengths.groups):
-        for _ in range(lengths.group_steps):
+    start = time.monotonic()
+    for _ in range(length.groups):
+        for _ in range(length.group_steps):
             training.step()
         compute_s += training.synchronize()
-        ends_s.append(time.perf_counter() - start)
-    return figures.Timed(ends_s, compute_s, training.loss())
+        ends_s.append(time.monotonic() - start)
+    return figures.Timed(start, ends_s, compute_s, training.loss())
 
 
 def _steps(training: Training, count: int) -> None:

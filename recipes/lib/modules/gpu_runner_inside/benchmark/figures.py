@@ -1,4 +1,4 @@
-"""What a benchmark records of a run that it timed: a rank's report, the result, a summary for people. Pure."""
+"""What a benchmark reports of a run that it timed: a rank's report, the result, a summary for people. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping, Sequence
 
-from gpu_runner_inside.benchmark import measure
-from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
+from gpu_runner_inside.benchmark.lengths import Lengths
+from gpu_runner_inside.benchmark.measure import median, quantile
 from gpu_runner_inside.benchmark.proof import Proof, RankFacts
 
 ABOUT = "/opt/runner/image.json"  # the image's description (containers/horovod/describe.py)
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """What rank 0 decided for all: warm-up steps and seconds done, timed groups and steps in each."""
-
-    warmup_steps: int
-    warmup_s: float
-    groups: int
-    group_steps: int
 
 
 @dataclass(frozen=True)
@@ -30,11 +20,13 @@ class Timed:
     """One rank's window.
 
     Attributes:
+        began_monotonic_s: the common start on this node's monotonic clock.
         ends_s: end of each group, seconds after the common start.
         compute_s: each step's own computing, seconds; empty where the training method cannot separate it.
         loss: of the last step.
     """
 
+    began_monotonic_s: float
     ends_s: list[float]
     compute_s: list[float]
     loss: float
@@ -44,19 +36,8 @@ def quarters(values: Sequence[float]) -> list[float]:
     """The median of each quarter of the run; the whole run's where it is too short to be cut; none of no values."""
     quarter = len(values) // 4
     if quarter == 0:
-        return [measure.median(values)] * 4 if values else []
-    return [measure.median(values[i * quarter : (i + 1) * quarter]) for i in range(4)]
-
-
-def why_demonstration(options: argparse.Namespace, device_kind: str, lengths: Lengths, window_s: float) -> list[str]:
-    """Why this figure makes no performance claim; empty if it may."""
-    checks = (
-        (options.demonstration, "requested"),
-        (device_kind == "cpu", "runs on CPUs"),
-        (lengths.warmup_steps < WARMUP[0] or lengths.warmup_s < WARMUP[1], "short warm-up"),
-        (lengths.groups * lengths.group_steps < WINDOW[0] or window_s < WINDOW[1], "short window"),
-    )
-    return [why for holds, why in checks if holds]
+        return [median(values)] * 4 if values else []
+    return [median(values[i * quarter : (i + 1) * quarter]) for i in range(4)]
 
 
 def report_of(
@@ -88,13 +69,16 @@ def report_of(
         "steps": lengths.groups * lengths.group_steps,
         "group_steps": lengths.group_steps,
         "batch_size": batch_size,
+        "warmup_steps": lengths.warmup_steps,
+        "warmup_s": lengths.warmup_s,
+        "window_began_monotonic_s": timed.began_monotonic_s,
         "ends_s": timed.ends_s,
         "elapsed_s": timed.ends_s[-1],
-        "group_p50_s": measure.median(groups_s),
-        "group_p95_s": measure.quantile(groups_s, 0.95),
+        "group_p50_s": median(groups_s),
+        "group_p95_s": quantile(groups_s, 0.95),
         "group_max_s": max(groups_s),
-        "compute_p50_s": measure.median(compute_s) if compute_s else None,
-        "compute_p95_s": measure.quantile(compute_s, 0.95) if compute_s else None,
+        "compute_p50_s": median(compute_s) if compute_s else None,
+        "compute_p95_s": quantile(compute_s, 0.95) if compute_s else None,
         "compute_quarters_p50_s": quarters(compute_s),
     }
 
@@ -106,38 +90,28 @@ def result_of(
     proof: Proof,
     gathered: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Rank 0's result of the run: a figure only if the proof holds. ``named``: recipe, versions and device."""
-    figure = measure.throughput(
-        [measure.RankWindow(options.batch_size, lengths.group_steps, each["ends_s"]) for each in gathered]
-    )
-    window_images = options.batch_size * len(gathered) * lengths.group_steps  # of all ranks, in a group
-    within = figure.precision if proof.holds else None
+    """Rank 0's result of the run, with a preliminary figure of the whole window: the judge outside makes the figure
+    from every rank's own times, and believes none that is derived here.
+
+    Args:
+        named: recipe, versions and device.
+        gathered: of each rank its window's seconds, its median group and step times, and whether it has hooks.
+    """
+    window_s = max(each["window_s"] for each in gathered)
+    steps = lengths.groups * lengths.group_steps
     computing = [each["compute_p50_s"] for each in gathered if each["compute_p50_s"] is not None]
-    complete = len(computing) == len(gathered)
-    slow = measure.stragglers(computing, [each["quarters_s"] for each in gathered]) if complete else []
-    reasons = why_demonstration(options, named["device_kind"], lengths, figure.window_s)
     return {
         **named,
         "size": len(gathered),
-        "images_per_s": figure.images_per_s if proof.holds else None,
-        "precision_low_images_per_s": window_images / within.high_s if within and within.high_s > 0 else None,
-        "precision_high_images_per_s": window_images / within.low_s if within and within.low_s > 0 else None,
-        "precision_batches": within.batches if within else 0,
-        "precision_autocorrelation": within.autocorrelation if within else None,
-        "window_s": figure.window_s,
-        "steps": figure.steps,
+        "preliminary_images_per_s": options.batch_size * steps * len(gathered) / window_s if proof.holds else None,
+        "window_s": window_s,
+        "steps": steps,
         "group_steps": lengths.group_steps,
         "warmup_steps": lengths.warmup_steps,
         "warmup_s": lengths.warmup_s,
-        "truncated_steps": figure.truncated_groups * lengths.group_steps,
-        "truncated_s": figure.truncated_s,
-        "trend": figure.trend,
-        "steady": figure.steady,
-        "stragglers": slow,
-        "compute_p50_s": measure.median(computing) if complete else None,
-        "step_p50_s": measure.median([each["group_p50_s"] for each in gathered]) / lengths.group_steps,
-        "demonstration": bool(reasons),
-        "demonstration_reasons": reasons,
+        "compute_p50_s": median(computing) if len(computing) == len(gathered) else None,
+        "step_p50_s": median([each["group_p50_s"] for each in gathered]) / lengths.group_steps,
+        "demonstration": options.demonstration,
         "proven": proof.holds,
         "proof_reasons": list(proof.reasons),
         **{f"proof_{name}": value for name, value in asdict(proof).items() if name != "reasons"},
@@ -164,7 +138,7 @@ def about_image(path: str = ABOUT) -> dict[str, Any] | None:
 
 
 def say(result: Mapping[str, Any]) -> None:
-    """A short summary for people."""
+    """A short summary for people. The figure is preliminary: `wait` prints the one that is judged."""
     print(
         f"{result['model']}, {result['batch_size']} images of {result['image_px']} px a rank, {result['size']} ranks, "
         f"{result['precision']}, {result['device_name']} ({result['device_kind']})"
@@ -172,18 +146,13 @@ def say(result: Mapping[str, Any]) -> None:
     if not result["proven"]:
         print("NOT PROVEN, so no throughput: " + "; ".join(result["proof_reasons"]))
         return
-    claim = " (demonstration, no performance claim)" if result["demonstration"] else ""
-    print(f"throughput: {result['images_per_s']:.1f} images/s{claim}")
-    if result["precision_low_images_per_s"] and result["precision_high_images_per_s"]:
-        low, high = result["precision_low_images_per_s"], result["precision_high_images_per_s"]
-        print(f"precision of this run: {low:.1f} to {high:.1f} images/s")
+    claim = "; demonstration, no performance claim" if result["demonstration"] or result["device_kind"] == "cpu" else ""
+    print(f"throughput: {result['preliminary_images_per_s']:.1f} images/s (preliminary: the whole window{claim})")
     print(
-        f"window: {result['window_s']:.1f} s, {result['steps']} steps after {result['warmup_steps']} of warm-up"
-        f" and {result['truncated_steps']} truncated; steady: "
-        + {True: "yes", False: "NO", None: "too short to tell"}[result["steady"]]
+        f"window: {result['window_s']:.1f} s, {result['steps']} steps after {result['warmup_steps']} of warm-up "
+        f"({result['warmup_s']:.1f} s)"
     )
-    own = result["compute_p50_s"]
-    computing = "" if own is None else f", of which own computing {own * 1000:.1f} ms"
-    print(f"step {result['step_p50_s'] * 1000:.1f} ms{computing}")
-    if result["stragglers"]:
-        print(f"slow ranks: {', '.join(map(str, result['stragglers']))}")
+    compute = (
+        "" if result["compute_p50_s"] is None else f", of which own computing {result['compute_p50_s'] * 1e3:.1f} ms"
+    )
+    print(f"step {result['step_p50_s'] * 1000:.1f} ms{compute}")

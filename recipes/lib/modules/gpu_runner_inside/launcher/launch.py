@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
@@ -45,6 +46,7 @@ class Launch:
         self.size = 0
         self.waited_s = 0.0
         self.program_started_s: float | None = None
+        self.program_started_monotonic_s: float | None = None
         self.relay = program.Relay()
 
     def run(self) -> int:
@@ -98,7 +100,7 @@ class Launch:
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
         bound = self._bind(here, shown)
         self._record_start(here, token, shown, place, bound, made)
-        self.program_started_s = time.time()
+        self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
         ended = self.relay.run(self._argv(here.rank), made)
         if place is not None and here.rank == 0:
             meeting.linger(place, here.size)
@@ -167,6 +169,7 @@ class Launch:
             job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
+            plan_sha256=_plan_sha256(self.options.run_dir),
             wireup=self.options.wireup,
             rendezvous=None if place is None else f"{place.address}:{place.port}",
             interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
@@ -193,7 +196,7 @@ class Launch:
     def _record_exit(self, ended: program.Ended | None, error: LaunchError | None, status: int) -> int:
         if self.options.run_dir is None:
             return status
-        now = time.time()
+        now, monotonic_s = time.time(), time.monotonic()
         fields = {
             "rank": self.rank,
             "size": self.size,
@@ -201,8 +204,10 @@ class Launch:
             "pid": os.getpid(),
             "started_s": self.started_s,
             "program_started_s": self.program_started_s,
+            "program_started_monotonic_s": self.program_started_monotonic_s,
             "ended_s": now,
-            "elapsed_s": time.monotonic() - self.clock,
+            "ended_monotonic_s": monotonic_s,
+            "elapsed_s": monotonic_s - self.clock,
             "waited_s": self.waited_s,
             "status": status,
             "exit_code": None if ended is None else ended.code,
@@ -225,6 +230,15 @@ class Launch:
         line = f"launch: rank {self.rank} on {self.host}: {message}\n"
         with suppress(OSError):  # standard error may be closed: unbuffered, or Python's own exit would fail too
             os.write(2, line.encode(errors="backslashreplace"))
+
+
+def _plan_sha256(run_dir: str) -> str | None:
+    """Of the plan that this rank sees, so that records of another run are told apart; None where there is none."""
+    try:
+        with open(os.path.join(run_dir, "plan.json"), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
 
 
 def _rank_hint(env: Mapping[str, str]) -> int:

@@ -1,0 +1,227 @@
+"""The figure of a run, made from every rank's own times. What a program derived itself is compared, never believed.
+
+A forger who writes every record of every rank can still make them agree: nothing here claims to be proof against that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from runner.jobs.collect import Evidence
+from runner.model.records import Report
+from runner.statistics.run import RankWindow, Throughput, throughput
+from runner.statistics.stragglers import Stragglers, stragglers
+
+# A shorter warm-up or window makes no claim: the figure is labelled a demonstration.
+WARMUP_STEPS, WARMUP_S = 50, 30.0
+WINDOW_STEPS, WINDOW_S = 200, 30.0
+_SAME = 1e-6  # relative difference of two figures that are the same
+_CLOCK_S = 0.1  # between two readings of one clock, with room
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the ranks' own times give.
+
+    Attributes:
+        throughput: the figure, its interval and its steadiness.
+        stragglers: slow ranks and nodes; None where not every rank recorded its compute time.
+        step_s: median time of a step of the slowest rank, seconds.
+    """
+
+    throughput: Throughput
+    stragglers: Stragglers | None
+    step_s: float
+
+
+def faults(evidence: Evidence) -> Iterable[str]:
+    """Why the records do not hold a figure, or disagree about it; empty if they hold one.
+
+    Asks: records of today's version; one job step and one plan; the same groups and the planned batch on every rank;
+    times that rise and are finite, lie within the program's life by the launcher's clock, and fit every sum that the
+    program made of them.
+    """
+    reports = {rank: report for rank, report in evidence.reports.items() if rank < evidence.plan.tasks}
+    if evidence.has_older_records:
+        yield "the records are of an older version (1), of which no figure is made any more"
+        return
+    yield from _one_job(evidence)
+    shapes = {(len(report.ends_s), report.group_steps, report.batch_size) for report in reports.values()}
+    if len(reports) != evidence.plan.tasks or not shapes:
+        yield "the ranks' reports lack what a throughput is computed from"
+        return
+    if len(shapes) > 1:
+        yield "the ranks did not do the same steps: groups x steps x batch are " + ", ".join(
+            " x ".join(map(str, shape)) for shape in sorted(shapes, key=str)
+        )
+        return
+    ((groups, group_steps, batch),) = shapes
+    if not groups or not group_steps or not batch or group_steps < 1 or batch < 1:
+        yield "the ranks' reports lack what a throughput is computed from"
+        return
+    planned = evidence.plan.samples_per_step
+    if planned is not None and batch != planned:
+        yield f"the ranks took batches of {batch}, planned {planned}"
+    broken = [fault for rank, report in sorted(reports.items()) if (fault := _times_fault(evidence, rank, report))]
+    if broken:
+        yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
+        return
+    yield from _against_result(evidence, figure(evidence))
+
+
+def figure(evidence: Evidence) -> Figure:
+    """The figure; only where ``faults`` has none about the times. O(N) for N ranks, but for the stragglers."""
+    plan, reports = evidence.plan, evidence.reports
+    windows = [
+        RankWindow(report.batch_size or 0, report.group_steps or 0, report.ends_s)
+        for report in (reports[rank] for rank in range(plan.tasks))
+    ]
+    made = throughput(windows)
+    latest = [max(ends) for ends in zip(*(window.ends_s for window in windows), strict=True)]
+    group_s = [end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)]
+    step_s = median(group_s) / windows[0].steps_per_group
+    quarters = [reports[rank].compute_quarters_p50_s for rank in range(plan.tasks)]
+    slow = None
+    if all(len(each) == 4 and min(each) > 0.0 for each in quarters):
+        slow = stragglers(quarters, [evidence.starts[rank].host for rank in range(plan.tasks)], step_s)
+    return Figure(made, slow, step_s)
+
+
+def why_demonstration(evidence: Evidence, made: Throughput) -> str:
+    """Why the figure makes no performance claim; empty where it makes one."""
+    plan, reports = evidence.plan, evidence.reports.values()
+    if plan.demonstration:
+        return plan.demonstration
+    warmup_steps = min((report.warmup_steps or 0 for report in reports), default=0)
+    warmup_s = min((report.warmup_s or 0.0 for report in reports), default=0.0)
+    asked = evidence.result is not None and evidence.result.demonstration
+    reasons = (
+        (asked, "asked for as a demonstration"),
+        (plan.device == "cpu", "CPU"),
+        (
+            warmup_steps < WARMUP_STEPS or warmup_s < WARMUP_S,
+            f"short warm-up ({warmup_steps} steps, {warmup_s:.0f} s; {WARMUP_STEPS} and {WARMUP_S:.0f} s are needed)",
+        ),
+        (
+            made.steps < WINDOW_STEPS or made.window_s < WINDOW_S,
+            f"short window ({made.steps} steps, {made.window_s:.0f} s; {WINDOW_STEPS} and {WINDOW_S:.0f} s are needed)",
+        ),
+        (_autotuned(evidence), "HOROVOD_AUTOTUNE changed the run while it was timed"),
+    )
+    return "; ".join(reason for holds, reason in reasons if holds)
+
+
+def remarks(made: Figure, *, claims: bool) -> Iterable[str]:
+    """What a reader of the figure should know beside it.
+
+    Args:
+        claims: the figure is no demonstration, so that slow ranks mean something.
+    """
+    run, analysis = made.throughput, made.throughput.analysis
+    uncut = f"; the whole window gives {run.uncut_samples_per_s:.1f} images/s"
+    if run.cut_steps:
+        yield (
+            f"the first {run.cut_steps} steps ({run.cut_s:.1f} s) were left out: they were "
+            f"{_percent(analysis.start.excess)} slower than the rest{uncut}"
+        )
+    elif analysis.start.kind == "level":
+        yield f"the first {analysis.start.groups} groups were {_percent(analysis.start.excess)} slower, and no warm-up"
+    shift = analysis.steady.shift
+    if shift is not None:
+        yield (
+            f"after {shift.group} groups the steps took {_percent(shift.size)} longer "
+            f"(99 %: {_percent(shift.low)} to {_percent(shift.high)})"
+        )
+    if claims and made.stragglers is not None:
+        yield from _slow(made.stragglers)
+
+
+def _one_job(evidence: Evidence) -> Iterable[str]:
+    """One job step, one job and one plan, by what every launcher recorded at its start."""
+    starts = evidence.starts.values()
+    for what, values in (
+        ("tokens of job steps", {start.token for start in starts}),
+        ("job ids", {start.job_id for start in starts}),
+    ):
+        if len(values) > 1:
+            yield f"the ranks' records are of {len(values)} different {what}: they are not of one run"
+    plans = {start.plan_sha256 for start in starts}
+    if evidence.plan_sha256 and plans != {evidence.plan_sha256}:
+        yield "the ranks did not see the plan that lies in the run directory"
+
+
+def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
+    """What is wrong with one rank's times; empty if nothing is."""
+    ends = (0.0, *report.ends_s)
+    if not all(math.isfinite(end) for end in ends) or any(after <= before for before, after in pairwise(ends)):
+        return f"the times of rank {rank} do not rise"
+    if report.elapsed_s is not None and not _same(report.elapsed_s, ends[-1]):
+        return f"rank {rank} says that its window took {report.elapsed_s:.3f} s, its groups end after {ends[-1]:.3f} s"
+    if report.steps is not None and report.steps != len(report.ends_s) * (report.group_steps or 0):
+        return f"rank {rank} says that it did {report.steps} steps, its groups hold another number"
+    return _life_fault(evidence, rank, report)
+
+
+def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
+    """Whether the window lies within the program's life, by the clock that launcher and program share."""
+    ended, began_s = evidence.exits.get(rank), report.window_began_monotonic_s
+    if ended is None or ended.program_started_monotonic_s is None or ended.ended_monotonic_s is None:
+        return f"the launcher of rank {rank} does not say when the program ran"
+    if began_s is None:
+        return f"rank {rank} does not say when its window began"
+    first_s, last_s, window_s = ended.program_started_monotonic_s, ended.ended_monotonic_s, report.ends_s[-1]
+    if not first_s - _CLOCK_S <= began_s <= last_s - window_s + _CLOCK_S:
+        return (
+            f"the window of rank {rank} ({window_s:.1f} s) lies outside its program's life of {last_s - first_s:.1f} s"
+        )
+    return ""
+
+
+def _against_result(evidence: Evidence, made: Figure) -> Iterable[str]:
+    """The program's own sums over the whole window."""
+    result, run = evidence.result, made.throughput
+    if result is None:
+        return
+    window_s = max(report.ends_s[-1] for report in evidence.reports.values())
+    if result.preliminary_images_per_s is None:
+        yield "the program gives no figure"
+    elif not _same(run.uncut_samples_per_s, result.preliminary_images_per_s):
+        yield (
+            f"the result says {result.preliminary_images_per_s:.3f} images/s, the ranks' own records give "
+            f"{run.uncut_samples_per_s:.3f}"
+        )
+    if not _same(window_s, result.window_s):
+        yield f"the result says that the window took {result.window_s:.3f} s, the ranks' own records {window_s:.3f} s"
+
+
+def _autotuned(evidence: Evidence) -> bool:
+    environments: list[Mapping[str, str]] = [dict(evidence.plan.env)]
+    environments += [start.environment for start in evidence.starts.values()]
+    return any(each.get("HOROVOD_AUTOTUNE", "0") not in ("", "0") for each in environments)
+
+
+def _slow(slow: Stragglers) -> Iterable[str]:
+    cost = f"; without them a step takes up to {_percent(slow.removable)} less" if slow.removable > 0.0 else ""
+    if slow.nodes:
+        named = ", ".join(f"{node} (by {_percent(excess)})" for node, excess in slow.nodes.items())
+        yield f"slow nodes: {named}{cost}"
+    if slow.ranks:
+        named = ", ".join(f"{rank} (by {_percent(excess)})" for rank, excess in slow.ranks.items())
+        yield f"slow ranks: {named}{cost}"
+    if slow.slowed:
+        named = ", ".join(f"{rank} (by {_percent(excess)})" for rank, excess in slow.slowed.items())
+        yield f"ranks that got slower during the window: {named}"
+    if slow.cannot_tell:
+        yield f"the slowest rank is {_percent(slow.largest)} slower; healthy ranks can differ as much, so none is named"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_SAME)

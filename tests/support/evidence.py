@@ -1,0 +1,78 @@
+"""The evidence of a good run of four ranks on two nodes, and variants of it."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+from runner.jobs.collect import Evidence
+from runner.model.job import ExitMarker, JobState
+from runner.model.records import ExitRecord, Report, Result, StartRecord
+from tests.support.plans import PLAN
+
+COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
+
+
+def start(rank: int, **changes: Any) -> StartRecord:
+    fields: dict[str, Any] = {
+        "schema": "2", "rank": rank, "size": 4, "local_rank": rank % 2, "local_size": 2, "node_rank": rank // 2,
+        "host": f"n{rank // 2}", "met": True, "device_kind": "cuda", "device_uuid": f"GPU-{rank}", "token": "t",
+        "job_id": "41",
+    }  # fmt: skip
+    return StartRecord(**(fields | changes))
+
+
+def ended(rank: int, **changes: Any) -> ExitRecord:
+    fields: dict[str, Any] = {
+        "schema": "2", "rank": rank, "host": f"n{rank // 2}", "status": 0, "exit_code": 0, "ended_s": 100.0 + rank,
+        "max_rss_bytes": 1, "program_started_monotonic_s": 1000.0, "ended_monotonic_s": 1010.0,
+    }  # fmt: skip
+    return ExitRecord(**(fields | changes))
+
+
+def report(rank: int, **changes: Any) -> Report:
+    fields: dict[str, Any] = {
+        "schema": "2", "rank": rank, "framework": "horovod", "world_rank": rank, "world_size": 4,
+        "world_local_rank": rank % 2, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
+        "gradient_checksum": f"g{rank}", "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True,
+        "loss_finite": True, "batch_size": 10, "group_steps": 2, "ends_s": (1.0, 2.0, 3.0 + rank / 10),
+        "steps": 6, "elapsed_s": 3.0 + rank / 10, "window_began_monotonic_s": 1005.0, "nccl_built": True,
+        "gradients_device": "cuda",
+    }  # fmt: skip
+    return Report(**(fields | changes))
+
+
+# 4 ranks x 3 groups x 2 steps x 10 images in 3.3 s.
+RESULT = Result(schema="2", size=4, window_s=3.3, preliminary_images_per_s=240 / 3.3)
+GOOD = Evidence(
+    plan=PLAN,
+    state=COMPLETED,
+    marker=ExitMarker("1", 0, 0.0),
+    starts={rank: start(rank) for rank in range(4)},
+    exits={rank: ended(rank) for rank in range(4)},
+    reports={rank: report(rank) for rank in range(4)},
+    result=RESULT,
+)
+
+
+def changed(**fields: Any) -> Evidence:
+    return Evidence(**({name: getattr(GOOD, name) for name in Evidence.__dataclass_fields__} | fields))
+
+
+def with_report(rank: int, **changes: Any) -> Evidence:
+    return changed(reports=GOOD.reports | {rank: report(rank, **changes)})
+
+
+def long_run(times: list[float], **changes: Any) -> Evidence:
+    """Four ranks with these group times (10 steps of 10 images each), after a warm-up as long as it must be."""
+    ends_s, steps = tuple(accumulate(times)), 10 * len(times)
+    life_s = ends_s[-1] + 60.0
+    fields: dict[str, Any] = {
+        "group_steps": 10, "ends_s": ends_s, "steps": steps, "elapsed_s": ends_s[-1], "warmup_steps": 50,
+        "warmup_s": 30.0,
+    }  # fmt: skip
+    return changed(
+        exits={rank: ended(rank, ended_monotonic_s=1000.0 + life_s) for rank in range(4)},
+        reports={rank: report(rank, **(fields | changes)) for rank in range(4)},
+        result=Result("2", size=4, window_s=ends_s[-1], preliminary_images_per_s=40 * steps / ends_s[-1]),
+    )

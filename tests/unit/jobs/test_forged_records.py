@@ -1,0 +1,156 @@
+"""Records that were changed, by accident or on purpose, never give a figure that the rest does not support.
+
+A forger who writes every record of every rank alike is not kept out, and nothing claims so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.jobs.collect import Evidence
+from runner.jobs.verdict import judge
+from runner.model.records import ExitRecord, Report, Result, StartRecord
+from tests.support.evidence import RESULT, long_run
+from tests.support.series import group_times
+
+EVIDENCE = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
+TRUE = judge(EVIDENCE).images_per_s
+LARGEST_ERROR = 0.001
+
+NUMBERS = st.one_of(
+    st.integers(-(10**9), 10**9),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0, 1, -1, 0.5, 2.0, 1e-9, 1e300]),
+)
+VALUES = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8), st.lists(NUMBERS, max_size=70))
+FACTORS = st.one_of(st.floats(0.01, 100.0), st.floats(0.998, 1.002))
+
+
+def believed(evidence: Evidence) -> None:
+    """It is no figure, or the true one."""
+    verdict = judge(evidence)
+    if verdict.images_per_s is not None:
+        assert TRUE is not None
+        assert math.isclose(verdict.images_per_s, TRUE, rel_tol=LARGEST_ERROR), verdict
+
+
+def with_field(record: Any, name: str, value: Any) -> Any:
+    """The record with one field changed, as it would be read; None where no such record can be read."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(record) | {name: value}, type(record))
+    except msgspec.ValidationError:
+        return None
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """The same value times a factor; of anything but numbers itself."""
+    if isinstance(value, tuple):
+        return [scaled(each, factor) for each in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return int(value * factor) if isinstance(value, int) else value * factor
+
+
+PLACES: dict[type, str] = {StartRecord: "starts", ExitRecord: "exits", Report: "reports"}
+
+
+def replaced(evidence: Evidence, kind: type, rank: int, record: Any) -> Evidence:
+    if kind is Result:
+        return dataclasses.replace(evidence, result=record)
+    place = PLACES[kind]
+    return dataclasses.replace(evidence, **{place: getattr(evidence, place) | {rank: record}})
+
+
+def record_of(evidence: Evidence, kind: type, rank: int) -> Any:
+    return evidence.result if kind is Result else getattr(evidence, PLACES[kind])[rank]
+
+
+FIELDS = [(kind, name) for kind in (StartRecord, ExitRecord, Report, Result) for name in kind.__struct_fields__]
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(rank=st.integers(0, 3), value=VALUES, factor=FACTORS)
+def test_one_changed_field_gives_no_other_figure(kind: type, name: str, rank: int, value: Any, factor: float) -> None:
+    record = record_of(EVIDENCE, kind, rank)
+    for changed in (value, scaled(getattr(record, name), factor)):
+        made = with_field(record, name, changed)
+        if made is not None:
+            believed(replaced(EVIDENCE, kind, rank, made))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(rank=st.integers(0, 3), group=st.integers(0, 59), factor=FACTORS)
+def test_one_changed_time_gives_no_other_figure(rank: int, group: int, factor: float) -> None:
+    ends = list(EVIDENCE.reports[rank].ends_s)
+    ends[group] *= factor
+    believed(replaced(EVIDENCE, Report, rank, with_field(EVIDENCE.reports[rank], "ends_s", ends)))
+
+
+@pytest.mark.parametrize("name", ["ends_s", "batch_size", "group_steps", "steps", "elapsed_s"])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(factor=FACTORS)
+def test_a_field_that_is_scaled_on_all_ranks_gives_no_other_figure(name: str, factor: float) -> None:
+    evidence = EVIDENCE
+    for rank, report in EVIDENCE.reports.items():
+        made = with_field(report, name, scaled(getattr(report, name), factor))
+        if made is None:
+            return
+        evidence = replaced(evidence, Report, rank, made)
+    believed(evidence)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 10.0])
+def test_times_that_are_scaled_everywhere_do_not_outlast_the_program(factor: float) -> None:
+    """The result, too: only the launcher's own clock is left to contradict."""
+    evidence = EVIDENCE
+    for rank, report in EVIDENCE.reports.items():
+        ends_s = tuple(scaled(report.ends_s, factor))
+        evidence = replaced(
+            evidence, Report, rank, msgspec.structs.replace(report, ends_s=ends_s, elapsed_s=ends_s[-1])
+        )
+    assert EVIDENCE.result is not None and EVIDENCE.result.preliminary_images_per_s is not None
+    result = msgspec.structs.replace(
+        EVIDENCE.result,
+        window_s=EVIDENCE.result.window_s * factor,
+        preliminary_images_per_s=EVIDENCE.result.preliminary_images_per_s / factor,
+    )
+    verdict = judge(dataclasses.replace(evidence, result=result))
+    assert (verdict.outcome == "not-proven") is (factor > 1.0)  # shorter ones are beyond what can be seen
+
+
+def test_one_ranks_records_do_not_stand_for_anothers() -> None:
+    for twin in (1, 2, 3):
+        copied = msgspec.structs.replace(EVIDENCE.reports[0], rank=twin)
+        verdict = judge(replaced(EVIDENCE, Report, twin, copied))
+        assert verdict.outcome == "not-proven"
+
+
+def test_records_of_another_run_are_not_taken() -> None:
+    other = long_run(group_times(Random(2), 60, mean_s=0.5))
+    starts = {rank: msgspec.structs.replace(start, token="other", job_id="42") for rank, start in other.starts.items()}
+    other = dataclasses.replace(other, starts=starts)
+    for part in ("starts", "exits", "reports"):
+        for ranks in ({0}, {1, 2}, {0, 1, 2, 3}):
+            mixed = getattr(EVIDENCE, part) | {rank: getattr(other, part)[rank] for rank in ranks}
+            believed(dataclasses.replace(EVIDENCE, **{part: mixed}))
+    believed(dataclasses.replace(EVIDENCE, result=other.result))
+    believed(dataclasses.replace(EVIDENCE, reports=other.reports, exits=other.exits))
+
+
+def test_a_flattering_result_is_not_believed() -> None:
+    assert EVIDENCE.result is not None
+    for result in (
+        RESULT,
+        msgspec.structs.replace(RESULT, window_s=60.0, preliminary_images_per_s=1e6),
+        msgspec.structs.replace(EVIDENCE.result, preliminary_images_per_s=1e6),
+    ):
+        assert judge(dataclasses.replace(EVIDENCE, result=result)).outcome == "not-proven"
