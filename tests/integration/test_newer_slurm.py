@@ -12,7 +12,7 @@ import pytest
 from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.placements import accepted, lie_as_planned
+from tests.support.placements import assert_placed_as_planned, submit_one_of_each
 from tests.support.rank_records import has_started, records
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ def newer(squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_ranks_on_two_nodes_meet_however_a_site_asks_for_them(newer: Runner, tmp_path: Path) -> None:
-    lie_as_planned(newer, accepted(newer, tmp_path))
+    assert_placed_as_planned(newer, submit_one_of_each(newer, tmp_path))
 
 
 def test_a_cancelled_job_is_reported_and_a_refusal_has_its_fix(newer: Runner) -> None:

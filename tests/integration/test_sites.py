@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Runner
-from tests.support.placements import accepted, lie_as_planned
+from tests.support.placements import assert_placed_as_planned, submit_one_of_each
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_site_asks_in_its_own_way_and_ranks_lie_as_planned(runner: Runner, tmp_path: Path) -> None:
-    lie_as_planned(runner, accepted(runner, tmp_path))
+    assert_placed_as_planned(runner, submit_one_of_each(runner, tmp_path))
 
 
 def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_path: Path) -> None:

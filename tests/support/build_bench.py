@@ -75,7 +75,7 @@ class Bench:
         return said
 
 
-def began(state: Path, work: Path) -> Bench:
+def start_bench(state: Path, work: Path) -> Bench:
     """The engine started, the bases in it, one build done: what that keeps is no leftover."""
     url = private_engine.start(state)
     client = connection.connect(url)
@@ -97,6 +97,6 @@ def read_until(child: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"it never said {words!r}:\n{said}")
 
 
-def settled(bench: Bench, wanted: Counted) -> None:
+def wait_until_settled(bench: Bench, wanted: Counted) -> None:
     """As it was before; an engine needs a moment for what its client has left."""
     until(lambda: bench.counted() == wanted, f"nothing is left but {wanted}", timeout_s=30)

@@ -16,7 +16,7 @@ ASKED = {
 }
 
 
-def accepted(runner: Runner, directory: Path) -> dict[str, Path]:
+def submit_one_of_each(runner: Runner, directory: Path) -> dict[str, Path]:
     """Submit one of each, none waited for; returns the runs."""
     submitted: dict[str, Path] = {}
     for name, (slurm, gpus, _) in ASKED.items():
@@ -27,7 +27,7 @@ def accepted(runner: Runner, directory: Path) -> dict[str, Path]:
     return submitted
 
 
-def lie_as_planned(runner: Runner, submitted: dict[str, Path]) -> None:
+def assert_placed_as_planned(runner: Runner, submitted: dict[str, Path]) -> None:
     """Each ends well, and its ranks lie as they should."""
     for name, run in submitted.items():
         runner("wait", str(run), code=0)

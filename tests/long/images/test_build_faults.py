@@ -16,7 +16,7 @@ import pytest
 
 from runner.errors import Exit
 from runner.images.engine import private_engine
-from tests.support.build_bench import BASE, SLOW, Bench, began, read_until, settled
+from tests.support.build_bench import BASE, SLOW, Bench, read_until, start_bench, wait_until_settled
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     for place in ("cache", "tmp"):
         (work / place).mkdir()
     try:
-        yield began(state, work)
+        yield start_bench(state, work)
     finally:
         private_engine.remove(state)
 
@@ -77,7 +77,7 @@ def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, wo
     child.kill()
     child.communicate(timeout=60)
     bench.build("echo the next && exit 7", code=Exit.PROGRAM_FAILED)
-    settled(bench, before)
+    wait_until_settled(bench, before)
 
 
 def test_an_engine_that_dies_in_the_middle_and_comes_back(bench: Bench) -> None:
@@ -91,7 +91,7 @@ def test_an_engine_that_dies_in_the_middle_and_comes_back(bench: Bench) -> None:
     assert "the engine went away in the middle of the build" in said
     assert private_engine.start(bench.state) == bench.url
     bench.build("echo the next && exit 7", code=Exit.PROGRAM_FAILED)
-    settled(bench, before)
+    wait_until_settled(bench, before)
 
 
 def test_a_full_disk_of_the_engine(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_full_disk_of_the_engine(tmp_path: Path) -> None:
         place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", state / "data"], check=True)
     try:
-        bench = began(state, tmp_path)
+        bench = start_bench(state, tmp_path)
         before = bench.counted()
         said = bench.build("dd if=/dev/zero of=/big bs=1M count=200", code=Exit.INFRASTRUCTURE)
         assert "the engine's disk is full" in said

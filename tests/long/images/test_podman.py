@@ -15,7 +15,7 @@ from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection
 from runner.progress import Silent
 from tests.support import light_base, podman
-from tests.support.build_bench import BASE, Bench, read_until, settled
+from tests.support.build_bench import BASE, Bench, read_until, wait_until_settled
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ def test_a_step_that_fails_is_reported_and_leaves_nothing(bench: Bench) -> None:
     said = bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)
     assert "the last word" in said
     assert "RUN echo the last word" in said
-    settled(bench, before)
+    wait_until_settled(bench, before)
 
 
 def test_ctrl_c_is_an_interruption(bench: Bench) -> None:

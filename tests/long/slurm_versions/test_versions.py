@@ -16,7 +16,7 @@ from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
-from tests.support.placements import accepted, lie_as_planned
+from tests.support.placements import assert_placed_as_planned, submit_one_of_each
 from tests.support.planted_faults import Planted, is_reported, started, submitted
 from tests.support.rank_records import records
 
@@ -76,7 +76,7 @@ def test_torch_ranks_on_two_nodes_are_measured(runner: Runner) -> None:
 
 def test_ranks_meet_however_a_site_asks_for_them(runner: Runner, tmp_path: Path) -> None:
     """8 + 5 among them."""
-    lie_as_planned(runner, accepted(runner, tmp_path))
+    assert_placed_as_planned(runner, submit_one_of_each(runner, tmp_path))
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -53,7 +53,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "fewer than no GPUs": (["submit", "--gpus", "-1"], Exit.USAGE, "-1 GPUs"),
     "more GPUs than anybody has": (["submit", "--gpus", "1000000000"], Exit.REFUSED, "more than 10000 nodes"),
     "GPUs beyond all numbers": (["submit", "--gpus", "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
-    "home of nobody": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
+    "home of an unknown user": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
     "mount over the root": (submit("--mount", "/tmp:/"), Exit.USAGE, "hide the whole image"),
     "mount into the run directory": (submit("--mount", "/tmp:/results/lib"), Exit.USAGE, "/results/lib"),
     "mount source of any length": (submit("--mount", f"/{'x' * 5000}:/x"), Exit.REFUSED, "mount-source-missing"),
