@@ -152,7 +152,8 @@ class Root:
         *parents, name = path.split("/")
         parent = self._directory(parents, make=True)
         if parent is None or name == "..":
-            raise InfrastructureError(f"the layer's entry {path!r} leads out of the root", where=layer)
+            what = f"the layer's entry {path!r} cannot be placed: it ends in '..', or leads into a loop of links"
+            raise InfrastructureError(what, where=layer)
         return parent, name
 
     def _linked(self, member: Member, layer: str) -> _File:

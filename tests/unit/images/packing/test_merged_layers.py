@@ -130,8 +130,8 @@ def test_whiteouts_in_a_directory_that_replaced_a_link_spare_what_the_link_led_t
         ([("a", HARD, "nowhere")], "no file"),
         ([("d/", DIR, ""), ("a", HARD, "d")], "no file"),
         ([("a", HARD, "/")], "no file"),
-        ([("l", SOFT, "m"), ("m", SOFT, "l"), ("l/x", FILE, "1")], "no place"),
-        ([("a/..", FILE, "1")], "no place"),
+        ([("l", SOFT, "m"), ("m", SOFT, "l"), ("l/x", FILE, "1")], "cannot be placed"),
+        ([("a/..", FILE, "1")], "cannot be placed"),
     ],
 )
 def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: str) -> None:

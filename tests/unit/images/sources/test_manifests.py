@@ -87,6 +87,6 @@ def test_the_first_that_serves_is_taken_and_attestations_are_not_offered() -> No
     with pytest.raises(RefusedError, match="only for linux/arm64/v8") as caught:
         manifests.choose(Index(tuple(of)), Platform("linux", "amd64"), "x")
     assert "unknown" not in str(caught.value)
-    with pytest.raises(RefusedError, match="only for nothing that it names"):
+    with pytest.raises(RefusedError, match="only for platforms that it does not name"):
         manifests.choose(Index(()), Platform("linux", "amd64"), "x")
     assert manifests.choose(Index((Descriptor(A),)), Platform("linux", "amd64"), "x").digest == A
