@@ -82,11 +82,11 @@ def _by_engine(
 ) -> int:
     import msgspec
 
-    from runner.cli.progress import shown
+    from runner.cli.progress import display
     from runner.images.build.build import build
     from runner.images.engine.connection import connect
 
-    with shown(quiet=as_json) as progress:
+    with display(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args)
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(built), indent=1))
@@ -102,10 +102,10 @@ def _by_engine(
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
     import msgspec
 
-    from runner.cli.progress import shown
+    from runner.cli.progress import display
     from runner.images.build.without_engine.build import build
 
-    with shown(quiet=as_json) as progress:
+    with display(quiet=as_json) as progress:
         built = build(framework, base, tool, progress, args=args)
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(built, enc_hook=str), indent=1))

@@ -88,14 +88,14 @@ def command(
              docker-archive:FILE[:NAME]   a file from docker save
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
-    from runner.cli.progress import shown
+    from runner.cli.progress import display
     from runner.images.conversion import source_selection
     from runner.images.packing.mksquashfs import Packing
 
     if form == "sif":
         return _sif(image, store_dir, engine, source, as_json=as_json)
     packing = Packing(level=zstd_level, block=block_size, processors=processors)
-    with shown(quiet=as_json) as progress:
+    with display(quiet=as_json) as progress:
         store = store_dir.absolute() if store_dir else None
         options = source_selection.Options(source, platform, engine, way, packing, store)
         done = source_selection.convert(image, options, progress)
@@ -109,7 +109,7 @@ _SQUASHFS_ONLY = ("zstd_level", "block_size", "processors", "way", "platform")
 def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceKind, *, as_json: bool) -> int:
     from click.core import ParameterSource
 
-    from runner.cli.progress import shown
+    from runner.cli.progress import display
     from runner.errors import UsageError
     from runner.images.conversion import sif
     from runner.images.conversion.source_selection import parse
@@ -124,7 +124,7 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     if name.kind not in ("engine", "any"):
         fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
         raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)
-    with shown(quiet=as_json) as progress:
+    with display(quiet=as_json) as progress:
         url, client = connected(engine)
         done = sif.convert(name.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
     return _show(done, as_json=as_json)

@@ -76,7 +76,7 @@ def command() -> None:
 @_JSON
 def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Create the environment NAME with a tested Horovod; returns at once if it is up to date."""
-    from runner.cli.progress import shown
+    from runner.cli.progress import display
     from runner.environments.make import make
     from runner.preparation.environment import prepare_environment
 
@@ -84,7 +84,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     if dry_run:
         click.echo(prepared.script, nl=False)
         return Exit.GOOD
-    with shown(quiet=as_json) as progress:
+    with display(quiet=as_json) as progress:
         made = make(prepared.spec, prepared.root, progress)
     if as_json:
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}

@@ -60,7 +60,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
 
     from runner.images.store import integrity
 
-    found = _found(image, store_dir)[0]
+    found = _stored(image, store_dir)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
     if as_json:
         click.echo(json.dumps(facts, indent=1))
@@ -87,10 +87,10 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
     """
     from runner.images.store import store
 
-    candidates = _found(image, store_dir) if image else store.everything(_directory(store_dir))
+    candidates = _stored(image, store_dir) if image else store.everything(_directory(store_dir))
     rows = []
     for found in candidates:
-        why, name = _checked(found)
+        why, name = _full_check(found)
         if why and not os.path.lexists(found.path):
             continue  # pruned meanwhile
         rows.append({"reference": name, "path": str(found.path), "broken": why})
@@ -155,7 +155,7 @@ def _directory(store_dir: Path | None) -> Path:
     return store_dir.absolute() if store_dir else store.directory()
 
 
-def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
+def _stored(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
     """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file.
 
     Raises:
@@ -178,7 +178,7 @@ def _found(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
     return found
 
 
-def _checked(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
+def _full_check(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
     """The result of a full check, and the image's name. What cannot be read now is reported, not recorded."""
     from runner.images.store import integrity
     from runner.images.store.stored_image import BrokenSidecar

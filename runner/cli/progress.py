@@ -87,7 +87,7 @@ class _Live:
 
 
 @contextmanager
-def shown(*, quiet: bool = False) -> Iterator[Progress]:
+def display(*, quiet: bool = False) -> Iterator[Progress]:
     """A progress display for the length of a ``with`` block; ``quiet`` shows nothing."""
     from runner.progress import Silent
 

@@ -48,7 +48,7 @@ class PlannedImage(msgspec.Struct, frozen=True):
 
 
 class StepNodes(msgspec.Struct, frozen=True):
-    """What a step gets of an allocation that is held already.
+    """What a step gets of an existing allocation.
 
     Attributes:
         nodes: names, in the order of ``Plan.tasks_per_node``.
@@ -99,7 +99,8 @@ class Plan(msgspec.Struct, frozen=True):
         samples_per_step: samples (images) of a rank in a step, as the program is told; None where that is unknown.
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
-        held: the part of an allocation that the job is a step of; None where it asks for one of its own.
+        existing_allocation: the part of one that the job is a step of (``held`` in plan.json); None where the job
+            requests its own.
         hosts: its nodes, where there is no scheduler; None where one gives them out.
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
@@ -139,7 +140,7 @@ class Plan(msgspec.Struct, frozen=True):
     modules: tuple[str, ...] = ()
     library_path: str = ""
     workdir: str = f"{RESULTS}/recipe"
-    held: StepNodes | None = None
+    existing_allocation: StepNodes | None = msgspec.field(default=None, name="held")
     stage: str = ""
     nsys: str = ""
     hosts: ListedHosts | None = None
@@ -147,8 +148,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def started_by(self) -> SchedulerName:
-        """What starts the script: the scheduler, or this machine where the scheduler's allocation is held already."""
-        return "local" if self.held else self.scheduler
+        """What starts the script: the scheduler, or this machine where the job is a step of an existing allocation."""
+        return "local" if self.existing_allocation else self.scheduler
 
     @property
     def nodes(self) -> int:

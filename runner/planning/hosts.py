@@ -53,17 +53,17 @@ def _line(fields: list[str], where: str) -> Host:
             raise UsageError(f"{field!r} has no meaning in a host file", where=where, fix=_FORMS)
         slots[key] = int(value)
     ranks = slots.get("slots", slots.get("max_slots", ranks))
-    return valid(name, min(ranks, slots.get("max_slots", ranks)), where)
+    return check_host(name, min(ranks, slots.get("max_slots", ranks)), where)
 
 
 def _entry(text: str, where: str) -> Host:
     name, colon, number = text.partition(":")
     if colon and not _SLOTS.match(number):
         raise UsageError(f"{text!r} is not a host with its number of ranks", where=where, fix=_FORMS)
-    return valid(name, int(number) if colon else 1, where)
+    return check_host(name, int(number) if colon else 1, where)
 
 
-def valid(name: str, ranks: int, where: str) -> Host:
+def check_host(name: str, ranks: int, where: str) -> Host:
     """The host, if ssh can take its name for nothing but a name.
 
     Raises:
@@ -84,7 +84,7 @@ def _gathered(hosts: Iterable[Host]) -> tuple[Host, ...]:
     return tuple(room.items())
 
 
-def shaped(site: Site, requested: tuple[Host, ...] = ()) -> Site:
+def with_hosts(site: Site, requested: tuple[Host, ...] = ()) -> Site:
     """The site with the requested hosts, if any, and its node in the shape of its largest host.
 
     Raises:
@@ -133,7 +133,7 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
     return spread(gpus, room[:nodes])
 
 
-def chosen(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
+def choose_hosts(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
     """The first hosts of the site's list; None where a scheduler allocates the nodes.
 
     Args:

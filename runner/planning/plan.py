@@ -15,8 +15,9 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import existing_allocation, hosts, queues, wireup
+from runner.planning import hosts, queues, wireup
 from runner.planning.environment import merge
+from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, samples_per_step
 from runner.planning.placement import place
 from runner.planning.setup import lines
@@ -113,8 +114,8 @@ def plan(
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
         nsys=_profiled(request.nsys, sum(tasks_per_node)),
-        held=existing_allocation.choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
-        hosts=hosts.chosen(
+        existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
+        hosts=hosts.choose_hosts(
             site,
             len(tasks_per_node),
             program=RUNTIMES[runtime].program or runtime,

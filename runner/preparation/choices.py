@@ -47,7 +47,7 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         UsageError: options that contradict each other or the site.
         RefusedError: no runtime of the site is on this machine, and the job would run here.
     """
-    site = hosts.shaped(user_site.site, request.hosts)
+    site = hosts.with_hosts(user_site.site, request.hosts)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     nodes = SCHEDULERS[site.scheduler].nodes
     if nodes == "this-machine":

@@ -10,7 +10,7 @@ from runner.model.site import Owned, Site
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
 from runner.sites.loader import read_documents, site_of
 from runner.sites.unknowns import Unknown, unknowns
-from runner.sites.user import UserConfig, personal, read_config
+from runner.sites.user import UserConfig, personal_values, read_config
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def with_user_values(
     Raises:
         UsageError: the site has a placeholder that does not exist.
     """
-    mine = with_scratch(personal(config, shipped.name, request), shipped)
+    mine = with_scratch(personal_values(config, shipped.name, request), shipped)
     return UserSite(
         shipped=shipped,
         site=expand_placeholders(shipped, mine),

@@ -15,7 +15,7 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, Site
 from runner.planning import hosts
 from runner.render import pbs, sbatch
-from runner.sites.machine import fitted, observe
+from runner.sites.machine import fit_to_machine, observe
 from runner.strict_yaml import Document
 from runner.suggest import instead
 
@@ -69,12 +69,12 @@ def site_of(documents: Sequence[Document]) -> Site:
         merged = _over(document, merged)
     site = strict_yaml.typed(merged, Site)
     if SCHEDULERS[site.scheduler].nodes == "this-machine" and site.node == NO_NODE:
-        site = fitted(site, observe())
+        site = fit_to_machine(site, observe())
     for name, ranks in site.ssh.hosts.items():
-        hosts.valid(name, ranks, f"{path}: ssh.hosts")
+        hosts.check_host(name, ranks, f"{path}: ssh.hosts")
     if site.ssh.config and not site.ssh.config.startswith("/"):
         raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", fix="start it with /")
-    site = hosts.shaped(site)
+    site = hosts.with_hosts(site)
     _check(site, path)
     return site
 

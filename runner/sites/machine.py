@@ -49,7 +49,7 @@ def observe(root: Path = Path("/")) -> Machine:
     )
 
 
-def fitted(site: Site, machine: Machine) -> Site:
+def fit_to_machine(site: Site, machine: Machine) -> Site:
     """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
     gpus = machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus)
     node = NodeShape(

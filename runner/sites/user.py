@@ -48,7 +48,7 @@ def read_config(path: Path | None = None) -> UserConfig:
     return load(path, UserConfig) if path.exists() else UserConfig()
 
 
-def personal(config: UserConfig, site: str, request: Request) -> Personal:
+def personal_values(config: UserConfig, site: str, request: Request) -> Personal:
     """The user's values at a site: from the command line, else the site's entry, else the value for all sites."""
     here = config.sites.get(site, AtSite())
     return Personal(

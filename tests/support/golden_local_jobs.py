@@ -10,12 +10,12 @@ from runner.model.allocation import AllocatedNode, Allocation
 from runner.model.environment import Activate, Setup
 from runner.model.request import Mount, Request
 from runner.model.site import RuntimeAtSite, Site, SshFacts
-from runner.planning.hosts import parse, shaped
+from runner.planning.hosts import parse, with_hosts
 from runner.planning.plan import plan
 from runner.runtimes import runtime, staging
 from runner.schedulers import render
 from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fitted
+from runner.sites.machine import Machine, fit_to_machine
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_jobs import HOSTILE, TRAIN
 
@@ -31,11 +31,11 @@ HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Se
 
 
 def local(machine: Machine) -> Site:
-    return fitted(read_site("local"), machine)
+    return fit_to_machine(read_site("local"), machine)
 
 
 def hosts(text: str) -> Site:
-    return shaped(read_site("hosts"), parse(text))
+    return with_hosts(read_site("hosts"), parse(text))
 
 
 def with_environment(machine: Machine) -> Site:
@@ -51,7 +51,9 @@ CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
     "hosts-container-16": (hosts("nodea:8,nodeb:8"), "charliecloud", Request(gpus=16), None),
     "hosts-staged-8": (hosts("nodea:4,nodeb:4"), "charliecloud", Request(gpus=8, stage=True), None),
     "hosts-hostile-3": (
-        shaped(msgspec.structs.replace(read_site("hosts"), ssh=SshFacts({"me@a": 2, "nodeb": 1}, "/my $ssh/config"))),
+        with_hosts(
+            msgspec.structs.replace(read_site("hosts"), ssh=SshFacts({"me@a": 2, "nodeb": 1}, "/my $ssh/config"))
+        ),
         "native",
         msgspec.structs.replace(HERE, gpus=3),
         None,

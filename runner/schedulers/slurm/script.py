@@ -31,7 +31,7 @@ def render(plan: Plan, step: StepSpec) -> str:
     Raises:
         UsageError: a value that bash or sbatch could not take as it is; says which.
     """
-    if plan.held:
+    if plan.existing_allocation:
         return _held(plan, step)
     parts = [
         "#!/bin/bash",
@@ -61,7 +61,7 @@ def salloc(plan: Plan, step: StepSpec) -> str:
 
 def _held(plan: Plan, step: StepSpec) -> str:
     """The script of a step: whatever else salloc and a login shell have set must not shape it."""
-    assert plan.held is not None
+    assert plan.existing_allocation is not None
     first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
     parts = [
         "#!/bin/bash",
@@ -73,7 +73,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(_once_a_node(plan, step.at_end)),
-        f"runner_hosts=({quoted_arguments(texts(*plan.held.nodes))})",
+        f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})",
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),
@@ -88,14 +88,14 @@ def _held(plan: Plan, step: StepSpec) -> str:
 
 def _of_held(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
-    if plan.held is None:
+    if plan.existing_allocation is None:
         return ()
-    return texts("--exact", *(("--overlap",) if plan.held.overlap else ()))
+    return texts("--exact", *(("--overlap",) if plan.existing_allocation.overlap else ()))
 
 
 def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
-    return texts(f"--nodelist={','.join(plan.held.nodes)}") if plan.held else ()
+    return texts(f"--nodelist={','.join(plan.existing_allocation.nodes)}") if plan.existing_allocation else ()
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     else:
         yield from _on_nodes(plan)
         yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
-    if plan.held:
+    if plan.existing_allocation:
         # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
         yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
     yield text(f"--cpus-per-task={plan.cpus_per_task}")

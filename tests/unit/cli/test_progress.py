@@ -28,7 +28,7 @@ def test_a_log_gets_a_plain_line_now_and_then(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("runner.cli.progress.time.monotonic", lambda: now)
-    with progress.shown() as shown:
+    with progress.display() as shown:
         shown.step("squashing")
         for _ in range(48):
             now += 0.5
@@ -49,7 +49,7 @@ def test_a_terminal_gets_the_amount_beside_the_spinner(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr(progress, "_LIVE_EVERY_S", 0.0)
-        with progress.shown() as shown:
+        with progress.display() as shown:
             shown.step("squashing")
             shown.moved(100, 200)
             shown.moved(300_000_000, 600_000_000)

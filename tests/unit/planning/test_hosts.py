@@ -12,7 +12,7 @@ from runner.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.planning.hosts import parse, parse_file, place, shaped
+from runner.planning.hosts import parse, parse_file, place, with_hosts
 from runner.planning.plan import plan
 from runner.schedulers.ssh.preflight import MARK, answer, faults, no_answer, question
 from runner.sites.loader import read_site
@@ -105,11 +105,11 @@ def test_what_does_not_fit_is_refused(gpus: int, nodes: Any, room: Any, kind: ty
 def test_the_list_on_the_command_line_wins_and_a_scheduler_gives_out_its_own_nodes() -> None:
     site = read_site("hosts")
     ours = msgspec.structs.replace(site, ssh=msgspec.structs.replace(site.ssh, hosts={"mine": 2}))
-    assert shaped(ours).node.gpus == 2
-    assert dict(shaped(ours, parse("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
-    assert shaped(ours, parse("a:8,b:4")).node.count == 2
+    assert with_hosts(ours).node.gpus == 2
+    assert dict(with_hosts(ours, parse("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
+    assert with_hosts(ours, parse("a:8,b:4")).node.count == 2
     with pytest.raises(UsageError) as caught:
-        shaped(read_site("technion"), parse("a:8"))
+        with_hosts(read_site("technion"), parse("a:8"))
     assert "slurm" in caught.value.what
 
 
@@ -125,7 +125,7 @@ def test_a_site_file_with_a_host_that_ssh_would_not_take_is_refused(tmp_path: Pa
 
 
 def planned(**changes: Any) -> Plan:
-    site = msgspec.structs.replace(shaped(read_site("hosts"), parse("a:2,b:2")), **changes)
+    site = msgspec.structs.replace(with_hosts(read_site("hosts"), parse("a:2,b:2")), **changes)
     request = Request(gpus=4, mounts=(Mount("/da ta", "/data"),))
     return plan(RECIPE, site, request, IMAGE)
 

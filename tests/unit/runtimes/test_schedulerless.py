@@ -12,7 +12,7 @@ from runner.recipes.program import recipe_of
 from runner.runtimes.schedulerless import choose
 from runner.setup.modules import lacking
 from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fitted, observe
+from runner.sites.machine import Machine, fit_to_machine, observe
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def test_a_machine_is_seen_as_the_launcher_sees_it(machine_root: Path, monkeypat
 def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:
     site = read_site("local")
     bare = msgspec.structs.replace(site, device="cuda", demonstration="", options={}, env={})
-    full = fitted(bare, Machine(cpus=64, memory_mb=1000, gpus=4))
+    full = fit_to_machine(bare, Machine(cpus=64, memory_mb=1000, gpus=4))
     assert (full.device, full.demonstration, full.node.gpus, full.node.count) == ("cuda", "", 4, 1)
     assert full.options == {}
-    none = fitted(bare, Machine(cpus=2, memory_mb=1000, gpus=0))
+    none = fit_to_machine(bare, Machine(cpus=2, memory_mb=1000, gpus=0))
     assert (none.device, none.node.gpus, none.node.cpus) == ("cpu", 8, 2)
     assert "no performance claim" in none.demonstration
     assert none.options["horovod-pytorch"]["demonstration"] is True
