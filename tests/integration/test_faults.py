@@ -41,7 +41,7 @@ TOLD = {
         before="exec sleep 1000@3", words=IMPATIENT,
     ),
     "a rank has another job's token": Planted(
-        "", "infrastructure", 8, ("rendezvous-timeout: waited 6 s for rank", "rank 2 on dgx02 came with the token of"),
+        "", "infrastructure", 8, ("rendezvous-timeout: waited 6 s for rank", "rank 2 on dgx02 presented the token of"),
         before="export RUNNER_RUN_ID=stale@2", words=IMPATIENT,
     ),
     "rank 0 starts late": Planted("", "measured", 0, before="sleep 4@0"),
