@@ -137,7 +137,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         result = figures.result_of(named, options, length, proven, gathered)
         if run_dir:
             records.write(records.result_path(run_dir), "result", result)
-        figures.say(result)
+        figures.print_summary(result)
     return 0
 
 

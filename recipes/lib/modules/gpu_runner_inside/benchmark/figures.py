@@ -137,7 +137,7 @@ def about_image(path: str = ABOUT) -> dict[str, Any] | None:
     return None
 
 
-def say(result: Mapping[str, Any]) -> None:
+def print_summary(result: Mapping[str, Any]) -> None:
     """A short summary for people. The figure is preliminary: `wait` prints the one that is judged."""
     print(
         f"{result['model']}, {result['batch_size']} images of {result['image_px']} px a rank, {result['size']} ranks, "
