@@ -29,6 +29,22 @@ print("runner.cli" in sys.modules, file=sys.stderr)
 """
 
 
+FILES_READ = """
+import sys
+from collections import Counter
+from pathlib import Path
+opened = Counter()
+def count(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".yaml"):
+        opened[Path(arguments[0]).name] += 1
+sys.addaudithook(count)
+from runner.preparation.job import prepare
+from runner.preparation.request import make_options
+prepare(make_options(gpus=1, site=sys.argv[1], recipe="probe", runs=Path("runs")))
+print(sorted(opened.items()))
+"""
+
+
 @pytest.fixture(autouse=True)
 def _empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
@@ -46,6 +62,18 @@ def test_python_prepares_the_job_that_the_command_line_would_and_imports_no_clic
     assert run([*submit, "--runs", str(tmp_path / "runs")]) == Exit.REFUSED
     assert capfd.readouterr().out == done.stdout
     assert not (tmp_path / "runs").exists()
+
+
+def test_configuration_site_files_and_recipe_are_each_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("account: mine\n")
+    (tmp_path / "ours.yaml").write_text("name: ours\nextends: technion\n")
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+    words = [sys.executable, "-c", FILES_READ, str(tmp_path / "ours.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    files = ["config.yaml", "ours.yaml", "recipe.yaml", "technion.yaml"]
+    assert done.stdout.strip() == str([(name, 1) for name in files])
 
 
 def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
