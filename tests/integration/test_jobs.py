@@ -178,7 +178,7 @@ def test_cancel(runner: Runner) -> None:
     runner("cancel", run.name, code=0)
     done = runner("wait", run.name, "--timeout", "60", code=5)
     assert "the job was cancelled" in done.out
-    assert "has ended already" in runner("cancel", run.name, code=0).out
+    assert "has already ended" in runner("cancel", run.name, code=0).out
 
 
 def test_wait_gives_up_at_its_timeout_and_the_job_goes_on(runner: Runner) -> None:

@@ -90,7 +90,7 @@ def test_a_program_that_this_environment_cannot_run_is_refused(local: Runner, tm
 
 def test_a_machine_that_has_no_runtime_at_all(local: Runner, tmp_path: Path) -> None:
     done = local(*PROBE, code=3, env={"PATH": str(tmp_path)})
-    assert "none of charliecloud, native is on this machine" in done.err
+    assert "none of charliecloud, native is installed on this machine" in done.err
     assert "apt-get install" in done.err
 
 
@@ -148,7 +148,7 @@ def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path
     local("cancel", run.name, code=0, cwd=tmp_path)
     assert session(leader(run)) == []
     assert "the job was cancelled" in local("wait", run.name, code=5).out
-    assert "has ended already" in local("cancel", run.name, code=0).out
+    assert "has already ended" in local("cancel", run.name, code=0).out
 
 
 def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:
@@ -176,6 +176,6 @@ def test_the_shipped_site_is_this_machine(local: Runner) -> None:
     shown = json.loads(local("site", "show", "local", "--json", code=0).out)
     assert shown["node"]["cores"] == len(os.sched_getaffinity(0))
     assert shown["node"]["count"] == 1
-    assert "the site has 1" in local("submit", "--recipe", "probe", "--gpus", "2", "--nodes", "2", code=3).err
+    assert "this site has 1" in local("submit", "--recipe", "probe", "--gpus", "2", "--nodes", "2", code=3).err
     assert "--queue x" in local(*PROBE, "--partition", "x", code=2).err
     assert "plugin of Slurm" in local(*PROBE, "--runtime", "pyxis", code=2).err

@@ -60,7 +60,7 @@ def judge_what_is_left(runner: Runner, daemons: Daemons, run: Path | None) -> st
         assert len(jobs) == 1
         assert tried(runner, "wait", run.name).returncode == 0
         assert tried(runner, "logs", "--all", run.name).returncode == 0
-        assert "has ended already" in tried(runner, "cancel", run.name).stdout
+        assert "has already ended" in tried(runner, "cancel", run.name).stdout
         return "a job that was found again"
     assert jobs == []
     for words in (("wait", run.name), ("cancel", run.name), ("logs", "-f", run.name)):
