@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,12 +54,35 @@ def is_running(pid: int, start: int) -> bool:
     return process is not None and process.running and process.start == start
 
 
-def session(leader: int) -> Iterator[int]:
-    """Numbers of the running processes of a session; the kernel gives its number to no other session meanwhile."""
+def session(leader: int) -> Iterator[Entry]:
+    """The running processes of a session; the kernel gives its number to no other process meanwhile."""
     for path in Path("/proc").iterdir():
         process = entry(int(path.name)) if path.name.isdecimal() else None
         if process is not None and process.running and process.session == leader:
-            yield process.pid
+            yield process
+
+
+def send(process: Entry, number: int) -> None:
+    """Send a signal to this very process; nothing happens where it has ended, and its number may be another's.
+
+    Raises:
+        PermissionError: it is another user's.
+    """
+    handle: int | None = None
+    with suppress(OSError):  # Linux before 5.3 has none, and a container may forbid them
+        handle = os.pidfd_open(process.pid)
+    try:
+        # Checked after opening: the handle stays with one process even if its number is given out again.
+        if not is_running(process.pid, process.start):
+            return
+        with suppress(ProcessLookupError):
+            if handle is None:
+                os.kill(process.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def boot_id() -> str:

@@ -22,6 +22,7 @@ from runner.model.job import JobState
 from runner.model.plan import ListedHosts, Plan
 from runner.model.runtimes import RUNTIMES
 from runner.schedulers.local import client
+from runner.schedulers.local.job_processes import JobProcesses
 from runner.schedulers.ssh import command, preflight
 
 ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
@@ -65,7 +66,7 @@ class SshHosts(client.Local):
         Raises:
             UnknownStateError: it runs on another machine, or is another user's.
         """
-        if not client.is_of_this_boot(job_id):
+        if not JobProcesses(job_id).of_this_boot:
             raise UnknownStateError(
                 f"the controller of job {job_id} is not on this machine",
                 where=os.uname().nodename,

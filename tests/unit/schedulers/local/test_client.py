@@ -6,16 +6,23 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from runner.errors import NotAcceptedError
+from runner.errors import NotAcceptedError, UnknownStateError
+from runner.files import process_identity
 from runner.model.job import JobState
+from runner.schedulers import supervised_script
 from runner.schedulers.local.client import Local
+from runner.schedulers.ssh.client import SshHosts
 from tests.support.waiting import until
 
 HERE = os.uname().nodename
+BOOT = process_identity.boot_id().partition("-")[0]
 
 
 @pytest.fixture
@@ -29,8 +36,8 @@ def submitted(run: Path, script: str) -> str:
     return Local().submit(run, "job.sh")
 
 
-def leaves(run: Path, exit_code: int, why: str = "") -> None:
-    (run / "exit.json").write_text(json.dumps({"job": "x", "exit": exit_code, "end_s": 0.0, "why": why}))
+def leaves(run: Path, exit_code: int, why: str = "", job: str = "x") -> None:
+    (run / "exit.json").write_text(json.dumps({"job": job, "exit": exit_code, "end_s": 0.0, "why": why}))
 
 
 @pytest.mark.parametrize(
@@ -53,28 +60,94 @@ def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:
     assert Local().find(run) == "12.34.0123abcd"
 
 
-def test_a_process_of_the_same_number_is_another_job(run: Path) -> None:
-    """Its start differs, or the boot does: it is neither awaited nor ended."""
-    stranger = subprocess.Popen(["sleep", "300"], start_new_session=False)
+def test_the_end_marker_is_read_before_any_process(run: Path) -> None:
+    """A job that has left its marker has ended, whatever still runs under its number."""
+    job = submitted(run, "sleep 300")
+    assert Local().state(job, run).phase == "running"
+    leaves(run, 3, job=job)
+    assert Local().state(job, run) == JobState("ended", "FAILED", nodes=HERE, exit_code=3)
+    Local().cancel(job)
+
+
+def test_the_marker_of_another_job_in_the_same_directory_ends_no_job(run: Path) -> None:
+    job = submitted(run, "sleep 300")
+    leaves(run, 0)
+    assert Local().state(job, run).phase == "running"
+    Local().cancel(job)
+    assert Local().state(job, run).phase == "ended"
+
+
+@contextmanager
+def strangers(*, with_leader: bool) -> Iterator[tuple[int, set[process_identity.Entry]]]:
+    """A session that is no job's: its number, and what runs in it."""
+    last = "wait" if with_leader else "exit"
+    leader = subprocess.Popen(["bash", "-c", f"sleep 300 & sleep 300 & {last}"], start_new_session=True)
     try:
-        boot = submitted(run, "true").split(".")[2]
-        assert Local().state(f"{stranger.pid}.1.{boot}", run).name == "KILLED"
-        assert Local().state(f"{stranger.pid}.1.00000000", run).phase == "unknown"
-        for job in (f"{stranger.pid}.1.{boot}", f"{stranger.pid}.1.00000000", "nonsense", f"1.1.{boot}"):
-            Local().cancel(job)
-        assert stranger.poll() is None
+        if not with_leader:
+            leader.wait()
+        until(lambda: len(set(process_identity.session(leader.pid))) == 2 + with_leader, every_s=0.02)
+        yield leader.pid, set(process_identity.session(leader.pid))
     finally:
-        stranger.kill()
-        stranger.wait()
+        for each in process_identity.session(leader.pid):
+            process_identity.send(each, signal.SIGKILL)
+        leader.wait()
+
+
+@pytest.mark.parametrize("scheduler", [Local(), SshHosts()], ids=["local", "hosts"])
+@pytest.mark.parametrize("with_leader", [True, False], ids=["leader", "leader-gone"])
+def test_a_number_that_was_given_out_again_is_not_the_job(run: Path, scheduler: Local, with_leader: bool) -> None:
+    """Other processes have the job's number, as their own or as their session's: they are not called running, and
+    cancelling the job leaves all of them alone.
+    """
+    with strangers(with_leader=with_leader) as (number, processes):
+        job = f"{number}.1.{BOOT}"
+        assert Local().state(job, run) == JobState("ended", "KILLED", nodes=HERE)
+        leaves(run, 0, job=job)
+        assert Local().state(job, run) == JobState("ended", "COMPLETED", nodes=HERE, exit_code=0)
+        scheduler.cancel(job)
+        assert set(process_identity.session(number)) == processes
+
+
+def test_a_job_of_another_boot_is_unknown_and_left_alone(run: Path) -> None:
+    with strangers(with_leader=True) as (number, processes):
+        start = next(each.start for each in processes if each.pid == number)
+        job = f"{number}.{start}.00000000"
+        assert Local().state(job, run).phase == "unknown"
+        for each in (job, "nonsense", "1.1.00000000"):
+            Local().cancel(each)
+            with pytest.raises(UnknownStateError, match="is not on this machine"):
+                SshHosts().cancel(each)
+        assert set(process_identity.session(number)) == processes
+
+
+def kill_script(job: str) -> None:
+    """Kill the job's script alone, and take it out of the process table."""
+    number = int(job.partition(".")[0])
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
 
 
 def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
-    job = submitted(run, "sleep 300 & echo $! >child; wait")
-    until(lambda: (run / "child").exists() and (run / "child").read_text() != "", every_s=0.02)
-    os.kill(int(job.split(".")[0]), signal.SIGKILL)
+    """The script exports the job's id, and what it has started is known by that."""
+    job = submitted(run, f"{supervised_script.OWN_JOB_ID}\nbash -c 'touch started; sleep 300' & wait")
+    until((run / "started").exists, every_s=0.02)
+    kill_script(job)
     assert Local().state(job, run) == JobState("running", "RUNNING", nodes=HERE)
     Local().cancel(job)
     assert Local().state(job, run) == JobState("ended", "KILLED", nodes=HERE)
+    assert not list(process_identity.session(int(job.partition(".")[0])))
+
+
+def test_what_outlives_a_cancelled_script_is_killed_though_it_dropped_its_environment(run: Path) -> None:
+    """It was seen in the session while the script ran."""
+    job = submitted(run, "env -i sleep 300 & touch started; wait")
+    until((run / "started").exists, every_s=0.02)
+    number = int(job.partition(".")[0])
+    with ThreadPoolExecutor(1) as reaper:
+        reaper.submit(os.waitpid, number, 0)
+        Local().cancel(job)
+    assert process_identity.entry(number) is None
+    assert not list(process_identity.session(number))
 
 
 def test_a_script_that_ignores_sigterm_is_killed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
