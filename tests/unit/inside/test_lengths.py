@@ -67,7 +67,7 @@ def test_the_window_is_no_longer_than_it_must_be() -> None:
     assert length.groups * length.group_steps * 0.1 <= 1.05 * WINDOW[1] * lengths.SPARE / (1 - lengths.LARGEST_CUT)
 
 
-def test_a_demonstration_does_the_steps_that_were_asked_for() -> None:
+def test_a_demonstration_does_the_requested_steps() -> None:
     chosen = options("--demonstration", "--steps", "20")
     parts = warmed_up(Steps(1, 1.5, 0.1, 0.0), chosen)
     length = lengths.planned(parts, chosen)

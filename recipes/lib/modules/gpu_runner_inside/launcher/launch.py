@@ -233,7 +233,7 @@ class Launch:
 
 
 def _plan_sha256(run_dir: str) -> str | None:
-    """Of the plan that this rank sees, so that records of another run are told apart; None where there is none."""
+    """Of the plan that this rank sees, to distinguish the records of another run; None where there is none."""
     try:
         with open(os.path.join(run_dir, "plan.json"), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
