@@ -1,4 +1,4 @@
-"""Does an environment that was made have what a recipe imports? By what both of them tell."""
+"""Does an environment that was made have what a recipe imports? Compares what both declare."""
 
 from __future__ import annotations
 

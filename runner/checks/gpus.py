@@ -1,4 +1,4 @@
-"""Which GPUs a rank sees, and what they can: of the type that is asked for, where its name tells."""
+"""Which GPUs a rank sees, and what they can: from the name of the GPU type, where it is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does an image fit a site's driver, GPUs, processors and MPI? Only what both of them tell is compared."""
+"""Does an image fit a site's driver, GPUs, processors and MPI? Only what is known of both is compared."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
         yield Finding(
             "image-without-cuda",
             "refuse",
-            f"the image's {facts.framework} {facts.framework_version} computes on processors only, {plan.site} on GPUs",
-            "build on a base with CUDA: python -m runner build " + facts.framework,
+            f'this image has CPU-only {facts.framework} {facts.framework_version}, but site "{plan.site}" has GPUs',
+            f"build on a base with CUDA: python -m runner build {facts.framework}; or --force image-without-cuda",
         )
 
 

@@ -31,14 +31,14 @@ class Observed:
         image_fix: what makes the image usable; empty if it is.
         image_problem: why the image cannot be used; empty if it can.
         missing_sources: mount sources that do not exist here.
-        run_directory: where run directories are made, as it is called and as links lead.
+        run_directory: where run directories are made: the path as given, and with its links resolved.
         run_directory_problem: why the runtime cannot mount the run directory; None if it can.
-        login_node: why the machine that would compute looks like a cluster's login node; empty if it does not.
+        login_node: why this machine, which would run the job, looks like a cluster's login node; empty if it does not.
         environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
-        absent: what of the user's the site needs, and nobody has told (``account``).
+        absent: names of the user's values that the site needs and that are not set (``account``).
         left_open: keys that the site's file leaves open (``# UNKNOWN key``).
         storage: where the job's files lie.
-        home: the user's home directory, as it is called.
+        home: the user's home directory, as given.
     """
 
     image_problem: str = ""
@@ -142,7 +142,7 @@ def _personal(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"{name}-missing",
             "refuse",
-            f"{case.plan.site} wants to know your {name}, and nobody has told it",
+            f"{case.plan.site} needs your {name}, which is not set",
             f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml",
         )
 
@@ -176,13 +176,13 @@ def _home(case: Case) -> Iterator[Finding]:
         yield Finding(
             "user-packages",
             "warn",
-            "the home directory is seen: packages in ~/.local would shadow those of the image or environment",
+            "programs see the home directory: packages in ~/.local would replace those of the image or environment",
             "--env PYTHONNOUSERSITE=1",
         )
 
 
 def _directives(case: Case) -> Iterator[Finding]:
-    """An option that the site demands of every job, given as nothing."""
+    """An option that the site requires of every job, set to nothing."""
     demanded = case.site.directives
     given = dict(case.plan.directives)
     for option, value in demanded.items():
@@ -190,20 +190,20 @@ def _directives(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "directive-emptied",
                 "refuse",
-                f"{case.plan.site} demands {option} of every job (its own value is {value!r}), and it would be empty",
+                f"{case.plan.site} requires {option} of every job (its value there: {value!r}); the job empties it",
                 f"-S {option}=VALUE, or leave it out",
             )
 
 
 def _nsys(case: Case) -> Iterator[Finding]:
-    """NGC's framework images hold Nsight Systems; of others nobody knows."""
+    """NVIDIA's framework images (NGC) have Nsight Systems; whether others have it is unknown."""
     about = case.plan.image.about
     if case.plan.nsys and not (about is not None and about.base.startswith("nvcr.io/nvidia/")):
         yield Finding(
             "nsys-not-known",
             "warn",
-            "whether nsys is in the image is not known; without it the profiled ranks end with program-not-found",
-            "an image on a base of NVIDIA's has it",
+            "it is unknown whether the image has nsys; without it the profiled ranks end with program-not-found",
+            "use an image on a base of NVIDIA, which has it",
         )
 
 
@@ -212,8 +212,8 @@ def _left_open(case: Case) -> Iterator[Finding]:
         yield Finding(
             "site-unfinished",
             "refuse",
-            f"the file of {case.plan.site} leaves open: {', '.join(case.observed.left_open)}",
-            "`python -m runner site check FILE` says how each is found out",
+            f"the file of {case.plan.site} is not finished, it leaves open: {', '.join(case.observed.left_open)}",
+            "`python -m runner site check FILE` says how to find out each of them",
         )
 
 
@@ -230,7 +230,7 @@ def _wireup(case: Case) -> Iterator[Finding]:
             "warn",
             f"{case.plan.wireup} has not been proven with {case.plan.runtime} at {case.plan.site} (the image's MPI: "
             f"{known}): ranks that do not find each other each form a world of one",
-            "trust the verdict alone, which tells; --wireup rendezvous needs no MPI",
+            "rely on the verdict, which detects this; or use --wireup rendezvous, which needs no MPI",
         )
     if case.plan.wireup == "rendezvous" and case.plan.tasks > RENDEZVOUS_RANKS:
         low, high = (case.plan.tasks * ms for ms in CYCLE_MS_PER_RANK)

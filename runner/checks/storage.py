@@ -25,11 +25,11 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was looked at; paths as they are called and as links lead.
+    """What was looked at; each path as given and with its links resolved.
 
     Attributes:
         runs: where run directories are made.
-        scratch: the user's own there, as told.
+        scratch: the user's directory on the site's scratch file system.
         image_idle_s: seconds since the image's file was last read or written; None where there is none.
     """
 

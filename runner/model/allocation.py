@@ -1,4 +1,4 @@
-"""An allocation that is held already, as its scheduler tells of it."""
+"""An existing allocation, as its scheduler describes it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class AllocatedNode(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """One held allocation.
+    """One existing allocation.
 
     Attributes:
         nodes: in the scheduler's order.
-        in_step: it was asked from within a step, which holds the resources that a further one would get.
+        in_step: this process runs in one of its steps, which already uses the resources.
     """
 
     job_id: str

@@ -14,7 +14,7 @@ Framework = Literal["pytorch", "tensorflow"]
 
 
 class Activate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is activated: the one, the other, or a virtual environment upon conda's.
+    """What is activated: a conda environment, a virtual environment, or a virtual environment on top of conda's.
 
     Attributes:
         conda: name or directory of a conda environment.
@@ -44,16 +44,16 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """One that ``env create`` has made and proven (``environment.json``).
+    """An environment that ``env create`` has made and tested (``environment.json``).
 
     Attributes:
-        kind: what was made; of ``modules`` nothing was, the site's own were proven.
+        kind: what was made; for ``modules`` nothing was made, and the site's modules were tested.
         directory: absolute, of what was made; empty for ``modules``.
         inputs: hash of all that went into it.
         setup: what makes it ready in a job.
         env: variables that every program in it needs.
-        about: what it says of itself, in an image's words.
-        mpi, nccl: as asked for: ``auto``, ``none``, a flavour, a directory.
+        about: what it contains, in the form that images use.
+        mpi, nccl: as requested: ``auto``, ``none``, a flavour, a directory.
         made_s: Unix time.
     """
 

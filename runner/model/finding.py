@@ -1,4 +1,4 @@
-"""What a check has found in a plan."""
+"""The result of a check of a plan."""
 
 from __future__ import annotations
 

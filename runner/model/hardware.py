@@ -6,7 +6,7 @@ import msgspec
 
 
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Empty where nobody has said; nothing is checked then.
+    """Empty where unknown; then nothing is checked.
 
     Attributes:
         driver: NVIDIA's, of the oldest node: ``535.104.05``.

@@ -1,4 +1,4 @@
-"""What an image says of itself: ``/opt/runner/image.json``, as ``containers/horovod/describe.py`` writes it."""
+"""An image's description of itself: ``/opt/runner/image.json``, as ``containers/horovod/describe.py`` writes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Horovod(msgspec.Struct, frozen=True):
 
 
 class ImageFacts(msgspec.Struct, frozen=True):
-    """Everything that an image of ours knows of itself; empty where a part is not in it.
+    """Everything that an image built here records about itself; empty where it lacks a part.
 
     Attributes:
         keras: version of ``tf.keras``. arch: of the processor, ``x86_64``.
@@ -75,7 +75,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
 
 
 def facts_of(about: Mapping[str, Any]) -> ImageFacts | None:
-    """The facts out of a sidecar's ``about``; None where the image says nothing, or in words that are not these."""
+    """The facts out of a sidecar's ``about``; None where the image says nothing, or not in this form."""
     if not about:
         return None
     try:

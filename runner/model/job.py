@@ -16,7 +16,7 @@ class JobState(msgspec.Struct, frozen=True):
 
     Attributes:
         phase: what it means for waiting; ``unknown`` where the scheduler does not know the job (any more).
-        name: the scheduler's own word (``COMPLETED``, ``NODE_FAIL``); empty where unknown.
+        name: the state's name as the scheduler gives it (``COMPLETED``, ``NODE_FAIL``); empty where unknown.
         reason: the scheduler's reason (why it pends, why it failed).
         nodes: the node list in the scheduler's notation.
         exit_code: of the batch script, where the scheduler says.
@@ -34,7 +34,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
     Attributes:
         job_id: empty until the scheduler has answered.
-        refused: the scheduler's words where it did not take the job.
+        refused: the scheduler's message where it did not accept the job.
         clients: directory of the scheduler's client programs; empty for PATH.
         script_sha256: of ``job.sh``, as submitted.
         submitted_s: Unix time.
@@ -49,10 +49,10 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """Who asked for the job's end through this program (``cancelled.json``).
+    """Who cancelled the job through this program (``cancelled.json``).
 
     Attributes:
-        user: login name; host: where it was asked.
+        user: login name; host: where.
         time_s: Unix time.
     """
 
@@ -66,7 +66,7 @@ class ExitMarker(msgspec.Struct, frozen=True):
 
     Attributes:
         exit: the step's exit code; end_s: Unix time.
-        why: what ended it (``TIMEOUT``, ``CANCELLED``, ``FAILED``), where the script itself is the one that knows.
+        why: what ended it (``TIMEOUT``, ``CANCELLED``, ``FAILED``), where only the script knows.
     """
 
     job: str

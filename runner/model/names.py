@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-# How ranks find each other; ``torchrun``: by our rendezvous, too, and told in torchrun's words; ``own``: the program
+# How ranks find each other; ``torchrun``: by our rendezvous, too, under torchrun's variable names; ``own``: the program
 # starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
 # A file, a file, a name that the runtime resolves, or no image at all.

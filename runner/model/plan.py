@@ -22,13 +22,13 @@ class PlannedImage(msgspec.Struct, frozen=True):
     """The image a job will use, pinned.
 
     Attributes:
-        reference: what the user or recipe called it.
+        reference: the name that the user or recipe gave.
         digest: content digest (``sha256:...``): of the registry's manifest, or the engine's id of an image that came
             from no registry; empty where the image was given as a file.
         path: the image's file on the cluster's file system; empty where the runtime takes a reference.
         mpi: the MPI that Horovod in the image was built with; empty where unknown.
         size_bytes: of that file; 0 where unknown. sha256: of that file, hex; empty where unknown.
-        about: what it says of itself; None where it says nothing.
+        about: its own description of itself; None where it has none.
     """
 
     reference: str
@@ -64,7 +64,7 @@ class ListedHosts(msgspec.Struct, frozen=True):
 
     Attributes:
         names: as ssh takes them, in the order of ``Plan.tasks_per_node``.
-        config: file that ssh reads in the place of the user's own; empty for the user's own.
+        config: the configuration file for ssh; empty for the user's default.
         programs: what each must have in PATH; modules: what the ``python3`` of each must be able to import.
     """
 
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
         tasks_per_node: ranks on each node, in node order; its length is the number of nodes.
         gpus_per_node: GPUs asked for on every node (the most that any node needs).
         cpus_per_task: schedulable CPUs of each rank.
-        whole_nodes: the job has all GPUs of its nodes, so that nobody else computes there.
+        whole_nodes: the job has all GPUs of its nodes, so that no other job computes there.
         memory_mb: memory per node, MiB; 0 means all of it.
         memory_per_cpu_mb: a schedulable CPU's share of a node's memory, MiB.
         queue: queue, partition or QOS; None leaves the choice to the scheduler.

@@ -21,7 +21,7 @@ class Request(msgspec.Struct, frozen=True):
     """One submission as asked for; None means "the recipe or the site decides".
 
     Attributes:
-        queue: queue, partition or QOS, whichever the site calls so.
+        queue: queue, partition or QOS, depending on the site.
         gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``).
         cpus_per_gpu: schedulable CPUs of each rank.
         account, project, scratch: whom to charge, and where the user's own directories are.
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True):
         arguments: program arguments after ``--``, appended as they are.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
         bind: whether ranks are bound to the processors near their GPUs.
-        directory: host directory that a program of the user's own starts in; None for a recipe, which has its own.
+        directory: host directory in which the user's program starts; None for a recipe, which has its own directory.
     """
 
     gpus: int

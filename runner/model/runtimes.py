@@ -44,7 +44,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         srun_option: the long option, without dashes, that its plugin adds to srun; empty without a plugin.
         plugin: file of that plugin, where it is needed.
         user_namespaces: it works only where ordinary users may make user namespaces.
-        shows_home: programs see the home directory, even if nobody mounts it.
+        shows_home: programs see the home directory without a mount.
         without_scheduler: it works, without root, on a machine that no scheduler manages.
         brings_driver: GPUs of such a machine can be used in it with no further steps.
         install: what installs it on such a machine.

@@ -1,4 +1,4 @@
-"""What is known of a site: the facts that shape a job there, each with its source."""
+"""A site: the facts that shape a job there, each with its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS, SchedulerName
 
-Owned = Literal["account", "project", "scratch"]  # what only the user can tell a site
+Owned = Literal["account", "project", "scratch"]  # values that only the user knows
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory_mb: memory that jobs may use, MiB.
         gpus: GPUs per node.
         gpu_type: the GRES type (``a100``); empty where GPUs are requested untyped.
-        gpu_model: for people.
+        gpu_model: the GPU's name, for messages.
         cpus_per_gpu: the most schedulable CPUs that a job may have for each GPU; None where only the node bounds it.
         count: nodes that one job may have; None where unknown.
     """
@@ -61,16 +61,16 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are asked for where Slurm rules.
+    """How jobs are requested from Slurm.
 
     Attributes:
-        queue_option: what a queue is there: a ``partition``, or a ``qos``.
+        queue_option: what a queue is: a ``partition``, or a ``qos``.
         tasks: ``per-node`` for ``--ntasks-per-node``; ``total`` for ``--ntasks`` with ``--mincpus``.
         gpus: ``per-node`` for ``--gpus-per-node``, ``gres`` for ``--gres=gpu:``, ``total`` for ``--gpus``.
-        memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where the site shares it out.
+        memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where jobs request none.
         mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
-        exclusive: ask for ``--exclusive`` when whole nodes are used.
-        directives: further ``#SBATCH`` options that the site demands, long name without dashes -> value.
+        exclusive: request ``--exclusive`` when whole nodes are used.
+        directives: further ``#SBATCH`` options that the site requires, long name without dashes -> value.
         step: further options of ``srun``, long name -> value.
     """
 
@@ -85,11 +85,11 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PbsFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are asked for where PBS Pro or OpenPBS rules.
+    """How jobs are requested from PBS Pro or OpenPBS.
 
     Attributes:
         chunk: resources of every chunk of ``select`` besides its number (``system: polaris``).
-        whole_nodes: a chunk is a whole node, so that CPUs, GPUs and memory are not asked for by number.
+        whole_nodes: a chunk is a whole node, so that CPUs, GPUs and memory are not requested by number.
         place: value of ``-l place``.
         resources: further ``-l NAME=VALUE`` (``filesystems: home:eagle``).
         directives: further options of ``qsub``, one letter -> value.
@@ -110,7 +110,7 @@ class SshFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         hosts: name, as the user's own ssh takes it -> ranks (GPUs) that it has room for, in the order in which they
             are filled; ``--hosts`` and ``--hostfile`` win over it.
-        config: file that ssh reads in the place of the user's own (``ssh -F``); absolute, empty for the user's own.
+        config: the configuration file for ssh (``ssh -F``); absolute, empty for the user's default.
     """
 
     hosts: dict[str, int] = {}
@@ -123,7 +123,7 @@ class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         pmi: PMI plugins that the site's starter of tasks is known to have (``srun --mpi=list``).
         abi: the host's MPI, whose ABI a program in a container must share to use it; empty where unknown.
-        load: lines that make it available, as of a way; left out where ranks meet without MPI.
+        load: lines that make it available, as in ``ways``; left out where ranks meet without MPI.
     """
 
     pmi: tuple[Literal["pmix", "pmi2"], ...] = ()
@@ -132,20 +132,20 @@ class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One runtime of a site: what it needs there, besides the site's own facts.
+    """One runtime at a site: what it needs there, besides the facts of the site.
 
     Attributes:
         load: lines that make it available, each an argument list: ``[module, load, apptainer]``,
             ``[source, /path/activate]``, ``[conda, activate, /path]``.
-        env: environment of every job in this way; it overrides the site's.
-        mounts: what of the host its jobs see, besides what the user mounts.
-        modules: modules of the container runtime's own (Shifter's, podman-hpc's).
+        env: environment of every job in this runtime; it overrides the site's.
+        mounts: what jobs see of the host, besides the user's mounts.
+        modules: modules of the container runtime itself (Shifter's, podman-hpc's).
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
-        setup: natively: the modules, and what is activated, that bring the program's Python, or what ``env create``
-            builds upon.
-        environment: natively: name of the one that ``env create`` makes, and jobs use where ``--env-name`` is not told.
-        kind: natively: what ``env create`` makes there.
-        framework: natively: where ``env create`` takes it from; ``modules``: those of ``setup`` bring it.
+        setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
+            ``env create`` builds.
+        environment: for ``native``: the environment that ``env create`` makes; jobs without ``--env-name`` use it.
+        kind: for ``native``: what ``env create`` makes there.
+        framework: for ``native``: where ``env create`` takes it from; ``modules``: those of ``setup`` bring it.
     """
 
     load: tuple[tuple[str, ...], ...] = ()
@@ -163,7 +163,7 @@ class Home(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Home directories there.
 
     Attributes:
-        quota_gb: what one may hold, GB; None where that is as good as everything.
+        quota_gb: how much one may hold, GB; None for no limit that matters.
         for_jobs: jobs may write there.
     """
 
@@ -186,7 +186,7 @@ class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What takes the place of a site's own words where its node is a machine in which no GPU is found."""
+    """What replaces the site's values on a machine without a GPU."""
 
     demonstration: str = ""
     image_tags: dict[str, str] = {}
@@ -195,39 +195,45 @@ class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One cluster (or this machine), in each of its ways of running a job.
+    """One cluster, a list of hosts, or this machine, with every runtime that jobs can use there.
 
-    ``{account}``, ``{project}``, ``{scratch}`` and ``{user}`` in a value stand for the user's own.
+    ``{account}``, ``{project}``, ``{scratch}`` and ``{user}`` in a value are replaced by the user's values.
 
     Attributes:
+        name: of the site, as ``--site`` takes it.
+        description: one line for people.
+        scheduler: what starts jobs; the table below lists them.
+        runtimes: the runtimes that jobs can use there, the default first.
         extends: name or path of a site that this file changes; mappings are merged, all else is replaced.
-        scheduler: who gives out nodes.
-        runtimes: ways of running found there, the default first.
         ways: runtime -> what it needs there.
-        node: the GPU node that jobs are planned for.
-        queues: name -> limits, in the order in which they are tried; queue: the default, where it is always one.
-        slurm, pbs: how the scheduler is asked there.
-        ssh: the nodes, where the scheduler is ``hosts``: none but the user's own ssh.
+        queues: name -> limits, in the order in which they are tried.
+        queue: the default queue; null where the limits choose one.
+        node: the GPU node that jobs are planned for. Required, except with the scheduler ``local`` (this machine is
+            examined) and ``hosts`` (the list of hosts says it).
+        without_gpus: what replaces values of this file if the node is this machine and has no GPU:
+            ``demonstration``, ``image_tags``, ``env``, ``options``.
+        slurm: how jobs are requested from Slurm.
+        pbs: how jobs are requested from PBS.
+        ssh: the nodes, with the scheduler ``hosts``.
         mpi: how MPI programs are started there.
-        needs: what of the user's a job cannot do without.
-        account_suffix: what GPU jobs append to the account's name.
-        submit_below: directories below which jobs must be submitted; empty where it does not matter.
-        home, scratch: the rules for these file systems.
-        runtimes: container runtimes found there, the default first.
-        node: required, but where the scheduler is ``local`` and the machine itself is asked, or ``hosts``, whose list
-            says it.
+        needs: the user's values that every job needs.
+        account_suffix: what is appended to the account's name for GPU jobs.
+        submit_below: directories below which jobs must be submitted; empty where any directory will do.
+        home: the rules for home directories.
+        scratch: the rules for the large file system.
         hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
-        walltime_s: default time limit of a job, seconds; max_walltime_s: the longest allowed.
-        local_scratch: directory of each node's own for large files of a job (``--stage``); absolute.
+        walltime_s: default time limit of a job, seconds.
+        max_walltime_s: the longest time limit allowed, seconds; null for none.
+        local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site.
-        env: environment of every job there (fabric, caches); user and recipe override it.
+        env: environment of every job there (fabric, caches); recipe and user override it.
         options: recipe name -> program options that make the recipe fit this site.
-        demonstration: why figures from here are no performance claim; empty where they are.
-        box: the scheduler is a box on this machine (``runner box``), of this name.
-        sources: fact (dotted key) -> where it is from and when, or ``unconfirmed``.
-        proven: runtime (or ``runtime/wireup``) -> the recorded run (date, version, command) that proved it; absent
-            means UNPROVEN.
+        demonstration: why throughput measured there is no performance claim; empty where it is one.
+        box: name of the box on this machine (``runner box``) whose scheduler this is; empty for a real cluster.
+        sources: fact (dotted key) -> its source and date, or ``unconfirmed``.
+        proven: runtime (or ``runtime/wireup``) -> the recorded run (date, version, command) that proved it; what is not
+            listed is UNPROVEN.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""A job step as typed words and statements, before any shell sees it.
+"""A job step as typed arguments and statements, before any shell sees it.
 
-A word is made of literal Text and named Var parts; only ``runner.render`` turns one into shell code, so quoting
-happens at one place.
+An argument is made of literal Text and named Var parts. Only ``runner.render`` turns one into shell code, so quoting
+happens in one place.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the r
 
 
 def text(value: str) -> Argument:
-    """A word of literal text."""
+    """An argument of literal text."""
     return (Text(value),)
 
 
 def texts(*values: str) -> tuple[Argument, ...]:
-    """One literal word for each value."""
+    """One literal argument for each value."""
     return tuple(text(value) for value in values)
 
 
@@ -79,10 +79,10 @@ class StepSpec(msgspec.Struct, frozen=True):
         once_a_node: launcher options and command of a first step, one task per node, that makes ready what the ranks
             of a node share; empty for none.
         launcher: options that the launcher (srun) gets for the step itself.
-        command: the words after the launcher's options: container command, launcher program, user program.
-        at_end: command that is run once a node when the script ends, whatever became of the step; empty for none.
+        command: the arguments after the launcher's options: container command, launcher program, user program.
+        at_end: command that is run once a node when the script ends, even if the step failed; empty for none.
         directives: options that the runtime wants in the batch script's head, long name -> value.
-        inherits: the ranks need the environment of the shell that submits: nothing else brings one.
+        inherits: the ranks need the environment of the shell that submits, since nothing else provides one.
     """
 
     prelude: tuple[Statement, ...]

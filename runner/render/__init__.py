@@ -1,1 +1,1 @@
-"""The only place where words become shell code and scheduler directives."""
+"""The only place where arguments become shell code and scheduler directives."""

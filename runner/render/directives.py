@@ -1,4 +1,4 @@
-"""What no scheduler's directives can hold, whatever their grammar."""
+"""What no scheduler's directives can contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words into shell code for bash."""
+"""Arguments into shell code for bash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONDA_HOOK = '[ "$(type -t conda)" = function ] || eval "$(conda shell.bash hoo
 
 
 def quote(value: str) -> str:
-    """``value`` as one shell word; any character but NUL arrives unchanged."""
+    """``value`` quoted for the shell; any character but NUL arrives unchanged."""
     if "\0" in value:
         raise UsageError("a NUL character cannot be passed to a program", where=repr(value))
     if _PLAIN.match(value):
@@ -31,7 +31,7 @@ def quote_always(value: str) -> str:
 
 
 def quoted_argument(parts: Argument) -> str:
-    """One shell word of literal text and variables."""
+    """One argument of literal text and variables, quoted for the shell."""
     rendered = []
     for part in parts:
         if isinstance(part, Text):
@@ -47,7 +47,7 @@ def quoted_arguments(argv: Iterable[Argument]) -> str:
 
 
 def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") -> str:
-    """An argument list over several lines with continuations, none longer than ``width`` where words allow."""
+    """An argument list over several lines with continuations, none longer than ``width`` where the arguments allow."""
     lines: list[str] = []
     current = ""
     for parts in argv:

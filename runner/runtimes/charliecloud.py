@@ -50,7 +50,7 @@ def step(plan: Plan) -> StepSpec:
             *mount_options(plan, "--bind"),
             *texts(plan.image.path, "--"),
             *shell(plan, rename=True),
-            # The rank that made the mount serves it: none may leave before all of its node have ended.
+            # The rank that made the mount serves it: no rank may exit before all of its node have ended.
             *launched_program(plan, *(("--leave-together",) if even else ())),
         ),
     )

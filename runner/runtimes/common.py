@@ -1,4 +1,4 @@
-"""What every runtime needs: the launcher's words, and the shell that starts them in the container."""
+"""What every runtime needs: the launcher's command line, and the shell that starts it in the container."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.model.runtimes import RUNTIMES, RuntimeFacts
 from runner.model.step import Argument, Export, Load, Statement, Text, Unset, text, texts
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
-# shell in the container gives it its name back: nothing stands on a command line, and every byte arrives.
+# shell in the container gives it its name back: no value is on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"
 _RENAME = (
     f'for runner_i in "${{!{PREFIX}@}}"; do export "${{runner_i#{PREFIX}}}=${{!runner_i}}"; '
@@ -21,7 +21,7 @@ _RENAME = (
 LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
 _LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"; '
 
-# What the launcher is told of a wireup.
+# The launcher's options for a wireup.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "rendezvous": (),
     "torchrun": ("--wireup", "torchrun"),
@@ -38,7 +38,7 @@ def load_lines(plan: Plan) -> tuple[Statement, ...]:
 
 
 def loads(plan: Plan) -> tuple[Statement, ...]:
-    """What makes a container runtime available; of the loaded environment nothing may reach Python in a container."""
+    """What makes a container runtime available; nothing of the loaded environment may reach Python in a container."""
     lines = load_lines(plan)
     return (*lines, Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))) if lines else ()
 
@@ -92,7 +92,7 @@ def prefixed(name: str, value: Argument) -> Export:
 
 
 def image_file(plan: Plan) -> Argument:
-    """The image's file, whose path no runtime takes for anything else.
+    """The image's file, as a path that no runtime mistakes for something else.
 
     Raises:
         UsageError: the path is not absolute.

@@ -1,4 +1,4 @@
-"""No container: the program runs in an environment that the plan's lines prepare, or in the one that submits."""
+"""No container: the program runs in an environment that the site prepares, or in the submitting shell's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def step(plan: Plan) -> StepSpec:
             continue  # the program's own directory: it starts there
         if mount.read_only or posixpath.normpath(mount.source) != posixpath.normpath(mount.target):
             raise UsageError(
-                f"without a container {mount.source!r} is not to be seen as {mount.target!r}"
+                f"without a container {mount.source!r} cannot be mounted as {mount.target!r}"
                 + (", or read-only" if mount.read_only else ""),
                 where="--mount",
-                fix="leave it out and use the path itself, or take a container (--runtime)",
+                fix="leave it out and use the host path, or use a container (--runtime)",
             )
     run: Argument = (Var(RUN_DIRECTORY),)
     return StepSpec(
@@ -41,7 +41,7 @@ def step(plan: Plan) -> StepSpec:
 
 
 def _value(value: str) -> Argument:
-    """A variable's value; what lies below RESULTS (NCCL's own logs, as sites have them) lies in the run directory."""
+    """A variable's value; a path below RESULTS (such as NCCL's logs) becomes one in the run directory."""
     below = value.removeprefix(f"{RESULTS}/")
     return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
 

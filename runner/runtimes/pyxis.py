@@ -17,7 +17,7 @@ def step(plan: Plan) -> StepSpec:
     """
     if SCHEDULERS[plan.scheduler].launcher != "srun":
         raise UsageError(
-            f"Pyxis is a plugin of Slurm's, and {plan.site} has {plan.scheduler}",
+            f"Pyxis is a plugin of Slurm, and {plan.site} has {plan.scheduler}",
             where="--runtime pyxis",
             fix="use another runtime",
         )

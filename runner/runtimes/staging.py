@@ -1,6 +1,6 @@
 """``--stage``: the image on each node's own disk before the ranks begin, whatever the runtime.
 
-A runtime makes its step for an image at a path that no user can name; here that path becomes the staged file's.
+A runtime makes its step for an image at a placeholder path, which is replaced here by the path of the staged file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runner.runtimes import Runtime
 DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
 _PREFIX = "gpu-runner-stage-"
 _NAME = "/image.sqsh"
-_PLACEHOLDER = "/\0image"  # no value of a user's may hold a NUL
+_PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
 
 # Once a node; arguments: the job's directory, whether all others of ours there are left over, the image, its bytes,
 # its SHA-256 (or nothing), and what else is to be done once a node. What is summed is what was read, in one pass.
@@ -51,7 +51,7 @@ def step(plan: Plan, runtime: Runtime) -> StepSpec:
     made = runtime.step(msgspec.structs.replace(plan, image=image))
     launcher, command = (tuple(map(_staged, words)) for words in (made.launcher, made.command))
     if made.at_end or (launcher, command) == (made.launcher, made.command):
-        why = f"{plan.runtime} starts from no file that could be staged"
+        why = f"{plan.runtime} does not start from an image file, so there is nothing to stage"
         raise UsageError(why, where="--stage", fix="leave it out")
     copy = (
         *texts("/bin/bash", "-c", _STAGE, "bash"),

@@ -29,18 +29,18 @@ class Scheduler(Protocol):
         """Submit ``script`` (a file name) from the run directory, once; returns the job id.
 
         Raises:
-            NotAcceptedError: refused, with the scheduler's own words.
-            UnknownStateError: nobody knows whether it was taken.
+            NotAcceptedError: refused, with the scheduler's message.
+            UnknownStateError: it is unknown whether the job was accepted.
         """
 
     def find(self, run_directory: Path) -> str | None:
         """The id of the job that was submitted from this run directory; None if the scheduler does not know one."""
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
-        """What is known of the run's job now. Raises UnknownStateError where the scheduler does not answer."""
+        """The state of the run's job now. Raises UnknownStateError where the scheduler does not answer."""
 
     def cancel(self, job_id: str) -> None:
-        """Ask for the job's end; a job that has ended already is no error."""
+        """End the job; a job that has ended already is no error."""
 
 
 class _Client(Protocol):

@@ -19,10 +19,10 @@ def call(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> process.Completed:
-    """Run ``program`` out of ``clients`` (None: PATH), whatever its exit code.
+    """Run ``program`` from ``clients`` (None: PATH); any exit code is returned.
 
     Args:
-        scheduler: its name, for people.
+        scheduler: its name, for messages.
         env: the whole environment; None is ours.
 
     Raises:
@@ -40,10 +40,10 @@ def call(
         ) from error
 
 
-def silent(scheduler: str, done: process.Completed) -> UnknownStateError:
-    """What is raised where a scheduler gives no answer that could be understood."""
+def no_answer(scheduler: str, done: process.Completed) -> UnknownStateError:
+    """The error for a scheduler that gives no answer, or none that can be understood."""
     return UnknownStateError(
         f"{scheduler} does not answer: {done.last_lines(2)}",
         where=" ".join(done.argv),
-        fix="the job is not touched by this; ask again later",
+        fix="this does not affect the job; try again later",
     )

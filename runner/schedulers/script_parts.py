@@ -1,4 +1,4 @@
-"""What the batch scripts of all schedulers have in common: how they begin, meet, forward signals, and end."""
+"""Parts of all schedulers' batch scripts: the head, where ranks meet, signals, the end."""
 
 from __future__ import annotations
 

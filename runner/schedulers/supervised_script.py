@@ -60,10 +60,10 @@ printf '%s\\n' "${JOB_ID}" >job.id.part && mv -f job.id.part job.id
 
 
 def marker(at_end: tuple[Argument, ...] = ()) -> str:
-    """However the script ends, short of SIGKILL, it leaves its marker; ``runner_why``: what ended it, where it knows.
+    """The script leaves its exit marker however it ends, except by SIGKILL; ``runner_why``: what ended it, where known.
 
     Args:
-        at_end: a command that is run before, whatever became of the job; empty for none.
+        at_end: a command that is run before, even if the job failed; empty for none.
     """
     last = f"  {folded(at_end, indent='    ')}\n" if at_end else ""
     return f"""\

@@ -191,7 +191,7 @@ def test_an_unknown_host_or_one_without_a_login_is_refused(hosts: Runner, nodes:
     assert not (nodes.directory / "no-host-known").exists()
     stranger = nodes.configure("stranger_config", key="stranger")
     said = hosts(*PROBE, code=3, site=nodes.site(ssh={**config, "config": str(stranger)})).err
-    assert "it does not let you in without a question" in said
+    assert "it refuses a login without a password" in said
     assert "ssh-copy-id nodeb" in said
 
 

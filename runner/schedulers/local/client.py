@@ -1,4 +1,4 @@
-"""This machine as its own scheduler: one process for each job, in a session of its own, known again by its start.
+"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time.
 
 A process is the job's only where ``runner.schedulers.local.job_processes`` proves it: no other is called running, and
 no other gets a signal.
@@ -53,9 +53,9 @@ class Local:
                 )
         except (OSError, process.CommandNotFoundError) as error:
             raise NotAcceptedError(
-                f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the words above"
+                f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the reason above"
             ) from error
-        # Nobody has waited for it yet, so even if it has ended its entry is still there.
+        # It has not been waited for, so its entry in /proc is there even if it has ended.
         entry = process_identity.entry(child.pid)
         assert entry is not None, "a child that was not waited for stays in the process table"
         return job_id(entry)

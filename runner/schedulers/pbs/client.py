@@ -43,7 +43,7 @@ class Pbs:
         """Submit ``script`` (a file name) from the run directory; returns the job id.
 
         Raises:
-            NotAcceptedError: qsub refused; with PBS's own words.
+            NotAcceptedError: qsub refused; with PBS's message.
             UnknownStateError: qsub did not answer and the job is not to be found.
         """
         try:
@@ -59,7 +59,7 @@ class Pbs:
             ) from error
         if done.code != 0:
             raise NotAcceptedError(
-                f"PBS did not take the job: {done.last_lines(3)}",
+                f"PBS did not accept the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
                 fix="see the script and the site's limits (`qstat -Qf`)",
             )
@@ -73,7 +73,7 @@ class Pbs:
         """
         mine = self._client("qselect", "-x", "-u", getpass.getuser())
         if mine.code != 0:
-            raise client_call.silent("PBS", mine)
+            raise client_call.no_answer("PBS", mine)
         ids = mine.out.split()
         for job_id, job in (self._jobs(*ids) if ids else {}).items():
             if _work_directory(job) == str(run_directory):
@@ -104,11 +104,11 @@ class Pbs:
         if done.code != 0 and any(word in done.err for word in _GONE):
             return {}
         if done.code != 0:
-            raise client_call.silent("PBS", done)
+            raise client_call.no_answer("PBS", done)
         try:
             jobs = json.loads(done.out, strict=False).get("Jobs", {})
         except ValueError as error:
-            raise client_call.silent("PBS", done) from error
+            raise client_call.no_answer("PBS", done) from error
         return jobs if isinstance(jobs, dict) else {}
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
@@ -121,7 +121,7 @@ def _work_directory(job: dict[str, Any]) -> str:
 
 
 def _state(job: dict[str, Any]) -> JobState:
-    """One job's state; the name of its end is a word that all schedulers share (``TIMEOUT``)."""
+    """One job's state; the name of how it ended is the same for all schedulers (``TIMEOUT``)."""
     letter, exit_status = str(job.get("job_state", "")), job.get("Exit_status")
     phase = _PHASES.get(letter, "unknown")
     return JobState(

@@ -47,7 +47,7 @@ def render(plan: Plan, step: StepSpec) -> str:
     if not _in_blocks(plan):
         shown = ",".join(str(count) for count in plan.tasks_per_node)
         raise UsageError(
-            f"mpiexec fills one node after the other, and cannot put {shown} ranks on the nodes",
+            f"mpiexec fills one node after the other: it cannot put {shown} ranks on the nodes",
             where="--nodes",
             fix="leave --nodes out, or ask for a number that divides the GPUs",
         )
@@ -78,7 +78,7 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     resources = dict(sorted(plan.pbs.resources.items())) | dict(plan.directives) | dict(step.directives)
     for option, value in resources.items():
         if option in _REFUSED:
-            what = f"-{option} cannot be had: {_REFUSED[option]}"
+            what = f"-{option} is not available: {_REFUSED[option]}"
             raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
         if option in _PLANNED:
             by = _PLANNED[option]

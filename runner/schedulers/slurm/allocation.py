@@ -1,4 +1,4 @@
-"""The Slurm allocation that this shell holds."""
+"""The Slurm allocation of this shell."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def allocation(clients: Path | None) -> Allocation | None:
         raise UnknownStateError(f"Slurm does not answer: {shown.last_lines(2)}", where=f"scontrol show job {job_id}")
     if state is None or state[1] != "RUNNING":
         raise RefusedError(
-            f"allocation {job_id} is not held: {state[1] if state else 'Slurm does not know it'}",
+            f"allocation {job_id} is not running: {state[1] if state else 'Slurm does not know it'}",
             where="SLURM_JOB_ID",
-            fix="ask for one with salloc, or `unset SLURM_JOB_ID` and `submit`",
+            fix="get one with salloc, or `unset SLURM_JOB_ID` and use `submit`",
         )
     nodes = [
         AllocatedNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
@@ -52,7 +52,9 @@ def _ask(clients: Path | None, program: str, *options: str) -> process.Completed
         return client_call.call("Slurm", clients, program, *options)
     except NotAcceptedError as error:
         raise RefusedError(
-            f"SLURM_JOB_ID is set, but {program} was not found", where="PATH", fix="run this where Slurm's clients are"
+            f"SLURM_JOB_ID is set, but {program} was not found",
+            where="PATH",
+            fix="run this on a Slurm host",
         ) from error
 
 

@@ -54,8 +54,8 @@ _PHASES: Final[dict[str, Phase]] = {
 }
 
 
-# What a client says that has sent its request and lost the answer (slurm_errno.c): it may have been served.
-_UNHEARD = re.compile(
+# Messages of a client that has sent its request and lost the answer (slurm_errno.c): the request may have succeeded.
+_ANSWER_LOST = re.compile(
     r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
 )
 
@@ -74,29 +74,28 @@ class Slurm:
     def submit(self, run_directory: Path, script: str) -> str:
         """Submit ``script`` (a file name) from the run directory; returns the job id.
 
-        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been taken
-        all the same: it is looked for by its working directory, which is its own alone, so that nothing is submitted
-        twice.
+        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been accepted:
+        it is looked for by its working directory, which no other job has, so that nothing is submitted twice.
 
         Raises:
-            NotAcceptedError: sbatch refused; with Slurm's own words.
+            NotAcceptedError: sbatch refused; with Slurm's message.
             UnknownStateError: sbatch did not answer and the job is not to be found.
         """
         try:
             done = self._client("sbatch", "--parsable", script, cwd=run_directory)
         except process.CommandTimeoutError:
-            return self._taken_all_the_same(run_directory, "sbatch did not answer")
-        if done.code != 0 and _UNHEARD.search(done.err):
-            return self._taken_all_the_same(run_directory, done.last_lines(1))
+            return self._accepted_job(run_directory, "sbatch did not answer")
+        if done.code != 0 and _ANSWER_LOST.search(done.err):
+            return self._accepted_job(run_directory, done.last_lines(1))
         if done.code != 0:
             raise NotAcceptedError(
-                f"Slurm did not take the job: {done.last_lines(3)}",
+                f"Slurm did not accept the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
                 fix=messages.fix(done.err),
             )
         return done.out.strip().split(";")[0]
 
-    def _taken_all_the_same(self, run_directory: Path, why: str) -> str:
+    def _accepted_job(self, run_directory: Path, why: str) -> str:
         found = self.find(run_directory)
         if found:
             return found
@@ -115,7 +114,7 @@ class Slurm:
         """
         done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all")
         if done.code != 0:
-            raise client_call.silent("Slurm", done)
+            raise client_call.no_answer("Slurm", done)
         for line in done.out.splitlines():
             job_id, _, directory = line.strip().partition("|")
             if directory == str(run_directory):
@@ -133,9 +132,9 @@ class Slurm:
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
             state = _from_scontrol(done.out, run_directory)
-            return self._told_by_whom(state, job_id, run_directory) if state.name == "CANCELLED" else state
+            return self._with_canceller(state, job_id, run_directory) if state.name == "CANCELLED" else state
         if "Invalid job id" not in done.err:
-            raise client_call.silent("Slurm", done)
+            raise client_call.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
 
     def cancel(self, job_id: str) -> None:
@@ -144,7 +143,7 @@ class Slurm:
         if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
 
-    def _told_by_whom(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
+    def _with_canceller(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
         """The controller does not say who cancelled a job; accounting does, where there is any."""
         with suppress(UnknownStateError):
             accounted = self._accounted(job_id, run_directory)
@@ -169,7 +168,7 @@ class Slurm:
         return JobState(phase="unknown")
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        # An allocation that is held already must not shape a new job.
+        # An existing allocation of this shell must not shape a new job.
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
         if "SLURM_CONF" in os.environ:
             env["SLURM_CONF"] = os.environ["SLURM_CONF"]
@@ -177,8 +176,8 @@ class Slurm:
 
 
 def _from_scontrol(answer: str, run_directory: Path) -> JobState:
-    """One job's state out of ``scontrol show job``. Lines are told apart by how they begin: what a user can name (a
-    directory, a comment) may look like any field, but stands behind its own.
+    """One job's state out of ``scontrol show job``. Lines are distinguished by their beginnings: what a user can name
+    (a directory, a comment) may look like any field, but is preceded by its own name.
     """
 
     def field(pattern: str) -> str:

@@ -1,4 +1,4 @@
-"""What to do about Slurm's refusals, and what its reasons for waiting mean: its own words beside plainer ones.
+"""What to do about Slurm's refusals, and what its reasons for waiting mean.
 
 Sources: slurm_errno.c and ``job_reason_string`` of Slurm 22.05 to 26.05; squeue(1), "JOB REASON CODES".
 """
@@ -20,7 +20,7 @@ _REFUSALS: Final = (
     (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
     (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
     (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
-    (r"invalid feature", "the site's file names a constraint that no node has; `sinfo --format='%P %f'` lists them"),
+    (r"invalid feature", "the site file names a constraint that no node has; `sinfo --format='%P %f'` lists them"),
     (
         r"requested node configuration",
         "no node has so many GPUs or CPUs, so much memory, or such a GPU; `sinfo --format='%P %D %c %m %G %f'` says",
@@ -57,8 +57,8 @@ _WAITS: Final = {
     "Priority": "jobs of a higher priority come first",
     "Resources": "the nodes that it needs are busy",
     "Dependency": "a job that it depends on has not ended",
-    "DependencyNeverSatisfied": "a job that it depends on did not end as asked: it will never start; cancel it",
-    "BeginTime": "it is not to begin yet",
+    "DependencyNeverSatisfied": "a job that it depends on did not end as required: it will never start; cancel it",
+    "BeginTime": "its start time has not come",
     "InvalidAccount": "its account is not (or no longer) one of yours: it will never start; cancel it",
     "InvalidQOS": "its QOS is not (or no longer) one of yours: it will never start; cancel it",
     "PartitionNodeLimit": "it asks for more nodes than the partition gives: it will never start; cancel it",
@@ -74,14 +74,14 @@ _WAITS: Final = {
 
 
 def fix(refusal: str) -> str:
-    """What to do about sbatch's words."""
+    """What to do about a refusal of sbatch."""
     return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
 
 
 def explained(reason: str) -> str:
-    """A reason for waiting with what it means: ``AssocGrpGRES: ...``; as it is where we know no better.
+    """A reason for waiting with what it means: ``AssocGrpGRES: ...``; the reason alone where it is not listed.
 
-    A ``Grp`` limit is used up by other jobs and is free again when they end. A ``Max`` limit of one job's own is
+    A ``Grp`` limit is used up by other jobs and is free again when they end. A ``Max`` limit of a single job is
     refused or waits for ever; one per user is free again, too.
     """
     known = _WAITS.get(reason.partition(",")[0])

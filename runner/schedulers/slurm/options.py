@@ -1,4 +1,4 @@
-"""Options of sbatch that no job of ours may have, and why: what the plan decides, and what would break a run.
+"""Options of sbatch that are refused, and why: the plan decides them, or they would break a run.
 
 Everything else goes through as it is: dependency, reservation, nodelist, exclude, constraint, licenses, mail, begin,
 deadline, nice, qos, comment, exclusive (sbatch(1), Slurm 22.05 to 26.05).
@@ -34,16 +34,16 @@ _REFUSED = {
     **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
     **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
     "chdir": "the script starts in the run directory: see --runs",
-    "wrap": "the script is the runner's own",
+    "wrap": "the runner writes the script",
     **dict.fromkeys(("export", "export-file", "get-user-env"), "nothing of a login shell reaches a job: use --env"),
     "signal": "the script forwards signals to the ranks, and asks for one near the time limit itself",
     "no-requeue": "every script has it",
     "distribution": "the plan says which rank is on which node",
-    "clusters": "states and logs are asked of the cluster that this host belongs to: submit from the other one's",
-    "wait": "sbatch would not answer until the job's end: `submit --wait`, or `wait`",
+    "clusters": "states and logs come from the cluster that this host belongs to: submit from a host of the other one",
+    "wait": "sbatch would not return until the job ends: `submit --wait`, or `wait`",
     **dict.fromkeys(("test-only", "help", "usage", "version"), "sbatch would submit nothing: use --dry-run"),
-    **dict.fromkeys(("parsable", "quiet", "verbose"), "what sbatch says is read by the runner"),
-    **dict.fromkeys(("uid", "gid"), "a run belongs to who submits it"),
+    **dict.fromkeys(("parsable", "quiet", "verbose"), "the runner reads sbatch's output"),
+    **dict.fromkeys(("uid", "gid"), "a run belongs to the user who submits it"),
     "container": _IN_CONTAINER,
 }
 
@@ -67,7 +67,7 @@ def refuse(option: str, plan: Plan) -> None:
     if name in _PLANNED:
         by = _PLANNED[name]
         raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")
-    raise UsageError(f"--{option} cannot be had: {_REFUSED[name]}", where=where, fix="leave it out")
+    raise UsageError(f"--{option} is not available: {_REFUSED[name]}", where=where, fix="leave it out")
 
 
 def _abbreviated(option: str) -> str:

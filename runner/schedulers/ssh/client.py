@@ -38,10 +38,10 @@ class SshHosts(client.Local):
     """Jobs whose controller runs here, and whose ranks run where ssh leads."""
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Ask all hosts, then start the controller.
+        """Check all hosts, then start the controller.
 
         Raises:
-            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where somebody must fix it, 8 where
+            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where it must be fixed first, 8 where
                 trying again may help.
         """
         plan = _plan(run_directory)
@@ -61,7 +61,7 @@ class SshHosts(client.Local):
         return msgspec.structs.replace(super().state(job_id, run_directory), nodes=",".join(names))
 
     def cancel(self, job_id: str) -> None:
-        """Ask the controller to end the ranks everywhere, and wait until it has.
+        """End the ranks everywhere through the controller, and wait until it has ended.
 
         Raises:
             UnknownStateError: it runs on another machine, or is another user's.
@@ -94,7 +94,7 @@ def _faults(plan: Plan, run: str, token: str) -> list[preflight.Fault]:
     hosts = _hosts(plan)
     head = _head(hosts)
     path = os.environ.get("PATH", "") if not RUNTIMES[plan.runtime].is_container else ""
-    ended = _asked(hosts, preflight.question(plan, run, head, path))
+    ended = _ask_all(hosts, preflight.question(plan, run, head, path))
     answers = [None if done is None or done.code != 0 else preflight.answer(done.out) for done in ended]
     silent = [
         preflight.no_answer(host, None if done is None else done.code, "" if done is None else done.err, ASK_S)
@@ -122,7 +122,7 @@ def _head(hosts: ListedHosts) -> str:
     return next(named, hosts.names[0])
 
 
-def _asked(hosts: ListedHosts, question: str) -> Sequence[process.Completed | None]:
+def _ask_all(hosts: ListedHosts, question: str) -> Sequence[process.Completed | None]:
     """The end of one ssh a host, all at once; None where it had not ended within ASK_S."""
     children = []
     try:
@@ -143,8 +143,8 @@ def _asked(hosts: ListedHosts, question: str) -> Sequence[process.Completed | No
             except process.TimeoutExpired:
                 ended.append(None)
                 continue
-            said, told = (raw.decode("utf-8", "replace") for raw in (out, err))
-            ended.append(process.Completed(argv, child.returncode, said, told))
+            output, errors = (raw.decode("utf-8", "replace") for raw in (out, err))
+            ended.append(process.Completed(argv, child.returncode, output, errors))
         return ended
     finally:
         for _, child in children:

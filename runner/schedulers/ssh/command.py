@@ -1,11 +1,11 @@
-"""How ssh is called: by the job's controller, and before it by those who ask whether the nodes are ready."""
+"""How ssh is called: by the job's controller, and before it by the check whether the nodes are ready."""
 
 from __future__ import annotations
 
 from runner.model.plan import ListedHosts
 
-# Nobody can answer a question of ssh's, and a node that has gone is noticed within 45 s. Whom to trust, by which name
-# and key and over which road, is the user's own configuration; nothing here loosens it.
+# No person is there to answer ssh's questions, and a lost node is noticed within 45 s. Names, keys, routes and
+# which hosts to trust come from the user's configuration; nothing here loosens it.
 OPTIONS = (
     *("-T", "-x"),
     *("-o", "BatchMode=yes"),
@@ -16,7 +16,7 @@ OPTIONS = (
     *("-o", "ControlMaster=no"),
     *("-o", "ClearAllForwardings=yes"),
 )
-# What the login shell of a node is asked for, whichever shell that is: all else goes through its standard input.
+# The command for a node's login shell, of any kind: all else goes through standard input.
 REMOTE = "exec bash -s"
 
 

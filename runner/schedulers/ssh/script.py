@@ -4,7 +4,7 @@ Without an argument it is the job's controller, on the machine that submits: it 
 limit, and ends all when one fails. What it sends through ssh's standard input makes a bash of the node go to the run
 directory, which is the same there, and run this script with the node's number: it starts the node's ranks and does for
 them what ``srun --kill-on-bad-exit=1 --wait=60`` does. The rest of that input are orders, one every few seconds;
-its end, or silence, tells the node that the controller is gone, and it ends its ranks. No value of the user's stands
+after its end, or after silence, the node takes the controller for gone and ends its ranks. No value of the user is
 on ssh's command line.
 """
 
@@ -20,7 +20,7 @@ from runner.schedulers.script_parts import port
 from runner.schedulers.ssh import command
 from runner.schedulers.supervised_script import GRACE_S
 
-ORPHAN_GRACE_S = 10  # GRACE_S where nobody waits for it any more
+ORPHAN_GRACE_S = 10  # GRACE_S where the controller is gone
 _CUT_S = 38  # after the order to end, ssh itself is ended; less than runner.schedulers.local waits
 _BEAT_S = 5
 SILENCE_S = 60  # of the controller: its machine or the road to it has gone
@@ -52,7 +52,7 @@ for runner_i in "${{!runner_hosts[@]}}"; do
   rm -f -- "$runner_fifo"
   runner_ways[runner_i]=$runner_way
   (
-    # Nobody but the controller holds a way open: with it they all end.
+    # Only the controller keeps these pipes open: when it ends, all nodes notice.
     for runner_fd in "${{runner_ways[@]}}"; do exec {{runner_fd}}>&-; done
     exec "${{runner_ssh[@]}}" -- "${{runner_hosts[runner_i]}}" '{command.REMOTE}' \\
       < <(runner_begin "$runner_i"; exec cat <&"$runner_ear")
@@ -93,7 +93,7 @@ _BEAT = f"""\
   sleep 0.2
 """
 
-_OBEY = f"""\
+_FOLLOW_ORDERS = f"""\
   if [ "$runner_why" = GONE ]; then
     sleep 0.2
     continue
@@ -114,7 +114,7 @@ _OBEY = f"""\
 _NODE = (
     supervised_script.TELL_RANKS
     + f"runner_heard=$SECONDS runner_grace={GRACE_S}\n"
-    + supervised_script.supervision(supervised_script.ranks('"$runner_grace"'), _OBEY, time_limit=False)
+    + supervised_script.supervision(supervised_script.ranks('"$runner_grace"'), _FOLLOW_ORDERS, time_limit=False)
     + f"""\
 case $runner_why in
 FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
@@ -172,7 +172,7 @@ def _controller(plan: Plan, step: StepSpec) -> tuple[str, ...]:
 
 
 def _meeting(nodes: int) -> str:
-    """Where rank 0 serves: the first host as ssh's configuration knows it, since ssh's own names are nobody else's."""
+    """Where rank 0 serves: the first host as ssh's configuration names it; other programs don't know ssh's aliases."""
     if nodes == 1:
         host = "RUNNER_RDV_HOST=127.0.0.1"
     else:

@@ -1,4 +1,4 @@
-"""What a live cluster says of itself: asked for within a bound of time, read by pure functions, written down."""
+"""Site detection: ask a live cluster within a time limit, read its answers (pure), and write a site file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live cluster, asked: which scheduler answers, what it tells, and what hosts of it tell."""
+"""Ask a live cluster: which scheduler answers, and what it and its hosts report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_NODE_S = 120.0  # for a job of one task to begin and answer
 
 @dataclass(frozen=True)
 class Detected:
-    """What was learnt.
+    """What was detected.
 
     Attributes:
         slurm, pbs: the one that answered; the other is None.

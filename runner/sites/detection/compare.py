@@ -48,10 +48,10 @@ def _queues(site: Site, found: Detected) -> Iterator[Finding]:
             yield from _limits(name, site.queues[name], live[name])
 
 
-def _limits(name: str, told: Queue, live: dict[str, int]) -> Iterator[Finding]:
+def _limits(name: str, stated: Queue, live: dict[str, int]) -> Iterator[Finding]:
     """Limits that are stricter than the file says: a job that it takes for good would be refused, or never start."""
     for key, theirs in live.items():
-        ours = getattr(told, key)
+        ours = getattr(stated, key)
         if ours is None or (ours < theirs if key == "min_nodes" else ours > theirs):
             shown = "no limit" if ours is None else str(ours)
             what = f"queue {name}: {key} is {theirs}, the file says {shown}"
@@ -164,15 +164,15 @@ def _mpi(site: Site, found: Detected) -> Iterator[Finding]:
 
 
 def _host(site: Site, found: Detected) -> Iterator[Finding]:
-    where, told = found.node or found.login, site.hardware
-    if where is not None and told.cpu and where.cpu and where.cpu != told.cpu:
-        what = f"{where.name} is {where.cpu}, the file says {told.cpu}"
+    where, stated = found.node or found.login, site.hardware
+    if where is not None and stated.cpu and where.cpu and where.cpu != stated.cpu:
+        what = f"{where.name} is {where.cpu}, the file says {stated.cpu}"
         yield Finding("cpu-differs", "refuse" if found.node else "warn", what, f"hardware.cpu: {where.cpu}")
     if found.node is None:
         return
     driver = found.node.driver
-    if told.driver and driver and version(driver) < version(told.driver):
-        what = f"{found.node.name} has driver {driver}, the file says {told.driver}"
+    if stated.driver and driver and version(driver) < version(stated.driver):
+        what = f"{found.node.name} has driver {driver}, the file says {stated.driver}"
         yield Finding("driver-older", "refuse", what, f"hardware.driver: {driver}")
     if site.device == "cuda" and not driver:
         what = f"{found.node.name} has no NVIDIA driver loaded, and jobs are to compute on its GPUs"

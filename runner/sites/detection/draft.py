@@ -1,4 +1,4 @@
-"""A site file out of what was detected: facts with their sources, and a named comment for what nobody could tell."""
+"""A site file from what was detected: facts with their sources, and a comment for each unknown key."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def draft(found: Detected, name: str, partition: str | None = None) -> str:
     Args:
         name: of the site. partition: whose nodes are meant, as it was detected with.
     """
-    told = entries(found, partition)
-    facts = [entry for entry in told if isinstance(entry, Fact)]
-    everything = [*_head(found, name), *told, Fact("sources", _sources(facts), "")]
+    found_entries = entries(found, partition)
+    facts = [entry for entry in found_entries if isinstance(entry, Fact)]
+    everything = [*_head(found, name), *found_entries, Fact("sources", _sources(facts), "")]
     lines = [
         f"# Written by `site detect` on {found.day}, from what {found.scheduler} and its hosts say.",
-        f"# A line `{MARK} key` is what nobody here could tell: put the key there, or delete the line to leave it to",
+        f"# A line `{MARK} key` is unknown here: put the key there, or delete the line to leave it to",
         "# the default. `site check FILE` refuses the file until then.",
         *_block(everything, (), ""),
     ]
@@ -62,11 +62,11 @@ def _head(found: Detected, name: str) -> Iterator[Entry]:
     yield Fact("image_tags", dict(base.image_tags), "")
 
 
-def _block(told: Sequence[Entry], path: tuple[str, ...], indent: str) -> Iterator[str]:
+def _block(found_entries: Sequence[Entry], path: tuple[str, ...], indent: str) -> Iterator[str]:
     """The lines of all entries below ``path``; where only remarks are below a key, no key is written."""
     depth = len(path)
     below: dict[str, list[Entry]] = {}
-    for entry in told:
+    for entry in found_entries:
         below.setdefault(_step(entry, depth), []).append(entry)
     order = {name: place for place, name in enumerate(_ORDER)}
     for step in sorted(below, key=lambda name: order.get(name, len(order)) if depth == 0 else 0):
@@ -86,8 +86,8 @@ def _step(entry: Entry, depth: int) -> str:
     return entry.key.split(".")[depth]
 
 
-def _holds_facts(told: Sequence[Entry]) -> bool:
-    return any(isinstance(entry, Fact) for entry in told)
+def _holds_facts(found_entries: Sequence[Entry]) -> bool:
+    return any(isinstance(entry, Fact) for entry in found_entries)
 
 
 def _comment(entry: Entry, indent: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What was found out, what could not be, and what a reader of the file should know besides."""
+"""Facts, unknowns and remarks for a site file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Fact:
 
     Attributes:
         key: dotted, as in the file (``node.gpus``).
-        source: the command that told, and the day.
+        source: the command that printed it, and the day.
     """
 
     key: str
@@ -24,7 +24,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A key that nobody here can tell; ``how`` it is found out."""
+    """A key whose value is unknown here; ``how`` to find it out."""
 
     key: str
     how: str

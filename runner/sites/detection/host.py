@@ -1,4 +1,4 @@
-"""One host, be it the login node or a GPU node: what ``host.sh`` says there. Pure, but for reading that script."""
+"""One host, the login node or a GPU node, as ``host.sh`` describes it. Pure, but for reading that script."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def entries(login: Host | None, node: Host | None, available: tuple[str, ...], d
     """
     for host, what in ((login, "here"), (node, "a GPU node")):
         if host is not None:
-            allowed = {True: "allowed", False: "OFF", None: "not told"}[host.namespaces]
+            allowed = {True: "allowed", False: "OFF", None: "unknown"}[host.namespaces]
             text = f"{what}: {host.os or 'unknown system'}, {host.libc or 'no glibc'}, kernel {host.kernel}, {host.cpu}"
             yield Note("description", f"{text}; user namespaces {allowed}")
     yield from _hardware(login, node, day)
@@ -146,9 +146,9 @@ def _fabric(node: Host | None, day: str) -> Iterator[Entry]:
 
 
 def _scratch(login: Host | None, day: str) -> Iterator[Entry]:
-    told = login.scratch if login is not None else ""
-    if login is not None and told.startswith("/"):
-        general = re.sub(rf"(?<=/){re.escape(login.user)}(?=/|$)", "{user}", told)
+    scratch = login.scratch if login is not None else ""
+    if login is not None and scratch.startswith("/"):
+        general = re.sub(rf"(?<=/){re.escape(login.user)}(?=/|$)", "{user}", scratch)
         yield Fact("scratch.path", general, f"$PSCRATCH or $SCRATCH here, {day}")
     else:
         yield Unknown("scratch.path", "each user's large directory that all nodes see ({user} stands for the name)")

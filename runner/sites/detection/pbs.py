@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Queue:
-    """One queue; ``limits`` as a site file's ``queues`` has them. Nobody submits to one that only others route to."""
+    """One queue; ``limits`` as a site file's ``queues`` has them. No job is submitted to a queue that only routes."""
 
     name: str
     open: bool

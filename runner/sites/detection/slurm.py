@@ -195,8 +195,8 @@ def _mpi(text: str) -> tuple[str, ...]:
     """Plugins: a line each, behind ``srun:`` in older versions."""
     found: dict[str, None] = {}
     for line in text.splitlines():
-        told = line.removeprefix("srun:").strip()
-        words = told.rpartition(":")[2].split(",") if "available" in told else [told]
+        listed = line.removeprefix("srun:").strip()
+        words = listed.rpartition(":")[2].split(",") if "available" in listed else [listed]
         found |= dict.fromkeys(word.strip() for word in words if re.fullmatch(r"[a-z][a-z0-9_]*", word.strip()))
     return tuple(found)
 

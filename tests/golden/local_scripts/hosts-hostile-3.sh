@@ -65,7 +65,7 @@ for runner_i in "${!runner_hosts[@]}"; do
   rm -f -- "$runner_fifo"
   runner_ways[runner_i]=$runner_way
   (
-    # Nobody but the controller holds a way open: with it they all end.
+    # Only the controller keeps these pipes open: when it ends, all nodes notice.
     for runner_fd in "${runner_ways[@]}"; do exec {runner_fd}>&-; done
     exec "${runner_ssh[@]}" -- "${runner_hosts[runner_i]}" 'exec bash -s' \
       < <(runner_begin "$runner_i"; exec cat <&"$runner_ear")

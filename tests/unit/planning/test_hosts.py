@@ -147,7 +147,7 @@ def test_hosts_that_are_ready() -> None:
     ("changes", "says", "fix"),
     [
         ({"token": ""}, "does not see the run directory /run", "--runs"),
-        ({"token": "another"}, "does not see the run directory", "--runs"),
+        ({"token": "differs"}, "does not see the run directory", "--runs"),
         ({"image": ""}, "does not see the image /shared/i.sif", "RUNNER_STORE"),
         ({"image": "99"}, "has 99 bytes, and the image 100", "same image"),
         ({"no-mount": "0"}, "no '/da ta' to mount", "path"),
@@ -155,8 +155,8 @@ def test_hosts_that_are_ready() -> None:
         ({"python": "3 6"}, "python3 is 3.6", "3.8"),
         ({"no-modules": "torch horovod"}, "cannot import torch, horovod", "container"),
         ({"gpus": "1"}, "has 1 NVIDIA GPUs, and 2 ranks", "b:1"),
-        ({"head": ""}, "does not know 'a'", "first"),
-        ({"head": "127.0.1.1 STREAM a"}, "is itself there", "first"),
+        ({"head": ""}, "cannot resolve 'a'", "first"),
+        ({"head": "127.0.1.1 STREAM a"}, "is a loopback address there", "first"),
         ({"machine": "a 1"}, "same machine as a", "once"),
     ],
 )
@@ -193,12 +193,12 @@ CHANGED_KEY = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key ve
     ("said", "what", "fix", "code"),
     [
         (UNKNOWN_KEY, "does not know its host key", "by hand", 3),
-        (CHANGED_KEY, "another", "-R a", 3),
-        ("me@x: Permission denied (publickey,password).", "let you in", "ssh-copy-id a", 3),
+        (CHANGED_KEY, "differs", "-R a", 3),
+        ("me@x: Permission denied (publickey,password).", "without a password", "ssh-copy-id a", 3),
         ("ssh: Could not resolve hostname a: Name or service not known", "not known here", "HostName", 3),
-        ("ssh: connect to host x port 22: Connection refused", "no ssh answers", "is it up", 8),
-        ("ssh: connect to host x port 22: Connection timed out", "no ssh answers", "is it up", 8),
-        ("", "exit code 255", "no question", 8),
+        ("ssh: connect to host x port 22: Connection refused", "no ssh answers", "check that it is up", 8),
+        ("ssh: connect to host x port 22: Connection timed out", "no ssh answers", "check that it is up", 8),
+        ("", "exit code 255", "without a question", 8),
     ],
 )
 def test_what_ssh_prints_is_shown_with_its_fix(said: str, what: str, fix: str, code: int) -> None:

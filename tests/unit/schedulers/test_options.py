@@ -54,7 +54,7 @@ def test_what_leaves_the_run_as_it_is_goes_through(option: str, value: str) -> N
         ("requeue", "submit again"),
         ("wait", "`submit --wait`"),
         ("test-only", "--dry-run"),
-        ("clusters", "other one's"),
+        ("clusters", "of the other one"),
         ("export", "--env"),
         ("tres-bind", "its own GPU only"),
         ("gpus-per-task", "its own GPU only"),
