@@ -184,7 +184,7 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
 def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
     container = find("container log", evidence.container_line)
-    if container is not None:
+    if container is not None and not (container.consequence == "perhaps" and _reported_ranks(evidence)):
         return failed_verdict(evidence, container.outcome, [container.cause, evidence.container_line])
     # Where the disk is full the job could not write, whatever code it ended with.
     failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code))

@@ -9,6 +9,17 @@ _OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failu
 
 FAILURES = (
     Failure(
+        code="image-lost",
+        source="container log",
+        # ENOTCONN: the process that served the image to the ranks of this node is gone.
+        pattern=r"(?i)^(?=.*(?:ch-run|container|squashfuse)).*transport endpoint is not connected",
+        cause="the container did not start on any node",
+        fix="see the rank that ended first on that node: it served the image to the others",
+        who="user",
+        outcome="infrastructure",
+        consequence="perhaps",
+    ),
+    Failure(
         code="container-not-started",
         source="container log",
         pattern="(?i)" + "|".join((*_OF_RUNTIMES, "container", "cannot stage the image")),

@@ -59,6 +59,11 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "rank-stopped": ("task starter", "Terminated", ""),
     "rank-bus-error": ("task starter", "Bus error", ""),
     "rank-left-no-record": ("task starter", "Exited with exit code 3", ""),
+    "image-lost": (
+        "container log",
+        "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected",
+        "",
+    ),
     "container-not-started": ("container log", "slurmstepd: error: pyxis: couldn't start container", ""),
     "nccl-on-sockets": ("NCCL log", "Socket", ""),
 }
@@ -97,5 +102,7 @@ def test_every_exit_code_of_the_launcher_has_a_row() -> None:
 def test_the_page_of_failures_has_a_row_for_each(failure: Failure) -> None:
     """With the verdict's sentence, in which what is filled in stands in capitals."""
     fields = (field for _text, field, *_rest in string.Formatter().parse(failure.cause) if field)
-    sentence = failure.cause.format_map({field: field.upper() for field in fields})
+    # Some are filled in with the blank before them: REASON stands for " (NodeDown)".
+    sentence = re.sub(r"(?<=\w)\{", " {", failure.cause.replace("}{", "} {"))
+    sentence = sentence.format_map({field: field.upper() for field in fields})
     assert f"| `{failure.code}` | {failure.source} | {sentence} | {failure.fix} | {failure.who} |" in PAGE

@@ -229,6 +229,19 @@ def test_a_container_that_never_started_is_reported_with_the_runtimes_message() 
     assert words in verdict.reasons
 
 
+def test_a_rank_that_took_its_nodes_image_with_it_is_the_cause() -> None:
+    """Under Charliecloud the first rank of a node serves the image to the others."""
+    line = (
+        "rank-0.err: ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)"
+    )
+    state = JobState("ended", "FAILED", exit_code=1)
+    bare = changed(state=state, marker=None, starts={}, exits={}, reports={}, container_line=line)
+    assert judge(bare).outcome == "infrastructure"
+    verdict = judge(dataclasses.replace(bare, task_ends={1: "Exited with exit code 3", 0: "Exited with exit code 1"}))
+    assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
+    assert verdict.reasons[0] == "rank 1 left no exit record; srun reports: Exited with exit code 3"
+
+
 STOPPED = {"status": 143, "exit_code": None, "error": "stopped-before-start", "message": "stopped by SIGTERM"}
 FAILED = JobState("ended", "FAILED", exit_code=143)
 
