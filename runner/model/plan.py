@@ -96,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
         program: the argument list below the launcher.
         wireup: how ranks find each other.
         device: what each rank must compute on.
-        samples_per_step: samples (images) of a rank in a step, as the program is told; None where that is unknown.
+        samples_per_step: samples (images) of a rank in a step, as passed to the program; None where unknown.
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
         existing_allocation: the part of one that the job is a step of (``held`` in plan.json); None where the job

@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True):
         images_per_s: throughput of the whole world, only where ``measured``.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
-        steady: neither trend nor shift of more than 1 % in the window; None where it cannot be told.
+        steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
         precision: interval of the figure within this run (95 %), where the window was long enough for one.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.

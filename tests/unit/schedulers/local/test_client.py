@@ -108,7 +108,7 @@ def test_a_number_that_was_given_out_again_is_not_the_job(run: Path, scheduler: 
         assert set(process_identity.session(number)) == processes
 
 
-def test_a_job_of_another_boot_is_unknown_and_left_alone(run: Path) -> None:
+def test_a_job_of_another_boot_is_unknown_and_not_touched(run: Path) -> None:
     with strangers(with_leader=True) as (number, processes):
         start = next(each.start for each in processes if each.pid == number)
         job = f"{number}.{start}.00000000"
