@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from runner import paths
 from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.hide import hidden
 from runner.images import reference as references
 from runner.images.conversion import squashfs
 from runner.images.conversion.engine_source import Method
@@ -94,7 +95,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
         except RefusedError as error:
             if name.kind == "engine":
                 raise
-            progress.line(f"{error.what}: taking {text} from its registry")
+            progress.line(f"{error.what}: taking {hidden(text)} from its registry")
         else:
             if options.platform is not None:
                 raise UsageError(
