@@ -37,8 +37,8 @@ class Stragglers:
         nodes: slow nodes, name -> excess over the nodes that are not slow.
         ranks: slow ranks that their node does not explain, rank -> excess.
         slowed: ranks that got slower from the first quarter to the last, against the others, rank -> by how much.
-        largest: the slowest rank's level over the mean of the others. At MATERIAL or more with nothing named it
-            cannot be told whether the rank is slow: so many healthy ranks can differ so much.
+        largest: the slowest rank's level over the mean of the others. At MATERIAL or more with nothing named,
+            the rank may be slow or not: so many healthy ranks can differ so much.
         spread: standard deviation of the ranks that are not named.
         imbalance: (slowest - mean) / slowest rank: share of the ranks' compute time that is spent waiting.
         removable: (slowest - slowest rank that is not named) / step time: what the named ranks cost at most.
