@@ -1,8 +1,8 @@
 """How far the mean of a run's group times may be from the mean of the process behind them.
 
-Group times are autocorrelated, and the strength of that is uncertain, too. So the error is the larger of two: from an AR(1)
-process whose root is taken at its upper 95 % bound, and from five batch means (Ibragimov and Mueller 2010, JBES 28;
-Schmeiser 1982, Operations Research 30). The root's bias is corrected after Kendall (1954) and Marriott and Pope
+Group times are autocorrelated, and the strength of that is uncertain, too. So the error is the larger of two: from an
+AR(1) process whose root is taken at its upper 95 % bound, and from five batch means (Ibragimov and Mueller 2010, JBES
+28; Schmeiser 1982, Operations Research 30). The root's bias is corrected after Kendall (1954) and Marriott and Pope
 (1954), Biometrika 41; its bound follows Andrews (1993), Econometrica 61, and Stock (1991), J. Monetary Economics 28.
 """
 
