@@ -109,7 +109,9 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         click.echo(json.dumps(facts | msgspec.to_builtins(verdict)))
         return
     good = verdict.outcome in ("measured", "ran")
-    click.echo(f"verdict: {verdict.outcome}" + (f" ({verdict.demonstration})" if verdict.demonstration else ""))
+    transport = ", transport UNPROVEN" if verdict.transport == "unproven" else ""
+    label = f" ({verdict.demonstration})" if verdict.demonstration else ""
+    click.echo(f"verdict: {verdict.outcome}{transport}{label}")
     for reason in verdict.reasons:
         click.echo(f"  ! {reason}")
     for fact in verdict.proven if good else ():

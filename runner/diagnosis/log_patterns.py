@@ -6,8 +6,6 @@ import re
 
 # A line of the batch script's log that reports an error.
 ERROR = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
-# NCCL, with NCCL_DEBUG=INFO.
-NETWORK = re.compile(r"NCCL INFO Using network (.+)$")
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:\S+: )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")

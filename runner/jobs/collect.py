@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from runner.diagnosis import log_patterns
+from runner.diagnosis import log_patterns, nccl_log
 from runner.diagnosis.catalogue import find
+from runner.diagnosis.nccl_log import NcclLog
 from runner.files import hashes
 from runner.jobs.directory import RunDirectory
 from runner.model.job import Cancelled, ExitMarker, JobState
@@ -21,6 +22,7 @@ from runner.model.records import ExitRecord, Report, Result, StartRecord
 
 T = TypeVar("T")
 
+_NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
 
@@ -42,7 +44,7 @@ class Evidence:
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
         disk_full: there is no room left for anything in the run directory.
-        networks: the networks that NCCL's logs name (``IB``, ``Socket``, ``AWS Libfabric``).
+        nccl: what NCCL's logs say, of all ranks together.
         container_line: where no rank started, the first line in which the container runtime says why.
     """
 
@@ -58,7 +60,7 @@ class Evidence:
     batch_line: str = ""
     rank_lines: dict[int, str] = field(default_factory=dict)
     container_line: str = ""
-    networks: frozenset[str] = frozenset()
+    nccl: NcclLog = field(default_factory=NcclLog)
     task_ends: dict[int, str] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
     cancelled: Cancelled | None = None
@@ -110,7 +112,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             for rank in range(plan.tasks)
             if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
-        networks=_networks(run),
+        nccl=_nccl(run),
         container_line="" if starts else _container_line(run),
         task_ends=_task_ends(run),
         failed_nodes=tuple(
@@ -143,13 +145,10 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     return record
 
 
-def _networks(run: RunDirectory) -> frozenset[str]:
-    """The networks in NCCL's logs, where NCCL_DEBUG=INFO and NCCL_DEBUG_FILE were set."""
-    return frozenset(
-        match[1].strip()
-        for path in run.path.glob("nccl/*.log")
-        for line in _lines(path, from_start=True)
-        if (match := log_patterns.NETWORK.search(line))
+def _nccl(run: RunDirectory) -> NcclLog:
+    """What NCCL's logs say, where NCCL_DEBUG and NCCL_DEBUG_FILE were as planned. Connections stand at their start."""
+    return nccl_log.together(
+        nccl_log.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
     )
 
 
@@ -185,11 +184,11 @@ def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
     return next((line.strip() for line in reversed(_lines(path)) if telling.search(line)), "")
 
 
-def _lines(path: Path, *, from_start: bool = False) -> list[str]:
-    """The last (or first) 50 kB of a log, by lines; none where it cannot be read."""
+def _lines(path: Path, *, from_start: int = 0) -> list[str]:
+    """The last 50 kB of a log (or so many bytes from its start), by lines; none where it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0 if from_start else max(0, path.stat().st_size - 50_000))
-            return file.read(50_000).decode("utf-8", "replace").splitlines()
+            return file.read(from_start or 50_000).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from runner.diagnosis.catalogue import find
 from runner.jobs import figure as figures
+from runner.jobs import transport
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
     by_a_rank,
@@ -42,7 +42,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
     """It ran: is what it claims proven?"""
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
-        faults += [*_transport(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
+        faults += [*transport.faults(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
     return failed_verdict(evidence, "not-proven", faults) if faults else None
 
 
@@ -121,17 +121,6 @@ def _shared(devices: Iterable[tuple[str, int]]) -> Iterable[str]:
     for device, ranks in sorted(places.items()):
         if len(ranks) > 1:
             yield f"{format_ranks(ranks)} shared one device ({device})"
-
-
-def _transport(evidence: Evidence) -> Iterable[str]:
-    """GPUs of several nodes that talk through sockets are slow and end with 0 all the same."""
-    plan = evidence.plan
-    if plan.device != "cuda" or plan.nodes == 1:
-        return
-    for network in sorted(evidence.networks):
-        failure = find("NCCL log", network)
-        if failure is not None:
-            yield failure.cause
 
 
 def _synchronised(evidence: Evidence) -> Iterable[str]:
@@ -223,9 +212,8 @@ def _good(evidence: Evidence) -> Verdict:
         f"every rank saw a world of {plan.tasks} and computed on {plan.device}",
         "synchronised: gradients differed before the first allreduce, parameters are equal after the last step",
     ]
-    if plan.device == "cuda" and plan.nodes > 1:
-        used = ", ".join(sorted(evidence.networks))
-        proven.append(f"NCCL's network between nodes: {used or 'not checked, NCCL left no log'}")
+    ways = transport.proof(evidence)
+    proven += ways.proven
     made = figures.figure(evidence)
     run = made.throughput
     demonstration = figures.why_demonstration(evidence, run)
@@ -233,7 +221,8 @@ def _good(evidence: Evidence) -> Verdict:
     return Verdict(
         outcome="measured",
         proven=tuple(proven),
-        remarks=tuple(figures.remarks(made, claims=not demonstration)),
+        remarks=(*figures.remarks(made, claims=not demonstration), *ways.remarks),
+        transport=ways.state,
         images_per_s=run.samples_per_s,
         uncut_images_per_s=run.uncut_samples_per_s,
         window_s=run.window_s,

@@ -13,6 +13,7 @@ from runner.model.names import Wireup
 from runner.model.request import Mount
 from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
+from runner.model.transport import Transport
 
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container
 WORKSPACE = "/workspace"  # where the directory of a user's own program is seen; NGC images start there
@@ -96,6 +97,7 @@ class Plan(msgspec.Struct, frozen=True):
         program: the argument list below the launcher.
         wireup: how ranks find each other.
         device: what each rank must compute on.
+        transport: class of transport that is planned between nodes; None where the site does not say.
         samples_per_step: samples (images) of a rank in a step, as passed to the program; None where unknown.
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
@@ -132,6 +134,7 @@ class Plan(msgspec.Struct, frozen=True):
     wireup: Wireup
     device: Literal["cuda", "cpu"]
     demonstration: str
+    transport: Transport | None = None
     samples_per_step: int | None = None
     memory_per_cpu_mb: int = 0
     slurm: SlurmFacts = SlurmFacts()

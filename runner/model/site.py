@@ -11,6 +11,7 @@ from runner.model.hardware import Hardware
 from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.transport import Transport
 
 Owned = Literal["account", "project", "scratch"]  # values that only the user knows
 
@@ -223,6 +224,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scratch: the rules for the large file system.
         hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
+        transport: what must carry data between nodes; null where that is unknown. ``sockets`` is good where it is
+            planned (Ethernet); where ``verbs`` or ``libfabric`` is planned, a run over sockets is not proven.
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
@@ -257,6 +260,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: Scratch = Scratch()
     hardware: Hardware = Hardware()
     device: Literal["cuda", "cpu"] = "cuda"
+    transport: Transport | None = None
     walltime_s: int = 1200
     max_walltime_s: int | None = None
     local_scratch: str = "/tmp"

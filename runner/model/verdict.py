@@ -34,6 +34,8 @@ class Verdict(msgspec.Struct, frozen=True):
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
         steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
         precision: interval of the figure within this run (95 %), where the window was long enough for one.
+        transport: whether it is proven that data between nodes went the planned way; empty where there was but one
+            node, or a CPU run on a site that plans no transport.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.
         forced: codes of the checks that refused the job, and were overridden.
@@ -49,6 +51,7 @@ class Verdict(msgspec.Struct, frozen=True):
     cut_steps: int = 0
     steady: bool | None = None
     precision: tuple[float, float] | None = None
+    transport: Literal["proven", "unproven", ""] = ""
     demonstration: str = ""
     log: str = ""
     forced: tuple[str, ...] = ()

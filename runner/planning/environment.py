@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from runner.errors import UsageError
+from runner.model.plan import RESULTS
+from runner.model.site import Site
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
@@ -114,6 +116,20 @@ def refuse_reason(name: str) -> str | None:
     if name.startswith(RESERVED_PREFIXES) and name not in LAUNCHER_READS:
         return "belongs to the scheduler, the container runtime or the launcher"
     return None
+
+
+def nccl_log(site: Site) -> dict[str, str]:
+    """What makes NCCL say which ways data take, for the verdict; none where jobs have one node, or no GPU.
+
+    ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/nccl_log.py).
+    """
+    if site.device != "cuda" or site.scheduler == "local" or site.node.count == 1:
+        return {}
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_DEBUG_FILE": f"{RESULTS}/nccl/%h.%p.log",
+    }
 
 
 def merge(

@@ -16,7 +16,7 @@ from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import hosts, queues, wireup
-from runner.planning.environment import merge
+from runner.planning.environment import merge, nccl_log
 from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, samples_per_step
 from runner.planning.placement import place
@@ -105,11 +105,14 @@ def plan(
         library_path=way.library_path,
         image=image,
         mounts=_mounts((*way.mounts, *_with_directory(request))),
-        env=merge((environment.env if environment else {}) | site.env | way.env, recipe.env, request.env),
+        env=merge(
+            nccl_log(site) | (environment.env if environment else {}) | site.env | way.env, recipe.env, request.env
+        ),
         program=program,
         samples_per_step=samples_per_step(program, recipe.samples_option),
         wireup=chosen.wireup,
         device=site.device,
+        transport=site.transport,
         demonstration=_demonstration(site, request),
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",

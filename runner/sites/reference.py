@@ -27,6 +27,7 @@ from runner.model.site import (
     SlurmFacts,
     SshFacts,
 )
+from runner.model.transport import Transport
 
 _HEAD = """\
 # Site files
@@ -76,7 +77,7 @@ _ALIASES = {
     name: str(alias).replace("typing.", "")
     for name, alias in (
         *(("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option)),
-        *(("Kind", Kind), ("FrameworkSource", FrameworkSource)),
+        *(("Transport", Transport), ("Kind", Kind), ("FrameworkSource", FrameworkSource)),
     )
 }
 

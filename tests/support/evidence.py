@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
+from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.collect import Evidence
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import ExitRecord, Report, Result, StartRecord
@@ -52,6 +53,7 @@ GOOD = Evidence(
     exits={rank: ended(rank) for rank in range(4)},
     reports={rank: report(rank) for rank in range(4)},
     result=RESULT,
+    nccl=NcclLog(networks=frozenset({"IB"}), with_gdr=8, p2p=8),
 )
 
 

@@ -10,7 +10,7 @@ PLAN = Plan(
     job_name="j", recipe="r", framework="horovod", result="throughput", site="s", scheduler="slurm", runtime="pyxis",
     tasks_per_node=(2, 2), gpus_per_node=2, gpu_type="", cpus_per_task=1, memory_mb=0, whole_nodes=True, walltime_s=60,
     queue=None, account=None, mpi="none", directives=(), image=PlannedImage("i", "", "/i.sqsh"), mounts=(), env=(),
-    program=("p",), wireup="rendezvous", device="cuda", demonstration="",
+    program=("p",), wireup="rendezvous", device="cuda", demonstration="", transport="verbs",
 )  # fmt: skip
 
 

@@ -134,14 +134,15 @@ def _hardware(login: Host | None, node: Host | None, day: str) -> Iterator[Entry
 
 def _fabric(node: Host | None, day: str) -> Iterator[Entry]:
     if node is not None and "Slingshot" in node.fabrics:
-        yield Fact("env", {"NCCL_NET": "AWS Libfabric", "NCCL_SOCKET_IFNAME": "hsn"}, f"ports of {node.name}, {day}")
+        yield Fact("transport", "libfabric", f"Slingshot ports of {node.name}, {day}")
+        yield Fact("env", {"NCCL_SOCKET_IFNAME": "hsn"}, f"ports of {node.name}, {day}")
     elif node is not None and "InfiniBand" in node.fabrics:
-        yield Fact("env", {"NCCL_NET": "IB"}, f"InfiniBand ports on {node.name}, {day}: fail rather than use sockets")
+        yield Fact("transport", "verbs", f"InfiniBand ports on {node.name}, {day}")
     else:
         yield Unknown(
-            "env.NCCL_NET",
-            "the network between nodes: IB for InfiniBand and RoCE, `AWS Libfabric` for Slingshot; delete this line "
-            "where there is none but Ethernet (`ls /sys/class/infiniband` on a node)",
+            "transport",
+            "what carries data between nodes: verbs for InfiniBand and RoCE, libfabric for Slingshot and EFA, sockets "
+            "for Ethernet alone (`ls /sys/class/infiniband /sys/class/cxi` on a node)",
         )
 
 

@@ -133,6 +133,9 @@ trap : PIPE   # ssh may be gone
 
 export LINES_='one
 two	*'
+export NCCL_DEBUG='INFO'
+export NCCL_DEBUG_FILE="${runner_run}"/nccl/%h.%p.log
+export NCCL_DEBUG_SUBSYS='INIT,NET'
 export NOTE='it'\''s "quoted" $HOME `id` \ # % é'
 export PYTHONNOUSERSITE='1'
 export PYTHONUNBUFFERED='1'

@@ -126,6 +126,9 @@ runner_job=$RUNNER_JOB_ID runner_why=
 trap 'runner_why=${runner_why:-ENDED}' TERM INT HUP
 trap : PIPE   # ssh may be gone
 
+export RUNNER_ENV_NCCL_DEBUG='INFO'
+export RUNNER_ENV_NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
+export RUNNER_ENV_NCCL_DEBUG_SUBSYS='INIT,NET'
 export RUNNER_ENV_PYTHONNOUSERSITE='1'
 export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"

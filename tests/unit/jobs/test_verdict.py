@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
@@ -114,7 +115,7 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
         ),
         "rank 1 saw no GPU",
     ),
-    "sockets": (changed(networks=frozenset({"Socket"})), "NCCL used sockets"),
+    "sockets": (changed(nccl=NcclLog(networks=frozenset({"Socket"}))), "NCCL used sockets"),
     "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
     "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
     "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),

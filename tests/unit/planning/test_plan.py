@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from runner.errors import UsageError
@@ -31,9 +32,27 @@ def test_part_of_a_node_takes_its_share() -> None:
     assert not planned.whole_nodes
 
 
+def test_nccls_log_is_planned_where_jobs_can_have_several_nodes_and_can_be_overridden() -> None:
+    def log_of(site: Site, env: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
+        planned = plan(RECIPE, site, Request(gpus=1, env=env), IMAGE)
+        return {name: value for name, value in planned.env if name.startswith("NCCL_")}
+
+    default = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_DEBUG_FILE": "/results/nccl/%h.%p.log",
+    }
+    assert log_of(SITE) == default
+    assert log_of(SITE, (("NCCL_DEBUG", "WARN"),)) == default | {"NCCL_DEBUG": "WARN"}
+    one_node = msgspec.structs.replace(SITE, node=msgspec.structs.replace(SITE.node, count=1))
+    assert log_of(one_node) == {}
+    assert log_of(msgspec.structs.replace(SITE, device="cpu")) == {}
+
+
 def test_user_wins_over_recipe_wins_over_site() -> None:
     planned = plan(RECIPE, SITE, Request(gpus=1, env=(("FROM_SITE", "2"),)), IMAGE)
-    assert dict(planned.env) == {"FROM_SITE": "2", "BOTH": "recipe"}
+    made = {name: value for name, value in planned.env if not name.startswith("NCCL_")}
+    assert made == {"FROM_SITE": "2", "BOTH": "recipe"}
 
 
 def test_options_become_arguments_in_the_recipes_order() -> None:

@@ -1,0 +1,116 @@
+"""What NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET) says of the ways that data take. Pure.
+
+Formats: NCCL's source, ``src/init.cc``, ``src/plugin/net.cc``, ``src/transport/{net,p2p,shm,coll_net,nvls}.cc`` and
+``src/transport/net_ib``, versions 2.12 to 2.30.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
+_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
+_ADAPTERS = re.compile(r"NET/IB ?: Using (.+?)(?:; OOB|$)")
+_ADAPTER = re.compile(r"\[\d+\] ?([\w.-]+:\d+)[:\d]*/(?:IB|RoCE)")
+# "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0(4)/GDRDMA(PCI)/Shared". A peer's bus id instead of its index before
+# 2.15. Names of networks may hold a blank ("AWS Libfabric").
+_CHANNEL = re.compile(
+    r"(?:Channel|CollNet) \d+(?:/\d+)? ?: \d+(?:\[\w+\])?(?: -> \d+\[\w+\])?(?: \[(?P<direction>send|receive)\])? "
+    r"via (?P<way>.+)$"
+)
+_NETWORK_WAY = re.compile(r"(?:NET|COLLNET)/.+?/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
+_BY_COLLNET = re.compile(r"Connected Coll[nN]et|via COLLNET/")
+_BY_NVLS = re.compile(r"Connected NVLS tree|NVLS comm 0x")
+
+
+@dataclass(frozen=True)
+class NcclLog:
+    """What the logs of a run's processes say together.
+
+    Attributes:
+        networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``.
+        adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
+        with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
+        p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
+        nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were.
+    """
+
+    networks: frozenset[str] = frozenset()
+    adapters: frozenset[str] = frozenset()
+    with_gdr: int = 0
+    without_gdr: int = 0
+    p2p: int = 0
+    shm: int = 0
+    nvls: bool = False
+    collnet: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The ways in words; empty where nothing is known."""
+        parts = []
+        if self.with_gdr or self.without_gdr:
+            parts.append(f"GPUDirect RDMA on {self.with_gdr} of {self.with_gdr + self.without_gdr} connections")
+        if self.p2p or self.shm:
+            parts.append(f"inside nodes {self.p2p} connections from GPU to GPU, {self.shm} through the host's memory")
+        if self.nvls:
+            parts.append("NVLink SHARP")
+        if self.collnet:
+            parts.append("reductions in the network (CollNet)")
+        if self.adapters:
+            parts.append("ports " + ", ".join(sorted(self.adapters)))
+        return "; ".join(parts)
+
+
+def parse(text: str) -> NcclLog:
+    """One process's log. O(n); lines of other programs are passed over."""
+    networks: set[str] = set()
+    adapters: set[str] = set()
+    counts: Counter[str] = Counter()
+    nvls = collnet = False
+    for line in text.splitlines():
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        said = match[1].rstrip()
+        if network := _NETWORK.match(said):
+            networks.add(network[1])
+        elif used := _ADAPTERS.match(said):
+            adapters.update(_ADAPTER.findall(used[1]))
+        elif channel := _CHANNEL.match(said):
+            counts[_way(channel["way"], channel["direction"])] += 1
+        nvls = nvls or _BY_NVLS.search(said) is not None
+        collnet = collnet or _BY_COLLNET.search(said) is not None
+    return NcclLog(
+        frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
+        nvls, collnet,
+    )  # fmt: skip
+
+
+def together(logs: Iterable[NcclLog]) -> NcclLog:
+    """The logs of several processes as one."""
+    every = list(logs)
+    return NcclLog(
+        networks=frozenset[str]().union(*(log.networks for log in every)),
+        adapters=frozenset[str]().union(*(log.adapters for log in every)),
+        with_gdr=sum(log.with_gdr for log in every),
+        without_gdr=sum(log.without_gdr for log in every),
+        p2p=sum(log.p2p for log in every),
+        shm=sum(log.shm for log in every),
+        nvls=any(log.nvls for log in every),
+        collnet=any(log.collnet for log in every),
+    )
+
+
+def _way(way: str, direction: str | None) -> str:
+    """``gdr`` or ``net`` for what a process sends to another node, ``p2p`` or ``shm`` inside one; else empty."""
+    if way.startswith("P2P/"):
+        return "p2p"
+    if way.startswith(("SHM", "direct shared memory")):
+        return "shm"
+    sent = _NETWORK_WAY.match(way)
+    if sent is None or direction == "receive":  # a connection shows at both its ends: it counts where it sends
+        return ""
+    return "gdr" if "GDRDMA" in sent["flags"] else "net"

@@ -1,0 +1,96 @@
+"""Which way data took between nodes: NCCL's own log first, then the counters of the fabric's ports. Pure.
+
+A good log is never overruled by counters. Where neither can tell, the figure stands and its transport is UNPROVEN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.diagnosis.catalogue import find
+from runner.jobs.collect import Evidence
+from runner.model.transport import transport_of
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is known of the ways that data took.
+
+    Attributes:
+        state: whether the transport between nodes is proven; empty where none is asked for.
+        proven, remarks: for the verdict, one sentence each.
+    """
+
+    state: Literal["proven", "unproven", ""] = ""
+    proven: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def faults(evidence: Evidence) -> Iterable[str]:
+    """GPUs of several nodes that talk through sockets where a fabric is planned are slow, and end with 0."""
+    if not _matters(evidence) or evidence.plan.transport not in ("verbs", "libfabric"):
+        return
+    for network in sorted(evidence.nccl.networks):
+        failure = find("NCCL log", network)
+        if failure is not None:
+            yield failure.cause
+
+
+def proof(evidence: Evidence) -> Ways:
+    """What is proven of the transport; only where ``faults`` has none."""
+    if not _matters(evidence):
+        return Ways(proven=tuple(_inside(evidence)), remarks=tuple(_remarks(evidence)))
+    proven, told = _by_log(evidence)
+    state: Literal["proven", "unproven"] = "proven" if proven else "unproven"
+    remarks = _remarks(evidence)
+    if not proven:
+        remarks = [f"the transport between nodes is UNPROVEN: {told}", *remarks]
+    return Ways(state, tuple(filter(None, (proven, *_inside(evidence)))), tuple(remarks))
+
+
+def _matters(evidence: Evidence) -> bool:
+    plan = evidence.plan
+    return plan.nodes > 1 and (plan.device == "cuda" or plan.transport is not None)
+
+
+def _by_log(evidence: Evidence) -> tuple[str, str]:
+    """(what NCCL's log proves, why it proves nothing): one of them is empty."""
+    planned, names = evidence.plan.transport, sorted(evidence.nccl.networks)
+    if not names:
+        return (
+            "",
+            "NCCL left no log of it (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned)",
+        )
+    used, shown = {transport_of(name) for name in names}, ", ".join(names)
+    if None in used:
+        return "", f"the name of NCCL's network, {shown}, does not tell what it runs over"
+    if planned is None and used == {"sockets"}:
+        return "", "NCCL used sockets, and the site does not say whether it has more; fix: `transport:` in its file"
+    kinds = ", ".join(sorted(kind for kind in used if kind))
+    if planned in ("verbs", "libfabric") and used != {planned}:
+        return "", f"NCCL used {shown} ({kinds}), the site plans {planned}"
+    wanted = "the site plans none" if planned is None else f"planned {planned}"
+    return f"NCCL's network between nodes, by its log: {shown} ({kinds}; {wanted})", ""
+
+
+def _inside(evidence: Evidence) -> list[str]:
+    return [f"NCCL's ways, by its log: {evidence.nccl.sentence}"] if evidence.nccl.sentence else []
+
+
+def _remarks(evidence: Evidence) -> list[str]:
+    """Ways that work and cost time."""
+    log, found = evidence.nccl, []
+    if log.without_gdr and evidence.plan.transport in ("verbs", "libfabric"):
+        found.append(
+            f"{log.without_gdr} of {log.with_gdr + log.without_gdr} connections between nodes went through the host's "
+            "memory (no GPUDirect RDMA); fix: load nvidia-peermem on the nodes, and see NCCL_NET_GDR_LEVEL"
+        )
+    if log.shm:
+        found.append(
+            f"{log.shm} connections inside nodes went through the host's memory, not over NVLink or PCIe; fix: each "
+            "rank must see all GPUs of its node (no --gpu-bind, no CUDA_VISIBLE_DEVICES of one GPU), and the container "
+            "must share the host's /dev/shm and IPC namespace"
+        )
+    return found
