@@ -88,19 +88,20 @@ def test_strangers_that_push_bodies_do_not_delay_a_rank(service: Service) -> Non
         strangers = [opened.enter_context(service.connect()) for _ in range(6)]
         for sock in strangers:
             sock.sendall(b"PUT /stranger/x/y HTTP/1.1\r\nContent-Length: 67108000\r\n\r\n")
-        pushes = [threading.Thread(target=push, args=(sock, 63 << 20)) for sock in strangers]
-        for thread in pushes:
-            thread.start()
-        service.store.put("global", "1", b"value")
-        for thread in pushes:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in pushes), "they are cut off, not read to the end"
+        with ThreadPoolExecutor(len(strangers)) as pool:
+            pushes = [pool.submit(push, sock, 63 << 20) for sock in strangers]
+            service.store.put("global", "1", b"value")
+            assert not any(each.result(60) for each in pushes), "they are cut off, not read to the end"
     assert service.store.get("global", "1", 5.0) == b"value"
 
 
-def push(sock: socket.socket, size: int) -> None:
-    with suppress(OSError):
+def push(sock: socket.socket, size: int) -> bool:
+    """Whether the other end took so many bytes."""
+    try:
         sock.sendall(bytes(size))
+    except OSError:
+        return False
+    return True
 
 
 def test_512_ranks_are_served_while_strangers_take_all_the_room_that_they_get(service: Service) -> None:

@@ -41,12 +41,13 @@ def _answer(sock: socket.socket, until: float) -> tuple[int, bytes]:
         data += _received(sock, until)
         end = data.find(http_message.HEAD_END, searched)
     head = http_message.answer_head(bytes(data[:end])) if end >= 0 else None
-    if head is None or not 0 <= head.length <= http_message.MAX_BODY_BYTES:
+    if head is None or not 0 <= head[1] <= http_message.MAX_BODY_BYTES:
         raise ConnectionError("the answer is not HTTP")
+    status, length = head
     start = end + len(http_message.HEAD_END)
-    while len(data) < start + head.length:
+    while len(data) < start + length:
         data += _received(sock, until)
-    return head.status, bytes(data[start : start + head.length])
+    return status, bytes(data[start : start + length])
 
 
 def _received(sock: socket.socket, until: float) -> bytes:

@@ -83,20 +83,21 @@ class _Connection:
 
     Attributes:
         received: so far of the head; when that is complete, of the body.
-        method, key: of the request, once it has shown the token and may be served; the key is empty before.
-        length: of the body, bytes.
+        method, key, length: of the request, once it has shown the token and may be served; the key is empty before,
+            the others are not set. The length is that of the body, bytes.
         discarded: bytes read since the request was refused; -1 where it was not.
         to_send: what is left of the answer.
         deadline: when this part of the exchange must be over.
     """
 
     __slots__ = ("deadline", "discarded", "key", "length", "method", "received", "sock", "to_send")
+    method: bytes
+    length: int
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
         self.received: bytearray | None = None
-        self.method = self.key = b""
-        self.length = 0
+        self.key = b""
         self.discarded = -1
         self.to_send = _NOTHING
         self.deadline = deadline
@@ -231,34 +232,40 @@ class Server:
             if connection.received is None:
                 connection.received = bytearray(chunk)
             return False
-        head = http_message.request_head(bytes(data[:end])) if 0 <= end <= http_message.MAX_HEAD_BYTES else None
-        status, key = self._admit(head)
-        if head is None or status:
+        if not 0 <= end <= http_message.MAX_HEAD_BYTES:
+            return self._refuse(connection, 400)
+        head = http_message.request_head(chunk[:end] if data is chunk else bytes(data[:end]))
+        if head is None:
+            return self._refuse(connection, 400)
+        method, path, length = head
+        key = self._key_of(path)
+        status = self._refusal(method, key, length)
+        if status:
             return self._refuse(connection, status)
-        if connection.received is not None:
+        connection.method, connection.key, connection.length = method, key, length
+        if data is not chunk:
             self._strangers.pop(connection, None)
-        connection.method, connection.key, connection.length = head.method, key, head.length
         body = data[end + len(http_message.HEAD_END) :]
-        if len(body) >= head.length:
-            return self._serve(connection, body[: head.length])
+        if len(body) >= length:
+            return self._serve(connection, body[:length])
         connection.received = bytearray(body)
         connection.deadline = self._now + BODY_S
         return False
 
-    def _admit(self, head: http_message.RequestHead | None) -> tuple[int, bytes]:
-        """The status with which the request is refused and nothing, or 0 and its key."""
-        if head is None:
-            return 400, b""
-        if head.path.startswith(self._prefix_and_port):
-            key = head.path[len(self._prefix_and_port) :]
-        elif head.path.startswith(self._prefix):
-            key = head.path[len(self._prefix) :]
-        else:
+    def _key_of(self, path: bytes) -> bytes:
+        """What follows the job's token in a path; empty where it does not begin with that."""
+        if path.startswith(self._prefix_and_port):
+            return path[len(self._prefix_and_port) :]
+        return path[len(self._prefix) :] if path.startswith(self._prefix) else b""
+
+    def _refusal(self, method: bytes, key: bytes, length: int) -> int:
+        """The status with which a request is refused; 0 where it may be served."""
+        if not key:
             self.refused += 1
-            return 403, b""
-        if key.count(b"/") != 1 or head.method not in _METHODS or head.length < 0:
-            return 400, b""
-        return (413, b"") if head.length > http_message.MAX_BODY_BYTES else (0, key)
+            return 403
+        if key.count(b"/") != 1 or method not in _METHODS or length < 0:
+            return 400
+        return 413 if length > http_message.MAX_BODY_BYTES else 0
 
     def _take_body(self, connection: _Connection, chunk: bytes) -> bool:
         """Take the next bytes of the body; whether there is no more to be read."""
@@ -398,7 +405,8 @@ class Server:
             self._epoll.unregister(fd)
 
     def _close(self, connection: _Connection) -> None:
-        self._watched.pop(connection.sock.fileno(), None)
+        if self._watched:
+            self._watched.pop(connection.sock.fileno(), None)
         if self._strangers:
             self._strangers.pop(connection, None)
         connection.sock.close()
