@@ -15,6 +15,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 from gpu_runner_inside.benchmark import benchmark, proof
+from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from models import CLASSES, MODELS, Builder
 
 LEARNING_RATE, MOMENTUM = 0.005, 0.9
@@ -45,7 +46,8 @@ def device_of(wanted: str) -> benchmark.Device:
     tf.config.experimental.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     details = getattr(tf.config.experimental, "get_device_details", lambda _gpu: {})(gpus[index])
-    return benchmark.Device("cuda", details.get("device_name", "GPU"), f"index-{index}", index)
+    identity = device_uuid(index) or f"index-{index}"
+    return benchmark.Device("cuda", details.get("device_name", "GPU"), identity, index)
 
 
 class World:
