@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from runner.diagnosis.catalogue import find
 from runner.diagnosis.nccl_log import NcclLog
 from runner.files import hashes
 from runner.jobs.directory import RunDirectory
+from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, Report, Result, StartRecord
@@ -66,6 +68,11 @@ class Evidence:
     cancelled: Cancelled | None = None
     plan_sha256: str = ""
     disk_full: bool = False
+
+    @cached_property
+    def nodes(self) -> dict[int, str]:
+        """The node of each rank that has started."""
+        return nodes_of(self.starts, self.plan.tasks_per_node)
 
     @property
     def has_older_records(self) -> bool:

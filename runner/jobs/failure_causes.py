@@ -13,11 +13,14 @@ from collections.abc import Iterable
 
 from runner.diagnosis.catalogue import classify, find
 from runner.diagnosis.failure import Failure
+from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.verdict import Outcome, Verdict
 
+# Signals that end a rank, where the launcher hands them on (its module `program`).
+_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 # How far a rank had come that did not end by itself, the least first.
 _STAGES = (
     _NEVER_STARTED := "never started",
@@ -55,23 +58,18 @@ def _cancelled_by(evidence: Evidence) -> str:
 
 def by_a_rank(evidence: Evidence) -> Verdict | None:
     """Ranks that ended badly; the cause is the first that no other rank's end explains."""
-    failed = sorted(
-        (record for record in evidence.exits.values() if record.status != 0), key=lambda record: record.ended_s
-    )
+    failed = [record for record in evidence.exits.values() if record.status != 0]
     if not failed:
         return None
-    first = next(
-        (
-            record
-            for record in failed
-            if not _ended_by_others(evidence, record) and not _lost_its_image(evidence, record)
-        ),
-        None,
-    )
-    if first is None:
+    without_image = _ranks_without_image(evidence)
+    causes = [
+        record for record in failed if not _ended_by_others(evidence, record) and record.rank not in without_image
+    ]
+    if not causes:
         return _ended_from_outside(evidence)
+    first, rivals = _first(evidence, causes)
     failure = _failure_of(evidence, first)
-    reasons = [*_sentences(evidence, failure, first), *_foreign_ranks(evidence)]
+    reasons = [*_sentences(evidence, failure, first), *rivals, *_foreign_ranks(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
         reasons = [*_reported_ranks(evidence), *reasons]
     reasons += [*_others(evidence, [record for record in failed if record is not first])]
@@ -81,10 +79,39 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     return failed_verdict(evidence, failure.outcome, reasons, rank=first.rank)
 
 
+def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, list[str]]:
+    """The rank that failed first, and a sentence where another one may have been earlier.
+
+    Of ranks whose order cannot be determined, one that a signal ended is the likelier cause: the others' exit codes
+    tell of a broken connection.
+    """
+    times = end_times({record.rank: record for record in causes}, evidence.starts, evidence.nodes)
+    earliest = min(causes, key=lambda record: times[record.rank].at_s)
+
+    def may_be_first(record: ExitRecord) -> bool:
+        mine, its = times[record.rank], times[earliest.rank]
+        return record is earliest or (mine.node != its.node and mine.at_s - its.at_s <= mine.gap_error_s(its))
+
+    candidates = [record for record in causes if may_be_first(record)]
+    first = min(candidates, key=lambda record: (record.signal is None, times[record.rank].at_s))
+    rivals = [record.rank for record in candidates if record is not first]
+    return first, [_order_unknown(first.rank, rivals, times)] if rivals else []
+
+
+def _order_unknown(first: int, rivals: list[int], times: dict[int, EndTime]) -> str:
+    error_s = max(times[first].gap_error_s(times[rival]) for rival in rivals)
+    why = (
+        f"the clocks of their nodes are known only to {error_s:.2g} s"
+        if error_s < float("inf")
+        else "the clocks of their nodes were not compared"
+    )
+    return f"it cannot be determined which failed first, rank {first} or {format_ranks(rivals)}: {why}"
+
+
 def _others(evidence: Evidence, failed: list[ExitRecord]) -> Iterable[str]:
     """The ranks that were stopped because another one failed, and those that failed as well."""
     stopped = [record.rank for record in failed if _ended_by_others(evidence, record)]
-    also = [record.rank for record in failed if record.rank not in stopped]
+    also = sorted({record.rank for record in failed}.difference(stopped))
     if stopped:
         yield f"{format_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too"
     if also:
@@ -207,22 +234,29 @@ def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
 
 
 def _ended_by_others(evidence: Evidence, record: ExitRecord) -> bool:
-    return _failure_of(evidence, record).consequence == "yes" or bool(record.signals_forwarded)
+    # A warning that the time limit is near (SIGUSR1) ends no rank: one that crashes after it crashed by itself.
+    return _failure_of(evidence, record).consequence == "yes" or not _ENDING.isdisjoint(record.signals_forwarded)
 
 
-def _lost_its_image(evidence: Evidence, record: ExitRecord) -> bool:
-    """Whether the rank ended as another of its node, which may have served the image to it, left no record."""
-    if _failure_of(evidence, record).consequence != "perhaps":
-        return False
-    starts = evidence.starts
-    return any(rank not in starts or starts[rank].host == record.host for rank in _ranks_without_record(evidence))
+def _ranks_without_image(evidence: Evidence) -> set[int]:
+    """Ranks that ended as another of their node, which may have served the image to them, left no record."""
+    ended = [
+        rank
+        for rank, record in evidence.exits.items()
+        if record.status != 0 and _failure_of(evidence, record).consequence == "perhaps"
+    ]
+    silent = _ranks_without_record(evidence) if ended else []
+    if any(rank not in evidence.nodes for rank in silent):
+        return set(ended)
+    nodes = {evidence.nodes[rank] for rank in silent}
+    return {rank for rank in ended if _node(evidence, rank) in nodes}
 
 
 def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iterable[str]:
     """The sentences of a failure, filled in from the rank's record."""
     memory_mb = evidence.plan.memory_mb
     known = {
-        "who": f"rank {record.rank} on {record.host}",
+        "who": _rank_name(evidence, record.rank),
         "error": record.error,
         "message": record.message,
         "signal": record.signal,
@@ -258,8 +292,14 @@ def failed_verdict(evidence: Evidence, outcome: Outcome, reasons: list[str], *, 
 
 def _rank_name(evidence: Evidence, rank: int) -> str:
     """``rank 3 on dgx02``, as far as its host is known."""
-    start = evidence.starts.get(rank)
-    return f"rank {rank} on {start.host}" if start is not None else f"rank {rank}"
+    node = _node(evidence, rank)
+    return f"rank {rank} on {node}" if node else f"rank {rank}"
+
+
+def _node(evidence: Evidence, rank: int) -> str:
+    """The rank's node; empty where it is unknown."""
+    record = evidence.exits.get(rank)
+    return evidence.nodes.get(rank, record.host if record is not None else "")
 
 
 def _rank_names(evidence: Evidence, ranks: list[int]) -> str:

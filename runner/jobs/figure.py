@@ -87,7 +87,7 @@ def figure(evidence: Evidence) -> Figure:
     quarters = [reports[rank].compute_quarters_p50_s for rank in range(plan.tasks)]
     slow = None
     if all(len(each) == 4 and min(each) > 0.0 for each in quarters):
-        slow = stragglers(quarters, [evidence.starts[rank].host for rank in range(plan.tasks)], step_s)
+        slow = stragglers(quarters, [evidence.nodes[rank] for rank in range(plan.tasks)], step_s)
     return Figure(made, slow, step_s)
 
 

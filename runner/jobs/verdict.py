@@ -72,9 +72,9 @@ def _world(evidence: Evidence) -> Iterable[str]:
             yield f"rank {rank} was started in a world of {start.size}, planned {plan.tasks}"
         elif not start.met:
             yield f"rank {rank} never met the other ranks"
-    per_host = Counter(start.host for start in evidence.starts.values())
-    if evidence.starts and sorted(per_host.values()) != sorted(plan.tasks_per_node):
-        placed = ", ".join(f"{host}: {count}" for host, count in sorted(per_host.items()))
+    per_node = Counter(evidence.nodes.values())
+    if evidence.starts and sorted(per_node.values()) != sorted(plan.tasks_per_node):
+        placed = ", ".join(f"{node}: {count}" for node, count in sorted(per_node.items()))
         yield f"the ranks were placed as {placed}, planned {','.join(map(str, plan.tasks_per_node))}"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.world_size != plan.tasks)
     if wrong:
@@ -105,7 +105,7 @@ def _devices(evidence: Evidence) -> Iterable[str]:
         return
     # What the framework calls its device may be the same name on every rank that sees only its own.
     yield from _shared(
-        (f"{start.device_uuid or f'index {_index(start)}'} on {start.host}", rank)
+        (f"{start.device_uuid or f'index {_index(start)}'} on {evidence.nodes[rank]}", rank)
         for rank, start in evidence.starts.items()
     )
 

@@ -24,6 +24,10 @@ class StartRecord(msgspec.Struct, frozen=True):
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
         environment: recorded variables of the task, name -> value.
+        node_name: the scheduler's name of the node; None where it gives none.
+        boot_id: of the node's kernel (random(4)).
+        clock_offset_s: what must be added to this node's wall clock to get rank 0's, as measured when the rank joined;
+            clock_error_s: how wrong that may be. None where the launchers did not meet.
     """
 
     schema: Version
@@ -42,6 +46,10 @@ class StartRecord(msgspec.Struct, frozen=True):
     token: str | None = None
     plan_sha256: str | None = None
     environment: dict[str, str] = {}
+    node_name: str | None = None
+    boot_id: str | None = None
+    clock_offset_s: float | None = None
+    clock_error_s: float | None = None
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -51,7 +59,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         status: the launcher's exit status: 0 only if the program exited with 0.
         exit_code, signal: the program's; both None where it never ran.
         error: the launcher's own failure (``world-mismatch``, ``rendezvous-timeout`` ...), None if it had none.
-        ended_s: Unix time.
+        started_s, ended_s: of the launcher, Unix time.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -66,6 +74,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     error: str | None = None
     message: str = ""
     signals_forwarded: tuple[int, ...] = ()
+    started_s: float | None = None
     program_started_monotonic_s: float | None = None
     ended_monotonic_s: float | None = None
 

@@ -18,7 +18,7 @@ def start(rank: int, **changes: Any) -> StartRecord:
     fields: dict[str, Any] = {
         "schema": "2", "rank": rank, "size": 4, "local_rank": rank % 2, "local_size": 2, "node_rank": rank // 2,
         "host": f"n{rank // 2}", "met": True, "device_kind": "cuda", "device_uuid": f"GPU-{rank}", "token": "t",
-        "job_id": "41",
+        "job_id": "41", "clock_offset_s": 0.0, "clock_error_s": 0.001,
     }  # fmt: skip
     return StartRecord(**(fields | changes))
 

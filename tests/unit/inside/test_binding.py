@@ -96,3 +96,10 @@ def test_no_binding_leaves_the_cgroups_mask_or_takes_anothers_share(
 @pytest.fixture(scope="module")
 def dgx(tmp_path_factory: pytest.TempPathFactory) -> str:
     return DGX_A100.write(tmp_path_factory.mktemp("dgx"))
+
+
+def test_a_part_of_a_gpu_is_known_by_its_uuid() -> None:
+    """CUDA shows the first one only (NVIDIA's MIG user guide: one compute instance a process)."""
+    assert binding.part_of_gpu("MIG-1d2c,MIG-77aa") == "MIG-1d2c"
+    assert binding.part_of_gpu("MIG-GPU-5c/1/0") == "MIG-GPU-5c/1/0"
+    assert [binding.part_of_gpu(text) for text in (None, "", "0", "GPU-5c", "0,MIG-1d2c")] == [None] * 5

@@ -55,7 +55,7 @@ def visible(found: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[Gpu
     """Those of ``found`` that CUDA shows to the program, in CUDA's order.
 
     CUDA stops at the first entry that it can't use; indexes count in PCI order (CUDA_DEVICE_ORDER=PCI_BUS_ID, and
-    alike GPUs always). An entry for a part of a GPU (MIG) is not resolved.
+    alike GPUs always). An entry for a part of a GPU (MIG) is not resolved; ``part_of_gpu`` takes it.
     """
     if cuda_visible_devices is None:
         return tuple(found)
@@ -70,6 +70,12 @@ def visible(found: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[Gpu
             break
         chosen.append(match[0])
     return tuple(chosen)
+
+
+def part_of_gpu(cuda_visible_devices: str | None) -> str | None:
+    """UUID of the part of a GPU (MIG) that CUDA shows: the first entry, and no other, where that is one."""
+    first = (cuda_visible_devices or "").split(",")[0].strip()
+    return first if re.fullmatch(r"MIG-\S+", first) else None
 
 
 def of_task(local_rank: int, shown: Sequence[Gpu]) -> Gpu | None:

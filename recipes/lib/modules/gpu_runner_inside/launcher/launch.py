@@ -40,6 +40,7 @@ class Launch:
         self.started_s = time.time()
         self.clock = time.monotonic()
         self.host = env.get("SLURMD_NODENAME") or socket.gethostname()
+        self.node_name = env.get("SLURMD_NODENAME") or env.get("RUNNER_NODE")
         self.here: world.World | None = None
         # For the record of a launch that fails before its world is known.
         self.rank = _rank_hint(env)
@@ -156,16 +157,21 @@ class Launch:
     ) -> None:
         if self.options.run_dir is None:
             return
-        gpu = binding.of_task(here.local_rank, shown)
         env = self.env if made is None else made
+        gpu = binding.of_task(here.local_rank, shown)
+        part = binding.part_of_gpu(env.get("CUDA_VISIBLE_DEVICES")) if gpu is None and binding.gpus() else None
         fields: dict[str, Any] = dict(
             asdict(here),
             host=self.host,
+            node_name=self.node_name,
+            boot_id=_boot_id(),
             pid=os.getpid(),
             time_s=self.started_s,
             # Where the program itself meets the others, the launcher knows no more than this.
             met=place is not None or here.size == 1 or (bound is not None and self.options.wireup not in _MET_HERE),
             waited_s=self.waited_s,
+            clock_offset_s=None if place is None else place.clock_offset_s,
+            clock_error_s=None if place is None else place.clock_error_s,
             job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
@@ -173,10 +179,10 @@ class Launch:
             wireup=self.options.wireup,
             rendezvous=None if place is None else f"{place.address}:{place.port}",
             interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
-            gpus_seen=len(shown),
-            device_kind="cpu" if gpu is None else "cuda",
-            device_index=None if gpu is None else shown.index(gpu),
-            device_uuid=None if gpu is None else gpu.uuid,
+            gpus_seen=len(shown) if part is None else 1,
+            device_kind="cpu" if gpu is None and part is None else "cuda",
+            device_index=0 if part is not None else None if gpu is None else shown.index(gpu),
+            device_uuid=part if gpu is None else gpu.uuid,
             device_bus=None if gpu is None else gpu.bus,
             device_ports=[] if gpu is None else [port.text for port in fabric.near_gpu(gpu, fabric.ports())],
             cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
@@ -237,6 +243,15 @@ def _plan_sha256(run_dir: str) -> str | None:
     try:
         with open(os.path.join(run_dir, "plan.json"), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def _boot_id() -> str | None:
+    """Of this node's kernel; None where it cannot be read."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip() or None
     except OSError:
         return None
 

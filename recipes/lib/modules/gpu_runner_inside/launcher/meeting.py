@@ -10,12 +10,14 @@ import json
 import re
 import time
 from contextlib import suppress
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional, Tuple
 
 from gpu_runner_inside.launcher import network, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.wireup import Meeting
 from gpu_runner_inside.launcher.world import World
 
+Clock = Tuple[Optional[float], Optional[float]]  # rank 0's wall clock less ours, and how wrong that may be; seconds
+_NO_CLOCK: Clock = (None, None)
 _COUNTS = ("size", "notified", "master_port")  # what the server says beside its token
 
 
@@ -102,7 +104,7 @@ def join(world: World, host: str, port: int, token: str, timeout_s: float) -> Me
     """
     until = time.monotonic() + timeout_s
     address = _resolve(host)
-    found, welcome = _find(address, network.candidates(port), token, host, timeout_s, until)
+    found, welcome, clock = _find(address, network.candidates(port), token, host, timeout_s, until)
     if welcome["size"] != world.size:
         raise MeetingError(
             "world-mismatch", f"rank 0 knows a world of {welcome['size']}, this task one of {world.size}"
@@ -121,7 +123,7 @@ def join(world: World, host: str, port: int, token: str, timeout_s: float) -> Me
         ) from error
     source = network.source_address(address)
     interface = network.interface_of(source) if source else None
-    return Meeting(address, found, token, interface, welcome["master_port"])
+    return Meeting(address, found, token, interface, welcome["master_port"], *clock)
 
 
 def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
@@ -129,7 +131,7 @@ def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
     until = time.monotonic() + grace_s
     with suppress(PermissionError):  # this job's server has ended, and another job's is in its place
         while time.monotonic() < until:
-            present = _ask_present(meeting.address, meeting.port, meeting.token, until - time.monotonic())
+            present, _clock = _ask_present(meeting.address, meeting.port, meeting.token, until - time.monotonic())
             if present is None or present["notified"] >= size:
                 return
             time.sleep(0.05)
@@ -137,7 +139,7 @@ def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
 
 def _find(
     address: str, ports: list[int], token: str, host: str, timeout_s: float, until: float
-) -> tuple[int, dict[str, Any]]:
+) -> tuple[int, dict[str, Any], Clock]:
     pause_s = 0.05
     foreign: set[int] = set()
     while True:
@@ -145,12 +147,12 @@ def _find(
             # Another service that accepts and never answers must leave time for the other ports.
             left_s = until - time.monotonic()
             try:
-                present = _ask_present(address, port, token, min(max(left_s / len(ports), 1.0), left_s, 5.0))
+                present, clock = _ask_present(address, port, token, min(max(left_s / len(ports), 1.0), left_s, 5.0))
             except PermissionError:
                 foreign.add(port)
                 continue
             if present is not None:
-                return port, present
+                return port, present, clock
         if time.monotonic() >= until:
             why = "not started, died before, or not reachable"
             if foreign:
@@ -165,24 +167,31 @@ def _find(
         pause_s = min(pause_s * 1.5, 1.0)
 
 
-def _ask_present(address: str, port: int, token: str, timeout_s: float) -> dict[str, Any] | None:
-    """What our server says at once, or None where none answers within this time.
+def _ask_present(address: str, port: int, token: str, timeout_s: float) -> tuple[dict[str, Any] | None, Clock]:
+    """What our server says at once, or None where none answers within this time; and rank 0's clock against ours.
 
     Raises:
         PermissionError: another job's rendezvous answers, and refuses the token.
     """
     if timeout_s <= 0:
-        return None
+        return None, _NO_CLOCK
+    asked_s, began = time.time(), time.monotonic()
     try:
         status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=timeout_s)
         present = json.loads(body) if status == 200 else None
     except (OSError, ValueError, RecursionError):  # another service, which may answer anything
-        return None
+        return None, _NO_CLOCK
+    round_trip_s = time.monotonic() - began
     if status == 403:
         raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
     if not isinstance(present, dict) or present.get("token") != token:
-        return None
-    return present if all(isinstance(present.get(name), int) for name in _COUNTS) else None
+        return None, _NO_CLOCK
+    if not all(isinstance(present.get(name), int) for name in _COUNTS):
+        return None, _NO_CLOCK
+    answered_s = present.get("time_s")
+    if not isinstance(answered_s, float):
+        return present, _NO_CLOCK
+    return present, (answered_s - asked_s - round_trip_s / 2, round_trip_s / 2)
 
 
 def _missing(store: rendezvous.Store) -> str:

@@ -315,6 +315,7 @@ class Server:
     def _present(self) -> dict[str, Any]:
         return dict(
             self._welcome,
+            time_s=time.time(),
             size=self._lobby.size,
             present=self._lobby.count,
             requests=self.requests,

@@ -31,6 +31,8 @@ class Meeting:
         token: the job step's.
         interface: ours on the route to rank 0, or None where it is not known.
         master_port: a free port on rank 0's node for the program's own use; 0 when there is none.
+        clock_offset_s: rank 0's wall clock less ours, seconds; None where its service did not say.
+        clock_error_s: how wrong that may be: half the round trip.
     """
 
     address: str
@@ -38,6 +40,8 @@ class Meeting:
     token: str
     interface: str | None
     master_port: int
+    clock_offset_s: float | None = None
+    clock_error_s: float | None = None
 
 
 def timeout_s(size: int) -> int:
