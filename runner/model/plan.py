@@ -15,6 +15,7 @@ from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
 from runner.model.transport import Transport
 
+_MEASURED_WAIT_S = 60
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container
 WORKSPACE = "/workspace"  # where the directory of a user's own program is seen; NGC images start there
 
@@ -153,6 +154,16 @@ class Plan(msgspec.Struct, frozen=True):
     def started_by(self) -> SchedulerName:
         """What starts the script: the scheduler, or this machine where the job is a step of an existing allocation."""
         return "local" if self.existing_allocation else self.scheduler
+
+    @property
+    def wait_s(self) -> int:
+        """How long the other ranks may go on after the first has ended well, seconds; 0 for as long as they need.
+
+        The ranks of a measurement end together. In a user's program, one may evaluate or save alone.
+        """
+        if self.slurm.wait_s is not None:
+            return self.slurm.wait_s
+        return _MEASURED_WAIT_S if self.result == "throughput" else 0
 
     @property
     def nodes(self) -> int:

@@ -71,6 +71,8 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where jobs request none.
         mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
         exclusive: request ``--exclusive`` when whole nodes are used.
+        wait_s: how long ``srun`` lets the other ranks go on after the first has ended well, seconds; 0 for as long as
+            they need. By default 60 for recipes that measure and 0 for other programs.
         directives: further ``#SBATCH`` options that the site requires, long name without dashes -> value.
         step: further options of ``srun``, long name -> value.
     """
@@ -81,6 +83,7 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: Literal["per-node", "per-cpu", "none"] = "per-node"
     mpi: str | None = "none"
     exclusive: bool = True
+    wait_s: int | None = None
     directives: dict[str, str] = {}
     step: dict[str, str] = {}
 

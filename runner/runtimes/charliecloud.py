@@ -51,6 +51,6 @@ def step(plan: Plan) -> StepSpec:
             *texts(plan.image.path, "--"),
             *shell(plan, rename=True),
             # The rank that made the mount serves it: no rank may exit before all of its node have ended.
-            *launched_program(plan, *(("--leave-together",) if even else ())),
+            *launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
         ),
     )

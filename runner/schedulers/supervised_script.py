@@ -1,6 +1,6 @@
 """Shell code of the scripts that this machine starts itself: no scheduler makes their environment or watches them.
 
-``supervision`` does for its children what ``srun --kill-on-bad-exit=1 --wait=60`` and a time limit do elsewhere. The
+``supervision`` does for its children what ``srun --kill-on-bad-exit=1 --wait`` and a time limit do elsewhere. The
 children are the ranks of this node, or one ssh connection for each node.
 """
 
@@ -13,7 +13,6 @@ from runner.model.exit_codes import CANCELLED, TIMED_OUT
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
 
-WAIT_S = 60  # after the first child has ended
 GRACE_S = 30  # between SIGTERM and SIGKILL
 
 # Besides these nothing of a login shell reaches a rank: what runs is the same from a clean one and from a dirty one.
@@ -154,13 +153,14 @@ def ranks(grace: str) -> Children:
     )
 
 
-def supervision(children: Children, each_turn: str, *, time_limit: bool = True) -> str:
+def supervision(children: Children, each_turn: str, wait_s: int, *, time_limit: bool = True) -> str:
     """The loop that ends when all children have; the first failure, or the time limit, ends the others.
 
     It leaves ``runner_exit``, the first exit status but zero, and ``runner_why``, what ended the children early.
 
     Args:
         each_turn: shell code that ends each turn of the loop, and waits a moment.
+        wait_s: how long the others may go on after the first has ended well, seconds; 0 for as long as they need.
         time_limit: whether this loop keeps it (``time_limit`` comes before).
     """
     name, array = f"runner_{children.name}", f"runner_{children.name}s"
@@ -169,6 +169,11 @@ def supervision(children: Children, each_turn: str, *, time_limit: bool = True) 
   elif [ -z "$runner_warned" ] && [ "$SECONDS" -ge "$runner_near" ]; then
     runner_warned=yes
     {children.warn}   # near the time limit: checkpoint and leave
+"""
+    late = f"""\
+  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {wait_s} ]; then
+    runner_why=${{runner_why:-FAILED}}
+  fi
 """
     return f"""\
 runner_exit=0 runner_first='' runner_told=''{" runner_warned=''" if time_limit else ""}
@@ -184,9 +189,7 @@ while [ "${{#{array}[@]}}" -gt 0 ]; do
   done
   [ "${{#{array}[@]}}" -gt 0 ] || break
 {f"  {limit}" + chr(10) if time_limit else ""}\
-  if [ -n "$runner_first" ] && [ "$(( SECONDS - runner_first ))" -ge {WAIT_S} ]; then
-    runner_why=${{runner_why:-FAILED}}
-  fi
+{late if wait_s else ""}\
   if [ -n "$runner_told" ]; then
     if [ "$(( SECONDS - runner_told ))" -ge {children.grace} ]; then {children.kill}; fi
   elif [ -n "$runner_why" ]; then

@@ -365,7 +365,7 @@ def test_ranks_of_a_node_leave_together(tmp_path: Path, job: int) -> None:
     """One of them may serve the image to all: none that ended well leaves before the last of its node has ended."""
     naps = [0.0, 1.5, 0.0, 0.0]  # ranks 0, 1 on one node, 2, 3 on the other
     tasks = [
-        start(tmp_path, job, rank, 4, ["--leave-together", *program(f"import time; time.sleep({nap})")])
+        start(tmp_path, job, rank, 4, ["--leave-together", "60", *program(f"import time; time.sleep({nap})")])
         for rank, nap in enumerate(naps)
     ]
     gone: dict[int, float] = {}
@@ -382,8 +382,10 @@ def test_ranks_of_a_node_leave_together(tmp_path: Path, job: int) -> None:
 
 
 def test_a_rank_that_failed_leaves_at_once(tmp_path: Path, job: int) -> None:
-    failed = start(tmp_path, job, 0, 4, ["--leave-together", "--wireup", "env", *program("raise SystemExit(3)")])
-    stays = start(tmp_path, job, 1, 4, ["--leave-together", "--wireup", "env", *program("import time; time.sleep(60)")])
+    failed = start(tmp_path, job, 0, 4, ["--leave-together", "60", "--wireup", "env", *program("raise SystemExit(3)")])
+    stays = start(
+        tmp_path, job, 1, 4, ["--leave-together", "60", "--wireup", "env", *program("import time; time.sleep(60)")]
+    )
     assert failed.end()[0] == 3
     assert stays.process.poll() is None
     stays.process.terminate()

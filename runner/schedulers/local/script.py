@@ -48,7 +48,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         supervised_script.start_ranks(step.command, plan.tasks, count=tasks, rank="$runner_i", local_world=tasks),
         supervised_script.time_limit(plan.walltime_s),
         supervised_script.TELL_RANKS
-        + supervised_script.supervision(supervised_script.ranks(str(GRACE_S)), "  sleep 0.2\n")
+        + supervised_script.supervision(supervised_script.ranks(str(GRACE_S)), "  sleep 0.2\n", plan.wait_s)
         + supervised_script.ENDING,
     ]
     return "\n".join(parts)

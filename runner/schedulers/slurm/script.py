@@ -192,7 +192,7 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     if plan.whole_nodes:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
     yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
-    yield from texts("--kill-on-bad-exit=1", "--wait=60")
+    yield from texts("--kill-on-bad-exit=1", f"--wait={plan.wait_s}")
     yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
     yield from step.launcher
     yield from step.command

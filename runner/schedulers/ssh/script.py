@@ -3,7 +3,7 @@
 Without an argument it is the job's controller, on the machine that submits: it starts one ssh a node, keeps the time
 limit, and ends all when one fails. What it sends through ssh's standard input makes a bash of the node go to the run
 directory, which is the same there, and run this script with the node's number: it starts the node's ranks and does for
-them what ``srun --kill-on-bad-exit=1 --wait=60`` does. The rest of that input are orders, one every few seconds;
+them what ``srun --kill-on-bad-exit=1 --wait`` does. The rest of that input are orders, one every few seconds;
 after its end, or after silence, the node takes the controller for gone and ends its ranks. No value of the user is
 on ssh's command line.
 """
@@ -111,18 +111,13 @@ _FOLLOW_ORDERS = f"""\
     runner_why=GONE runner_grace={ORPHAN_GRACE_S}
   fi
 """
-_NODE = (
-    supervised_script.TELL_RANKS
-    + f"runner_heard=$SECONDS runner_grace={GRACE_S}\n"
-    + supervised_script.supervision(supervised_script.ranks('"$runner_grace"'), _FOLLOW_ORDERS, time_limit=False)
-    + f"""\
+_NODE_ENDING = f"""\
 case $runner_why in
 FAILED) exit "$(( runner_exit == 0 || runner_exit == 255 ? 1 : runner_exit ))" ;;   # 255 would be ssh's
 ENDED | GONE) exit {CANCELLED} ;;
 esac
 exit 0
 """
-)
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -167,7 +162,7 @@ def _controller(plan: Plan, step: StepSpec) -> tuple[str, ...]:
         *((_ENVIRONMENT,) if step.inherits else ()),
         _begin(step),
         supervised_script.time_limit(plan.walltime_s),
-        _CONTROL + supervised_script.supervision(_LINKS, _BEAT) + supervised_script.ENDING,
+        _CONTROL + supervised_script.supervision(_LINKS, _BEAT, plan.wait_s) + supervised_script.ENDING,
     )
 
 
@@ -209,12 +204,18 @@ def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
         *last,
         *first,
         _ranks(plan, step),
-        _NODE,
+        supervised_script.TELL_RANKS
+        + f"runner_heard=$SECONDS runner_grace={GRACE_S}\n"
+        + supervised_script.supervision(
+            supervised_script.ranks('"$runner_grace"'), _FOLLOW_ORDERS, plan.wait_s, time_limit=False
+        )
+        + _NODE_ENDING,
     )
 
 
 def _ranks(plan: Plan, step: StepSpec) -> str:
     before = """\
+export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0
 for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
 """

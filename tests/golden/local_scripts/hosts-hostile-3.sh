@@ -140,6 +140,7 @@ export NOTE='it'\''s "quoted" $HOME `id` \ # % é'
 export PYTHONNOUSERSITE='1'
 export PYTHONUNBUFFERED='1'
 
+export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0
 for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
 set -m   # each rank leads a process group of its own, so that nothing of it is left

@@ -157,6 +157,7 @@ found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $i
   0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0bad mkdir -p \
   /var/tmp/"${USER}".ch/mnt || exit 71
 
+export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0
 for (( runner_i = 0; runner_i < $1; runner_i++ )); do runner_base=$(( runner_base + runner_counts[runner_i] )); done
 set -m   # each rank leads a process group of its own, so that nothing of it is left
@@ -170,7 +171,7 @@ for (( runner_i = 0; runner_i < runner_counts[$1]; runner_i++ )); do
   "${runner_stage}"/image.sqsh -- /bin/bash -c \
   'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \
   bash python3 -u /results/lib/launch.py --run /results --world 8 --local-sizes 4,4 --leave-together \
-  -- python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 \
+  60 -- python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 \
   --channels-last
   ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import socket
@@ -71,8 +72,9 @@ class Launch:
             self._say(f"{error.code}: {error}")
         status = ended.status if ended is not None else error.status if error is not None else 1
         status = self._record_exit(ended, error, status)
-        if self.options.leave_together and status == 0 and self.here is not None and self.options.run_dir is not None:
-            departure.run_in_parallel(self.options.run_dir, self.here)
+        options = self.options
+        if options.leave_together is not None and status == 0 and self.here is not None and options.run_dir is not None:
+            departure.run_in_parallel(options.run_dir, self.here, options.leave_together or math.inf)
         return status
 
     def _run(self) -> program.Ended:

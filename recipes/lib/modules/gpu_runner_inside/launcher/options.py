@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import dataclass
 
-from gpu_runner_inside.launcher import departure, world
+from gpu_runner_inside.launcher import world
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Options:
     gpus: int | None
     bind: str
     timeout_s: float
-    leave_together: bool
+    leave_together: float | None
     nsys: str
     argv: tuple[str, ...]
 
@@ -54,8 +54,9 @@ def options_of(words: list[str]) -> Options:
     )
     parser.add_argument(
         "--leave-together",
-        action="store_true",
-        help=f"end well only when every rank of the node has ended, or after {departure.LONGEST_S:g} s",
+        type=float,
+        metavar="S",
+        help="end well only when every rank of the node has ended, or after S seconds; 0: however long that takes",
     )
     parser.add_argument(
         "--nsys", default="", metavar="RANKS", help="run PROGRAM of these ranks (0,8 or all) under `nsys profile`"
