@@ -42,11 +42,11 @@ def proof(evidence: Evidence) -> Ways:
     """What is proven of the transport; only where ``faults`` has none."""
     if not _matters(evidence):
         return Ways(proven=tuple(_inside(evidence)), remarks=tuple(_remarks(evidence)))
-    proven, told = _by_log(evidence)
+    proven, why = _by_log(evidence)
     state: Literal["proven", "unproven"] = "proven" if proven else "unproven"
     remarks = _remarks(evidence)
     if not proven:
-        remarks = [f"the transport between nodes is UNPROVEN: {told}", *remarks]
+        remarks = [f"the transport between nodes is UNPROVEN: {why}", *remarks]
     return Ways(state, tuple(filter(None, (proven, *_inside(evidence)))), tuple(remarks))
 
 
