@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
-_RECORD = re.compile(r"(\d+)\.(start|exit|report)\.json\Z")
+_RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
+_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report)\.json\Z")  # one name for each rank
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         starts=starts,
         exits=exits,
         reports=reports,
-        result=_record(result_path, Result, damaged) if result_path.exists() else None,
+        result=_record(result_path, Result, damaged) if _is_ours(result_path, plan) else None,
         damaged=tuple(damaged),
         batch_line=_last_line(run.logs / "batch.err", log_patterns.ERROR),
         rank_lines={
@@ -142,7 +143,7 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
     try:
         record = msgspec.convert(json.loads(path.read_bytes()), kind)
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         damaged.append(f"{path.name}: {error}")
         return None
     named = _RECORD.match(path.name)
@@ -150,6 +151,16 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
         damaged.append(f"{path.name}: it is the record of rank {getattr(record, 'rank', None)}")
         return None
     return record
+
+
+def _is_ours(result: Path, plan: Plan) -> bool:
+    """Whether a result is there; where none is promised, a user's own program may keep another file of that name."""
+    if plan.result == "throughput" or not result.exists():
+        return result.exists()
+    try:
+        return b'"schema"' in result.read_bytes()
+    except OSError:
+        return False
 
 
 def _nccl(run: RunDirectory) -> NcclLog:
@@ -165,9 +176,9 @@ def _task_ends(run: RunDirectory) -> dict[int, str]:
     for line in _lines(run.logs / "batch.err"):
         match = log_patterns.TASK_END.match(line.strip())
         for part in match[1].split(",") if match else ():
-            first, _, last = part.partition("-")
-            if match and first.isdigit():
-                for rank in range(int(first), int(last or first) + 1):
+            ranks = _RANKS.fullmatch(part)
+            if match and ranks:
+                for rank in range(int(ranks[1]), int(ranks[2] or ranks[1]) + 1):
                     ends.setdefault(rank, match[2].strip())
     return ends
 

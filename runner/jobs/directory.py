@@ -63,7 +63,7 @@ class RunDirectory:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
         try:
             return msgspec.convert(json.loads((self.path / name).read_text()), kind)
-        except (FileNotFoundError, ValueError, msgspec.ValidationError):
+        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError, msgspec.ValidationError):
             return None
 
     def plan(self) -> PlanRecord:

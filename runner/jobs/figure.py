@@ -5,7 +5,9 @@ A forger who writes every record of every rank can still make them agree: nothin
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +23,7 @@ WARMUP_STEPS, WARMUP_S = 50, 30.0
 WINDOW_STEPS, WINDOW_S = 200, 30.0
 _SAME = 1e-6  # relative difference of two figures that are the same
 _CLOCK_S = 0.1  # between two readings of one clock, with room
+_LEAST_S, _MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ def faults(evidence: Evidence) -> Iterable[str]:
     times that rise and are finite, lie within the program's life by the launcher's clock, and fit every sum that the
     program made of them.
     """
-    reports = {rank: report for rank, report in evidence.reports.items() if rank < evidence.plan.tasks}
+    planned = range(evidence.plan.tasks)
+    reports = {rank: evidence.reports[rank] for rank in planned if rank in evidence.reports}
     if evidence.has_older_records:
         yield "the records are of an older version (1), of which no figure is made any more"
         return
     yield from _one_job(evidence)
     shapes = {(len(report.ends_s), report.group_steps, report.batch_size) for report in reports.values()}
-    if len(reports) != evidence.plan.tasks or not shapes:
+    if len(reports) != len(planned) or not shapes:
         yield "the ranks' reports lack what a throughput is computed from"
         return
     if len(shapes) > 1:
@@ -63,32 +67,39 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if not groups or not group_steps or not batch or group_steps < 1 or batch < 1:
         yield "the ranks' reports lack what a throughput is computed from"
         return
-    planned = evidence.plan.samples_per_step
-    if planned is not None and batch != planned:
-        yield f"the ranks took batches of {batch}, planned {planned}"
+    samples = evidence.plan.samples_per_step
+    if samples is not None and batch != samples:
+        yield f"the ranks took batches of {batch}, planned {samples}"
     broken = [fault for rank, report in sorted(reports.items()) if (fault := _times_fault(evidence, rank, report))]
     if broken:
         yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
         return
-    yield from _against_result(evidence, figure(evidence))
+    yield from _against_result(evidence, throughput(_windows(evidence)))
 
 
 def figure(evidence: Evidence) -> Figure:
-    """The figure; only where ``faults`` has none about the times. O(N) for N ranks, but for the stragglers."""
-    plan, reports = evidence.plan, evidence.reports
-    windows = [
-        RankWindow(report.batch_size or 0, report.group_steps or 0, report.ends_s)
-        for report in (reports[rank] for rank in range(plan.tasks))
-    ]
+    """The figure; only where every rank has its records and ``faults`` has none. O(N) for N ranks, but for the
+    stragglers.
+    """
+    ranks, reports = range(evidence.plan.tasks), evidence.reports
+    windows = _windows(evidence)
     made = throughput(windows)
     latest = [max(ends) for ends in zip(*(window.ends_s for window in windows), strict=True)]
     group_s = [end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)]
     step_s = median(group_s) / windows[0].steps_per_group
-    quarters = [reports[rank].compute_quarters_p50_s for rank in range(plan.tasks)]
+    quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
-    if all(len(each) == 4 and min(each) > 0.0 for each in quarters):
-        slow = stragglers(quarters, [evidence.nodes[rank] for rank in range(plan.tasks)], step_s)
+    if all(len(each) == 4 and all(_LEAST_S <= value <= _MOST_S for value in each) for each in quarters):
+        slow = stragglers(quarters, [evidence.nodes[rank] for rank in ranks], step_s)
     return Figure(made, slow, step_s)
+
+
+def _windows(evidence: Evidence) -> list[RankWindow]:
+    """What each planned rank recorded of its window, by rank."""
+    return [
+        RankWindow(report.batch_size or 0, report.group_steps or 0, report.ends_s)
+        for report in (evidence.reports[rank] for rank in range(evidence.plan.tasks))
+    ]
 
 
 def why_demonstration(evidence: Evidence, made: Throughput) -> str:
@@ -157,8 +168,11 @@ def _one_job(evidence: Evidence) -> Iterable[str]:
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
     """What is wrong with one rank's times; empty if nothing is."""
     ends = (0.0, *report.ends_s)
-    if not all(math.isfinite(end) for end in ends) or any(after <= before for before, after in pairwise(ends)):
+    if not all(_LEAST_S <= after - before <= _MOST_S for before, after in pairwise(ends)):
         return f"the times of rank {rank} do not rise"
+    packed = struct.pack(f"<{len(report.ends_s)}d", *report.ends_s)
+    if report.ends_checksum is not None and report.ends_checksum != hashlib.sha256(packed).hexdigest()[:16]:
+        return f"the times of rank {rank} are not those that its program wrote"
     if report.elapsed_s is not None and not _same(report.elapsed_s, ends[-1]):
         return f"rank {rank} says that its window took {report.elapsed_s:.3f} s, its groups end after {ends[-1]:.3f} s"
     if report.steps is not None and report.steps != len(report.ends_s) * (report.group_steps or 0):
@@ -178,15 +192,20 @@ def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
         return (
             f"the window of rank {rank} ({window_s:.1f} s) lies outside its program's life of {last_s - first_s:.1f} s"
         )
+    if report.warmup_s is not None and not report.warmup_s <= began_s - first_s + _CLOCK_S:
+        return (
+            f"rank {rank} says that it warmed up for {report.warmup_s:.1f} s, its program began "
+            f"{began_s - first_s:.1f} s before the window"
+        )
     return ""
 
 
-def _against_result(evidence: Evidence, made: Figure) -> Iterable[str]:
+def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
     """The program's own sums over the whole window."""
-    result, run = evidence.result, made.throughput
+    result = evidence.result
     if result is None:
         return
-    window_s = max(report.ends_s[-1] for report in evidence.reports.values())
+    window_s = max(evidence.reports[rank].ends_s[-1] for rank in range(evidence.plan.tasks))
     if result.preliminary_images_per_s is None:
         yield "the program gives no figure"
     elif not _same(run.uncut_samples_per_s, result.preliminary_images_per_s):

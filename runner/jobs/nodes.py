@@ -28,7 +28,7 @@ def nodes_of(starts: Mapping[int, StartRecord], tasks_per_node: tuple[int, ...])
     """
     identities = [by_rank for identity in _IDENTITIES if (by_rank := _by(identity, starts)) is not None]
     fitting = (by_rank for by_rank in identities if _fits(by_rank, tasks_per_node))
-    chosen = next(fitting, identities[0] if identities else {})
+    chosen = next(fitting, identities[0] if identities else {rank: start.host for rank, start in starts.items()})
     hosts: dict[str, set[str]] = {}
     identities_of_host: dict[str, set[str]] = {}
     for rank, identity in chosen.items():

@@ -58,33 +58,37 @@ def _incomplete(evidence: Evidence) -> Iterable[str]:
     for sentence in evidence.damaged:
         yield f"a record cannot be read: {sentence}"
     yield from missing_records(evidence)
+    tasks = evidence.plan.tasks
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits), ("report", evidence.reports)):
-        beyond = [rank for rank in records if rank >= evidence.plan.tasks]
+        beyond = [rank for rank in records if rank >= tasks]
         if beyond:
             yield f"{kind} records beyond the plan: {format_ranks(beyond)}"
 
 
 def _world(evidence: Evidence) -> Iterable[str]:
     """The world as starter, launcher and framework saw it, against the plan."""
-    plan = evidence.plan
+    plan, tasks = evidence.plan, evidence.plan.tasks
     for rank, start in sorted(evidence.starts.items()):
-        if start.size != plan.tasks:
-            yield f"rank {rank} was started in a world of {start.size}, planned {plan.tasks}"
+        if start.size != tasks:
+            yield f"rank {rank} was started in a world of {start.size}, planned {tasks}"
         elif not start.met:
             yield f"rank {rank} never met the other ranks"
     per_node = Counter(evidence.nodes.values())
     if evidence.starts and sorted(per_node.values()) != sorted(plan.tasks_per_node):
         placed = ", ".join(f"{node}: {count}" for node, count in sorted(per_node.items()))
         yield f"the ranks were placed as {placed}, planned {','.join(map(str, plan.tasks_per_node))}"
-    wrong = sorted(rank for rank, report in evidence.reports.items() if report.world_size != plan.tasks)
+    wrong = sorted(rank for rank, report in evidence.reports.items() if report.world_size != tasks)
     if wrong:
         sizes = sorted({evidence.reports[rank].world_size for rank in wrong})
         shown = ", ".join(map(str, sizes))
-        yield f"{format_ranks(wrong)} saw a world of size {shown}, planned {plan.tasks}"
+        yield f"{format_ranks(wrong)} saw a world of size {shown}, planned {tasks}"
     seen = Counter(report.world_rank for report in evidence.reports.values())
     twice = sorted(rank for rank, count in seen.items() if count > 1)
     if twice:
         yield f"several processes had the same rank in the framework's world: {format_ranks(twice)}"
+    beyond = sorted(rank for rank in seen if rank >= tasks)
+    if beyond:
+        yield f"the framework's world has {format_ranks(beyond)}, which the plan has not"
 
 
 def _devices(evidence: Evidence) -> Iterable[str]:
@@ -125,8 +129,9 @@ def _shared(devices: Iterable[tuple[str, int]]) -> Iterable[str]:
 
 def _synchronised(evidence: Evidence) -> Iterable[str]:
     """Equal weights prove nothing if every rank trained on the same data: gradients must have differed before."""
-    reports = [evidence.reports[rank] for rank in sorted(evidence.reports) if rank < evidence.plan.tasks]
-    absent = [rank for rank in range(evidence.plan.tasks) if rank not in evidence.reports]
+    planned = range(evidence.plan.tasks)
+    reports = [evidence.reports[rank] for rank in planned if rank in evidence.reports]
+    absent = [rank for rank in planned if rank not in evidence.reports]
     if absent:
         yield f"{format_ranks(absent)} left no report of the training"
         return

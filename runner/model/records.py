@@ -6,11 +6,16 @@ versions, and are left alone here.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 Version = Literal["1", "2"]
+# What no count and no time of a job exceeds: beyond it a record is damaged, and sums of it would overflow. NaN is out.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
+Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1e20)]
+Difference = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]  # of two readings of a clock that may be set
 
 
 class StartRecord(msgspec.Struct, frozen=True):
@@ -31,15 +36,15 @@ class StartRecord(msgspec.Struct, frozen=True):
     """
 
     schema: Version
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    node_rank: int
+    rank: Count
+    size: Count
+    local_rank: Count
+    local_size: Count
+    node_rank: Count
     host: str
     met: bool
     device_kind: Literal["cuda", "cpu"]
-    device_index: int | None = None
+    device_index: Count | None = None
     device_uuid: str | None = None
     cuda_visible_devices: str | None = None
     job_id: str | None = None
@@ -48,8 +53,8 @@ class StartRecord(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     node_name: str | None = None
     boot_id: str | None = None
-    clock_offset_s: float | None = None
-    clock_error_s: float | None = None
+    clock_offset_s: Difference | None = None
+    clock_error_s: Difference | None = None
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -64,19 +69,19 @@ class ExitRecord(msgspec.Struct, frozen=True):
     """
 
     schema: Version
-    rank: int
+    rank: Count
     host: str
-    status: int
-    ended_s: float
-    max_rss_bytes: int
-    exit_code: int | None = None
-    signal: int | None = None
+    status: Count
+    ended_s: Seconds
+    max_rss_bytes: Count
+    exit_code: Count | None = None
+    signal: Count | None = None
     error: str | None = None
     message: str = ""
-    signals_forwarded: tuple[int, ...] = ()
-    started_s: float | None = None
-    program_started_monotonic_s: float | None = None
-    ended_monotonic_s: float | None = None
+    signals_forwarded: tuple[Count, ...] = ()
+    started_s: Seconds | None = None
+    program_started_monotonic_s: Seconds | None = None
+    ended_monotonic_s: Seconds | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -91,18 +96,18 @@ class Report(msgspec.Struct, frozen=True):
         batch_size: images per step; group_steps: timed steps between two synchronisations of the device.
         warmup_steps, warmup_s: before the window.
         window_began_monotonic_s: the common start on the node's monotonic clock.
-        ends_s: end of each group of timed steps, seconds after the common start.
+        ends_s: end of each group of timed steps, seconds after the common start; ends_checksum: of these numbers.
         steps, elapsed_s: what the program says of them; compared.
         compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
     """
 
     schema: Version
-    rank: int
+    rank: Count
     framework: str
-    world_rank: int
-    world_size: int
-    world_local_rank: int
+    world_rank: Count
+    world_size: Count
+    world_local_rank: Count
     device_kind: Literal["cuda", "cpu"]
     device_uuid: str | None = None
     gradient_checksum: str | None = None
@@ -110,15 +115,16 @@ class Report(msgspec.Struct, frozen=True):
     parameters_moved: bool | None = None
     onehot_ok: bool | None = None
     loss_finite: bool | None = None
-    batch_size: int | None = None
-    group_steps: int | None = None
-    warmup_steps: int | None = None
-    warmup_s: float | None = None
-    window_began_monotonic_s: float | None = None
-    ends_s: tuple[float, ...] = ()
-    steps: int | None = None
-    elapsed_s: float | None = None
-    compute_quarters_p50_s: tuple[float, ...] = ()
+    batch_size: Count | None = None
+    group_steps: Count | None = None
+    warmup_steps: Count | None = None
+    warmup_s: Seconds | None = None
+    window_began_monotonic_s: Seconds | None = None
+    ends_s: tuple[Seconds, ...] = ()
+    ends_checksum: str | None = None
+    steps: Count | None = None
+    elapsed_s: Seconds | None = None
+    compute_quarters_p50_s: tuple[Difference, ...] = ()
     nccl_built: bool | None = None
     gradients_device: str | None = None
 
@@ -135,8 +141,8 @@ class Result(msgspec.Struct, frozen=True):
     """
 
     schema: Version
-    size: int
-    window_s: float
-    preliminary_images_per_s: float | None = None
+    size: Count
+    window_s: Seconds
+    preliminary_images_per_s: Rate | None = None
     demonstration: bool = False
     proof_reasons: tuple[str, ...] = ()

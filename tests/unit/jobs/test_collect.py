@@ -11,8 +11,10 @@ from runner.jobs import directory
 from runner.jobs.cancel import cancel
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
+from runner.jobs.verdict import judge
 from runner.model.job import JobState
 from runner.schedulers.slurm.client import Slurm
+from tests.support.evidence import ended
 from tests.support.plans import PLAN
 
 ENDED = JobState("ended", "FAILED", exit_code=1)
@@ -42,6 +44,39 @@ def test_what_srun_says_of_tasks(run: RunDirectory) -> None:
     assert evidence.task_ends == {0: three, 1: three, 2: three, 5: three, 3: "Out Of Memory", 6: io}
     assert evidence.failed_nodes == ("dgx02",)
     assert not evidence.disk_full
+
+
+@pytest.mark.parametrize("ranks", ["5-", "-", "1-2-3", "0-99999999999", "0-" + "9" * 5000, "--,,-1"])
+def test_lines_that_only_look_like_sruns_say_nothing_of_a_task(run: RunDirectory, ranks: str) -> None:
+    (run.logs / "batch.err").write_text(f"srun: error: dgx01: tasks {ranks}: Killed\n")
+    assert collect(run, ENDED).task_ends == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", "\0" * 4096, "NaN", "[]", '{"rank": NaN}'])
+def test_what_is_no_record_is_damaged_and_ends_nothing(run: RunDirectory, text: str) -> None:
+    for name in ("ranks/1.start.json", "ranks/1.exit.json", "ranks/1.report.json", "result.json"):
+        (run.path / name).write_text(text)
+    (run.path / "exit.json").write_text(text)
+    (run.path / "cancelled.json").mkdir()
+    evidence = collect(run, ENDED)
+    assert len(evidence.damaged) == 4
+    assert (evidence.marker, evidence.cancelled) == (None, None)
+    assert judge(evidence).outcome != "measured"
+
+
+def test_a_rank_has_one_name_for_its_record(run: RunDirectory) -> None:
+    for name in ("03", "\u0663", "\u00b3", "3 ", "-3", "9" * 200):
+        run.write(f"ranks/{name}.exit.json", ended(3))
+    assert collect(run, ENDED).exits == {}
+
+
+def test_a_file_of_a_users_own_program_is_no_result_of_ours(run: RunDirectory) -> None:
+    run.write("plan.json", msgspec.structs.replace(PLAN, result="if-left"))
+    run.write("result.json", {"accuracy": 0.9})
+    evidence = collect(run, ENDED)
+    assert (evidence.result, evidence.damaged) == (None, ())
+    run.write("plan.json", PLAN)
+    assert len(collect(run, ENDED).damaged) == 1  # where a figure is promised, it must be one
 
 
 def test_the_last_word_of_a_rank_that_left_no_record(run: RunDirectory) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping, Sequence
 
 from gpu_runner_inside.benchmark.lengths import Lengths
 from gpu_runner_inside.benchmark.measure import median, quantile
-from gpu_runner_inside.benchmark.proof import Proof, RankFacts
+from gpu_runner_inside.benchmark.proof import Proof, RankFacts, checksum
 
 ABOUT = "/opt/runner/image.json"  # the image's description (containers/horovod/describe.py)
 
@@ -73,6 +74,7 @@ def report_of(
         "warmup_s": lengths.warmup_s,
         "window_began_monotonic_s": timed.began_monotonic_s,
         "ends_s": timed.ends_s,
+        "ends_checksum": checksum([struct.pack(f"<{len(timed.ends_s)}d", *timed.ends_s)]),
         "elapsed_s": timed.ends_s[-1],
         "group_p50_s": median(groups_s),
         "group_p95_s": quantile(groups_s, 0.95),
@@ -146,8 +148,10 @@ def print_summary(result: Mapping[str, Any]) -> None:
     if not result["proven"]:
         print("NOT PROVEN, so no throughput: " + "; ".join(result["proof_reasons"]))
         return
-    claim = "; demonstration, no performance claim" if result["demonstration"] or result["device_kind"] == "cpu" else ""
-    print(f"throughput: {result['preliminary_images_per_s']:.1f} images/s (preliminary: the whole window{claim})")
+    print(
+        f"preliminary, of the whole window and not judged: {result['preliminary_images_per_s']:.1f} images/s; "
+        "the figure is the one that the verdict prints"
+    )
     print(
         f"window: {result['window_s']:.1f} s, {result['steps']} steps after {result['warmup_steps']} of warm-up "
         f"({result['warmup_s']:.1f} s)"
