@@ -15,7 +15,7 @@ import msgspec
 from runner.diagnosis import log_patterns, nccl_log
 from runner.diagnosis.catalogue import find
 from runner.diagnosis.nccl_log import NcclLog
-from runner.files import hashes
+from runner.files import file_system, hashes
 from runner.jobs.directory import RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
@@ -92,11 +92,11 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     starts: dict[int, StartRecord] = {}
     exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
-    for path in sorted(run.ranks.glob("*.json")):
-        match = _RECORD.match(path.name)
+    for name in sorted(file_system.names_in(run.ranks)):
+        match = _RECORD.match(name)
         if match is None:
             continue
-        rank = int(match[1])
+        path, rank = run.ranks / name, int(match[1])
         if match[2] == "start":
             _keep(starts, rank, _record(path, StartRecord, damaged))
         elif match[2] == "exit":
@@ -142,7 +142,7 @@ def _keep(records: dict[int, T], rank: int, record: T | None) -> None:
 def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
     try:
-        record = msgspec.convert(json.loads(path.read_bytes()), kind)
+        record = msgspec.convert(json.loads(file_system.read_bytes(path)), kind)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         damaged.append(f"{path.name}: {error}")
         return None

@@ -25,7 +25,7 @@ import msgspec
 
 from runner import paths
 from runner.errors import UsageError
-from runner.files import atomic
+from runner.files import atomic, file_system
 from runner.model.plan import PlanRecord
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class RunDirectory:
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
         try:
-            return msgspec.convert(json.loads((self.path / name).read_text()), kind)
+            return msgspec.convert(json.loads(file_system.read_bytes(self.path / name)), kind)
         except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError, msgspec.ValidationError):
             return None
 

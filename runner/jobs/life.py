@@ -16,7 +16,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import follow_files
 from runner.jobs.submission import scheduler_of
 from runner.jobs.verdict import judge
-from runner.jobs.watch import JobProgress, progress, wait
+from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
 from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.verdict import Verdict
@@ -53,7 +53,7 @@ def standing(run: RunDirectory) -> Verdict | Standing:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
     """
     verdict = run.read("verdict.json", Verdict)
-    if verdict is not None:
+    if verdict is not None and verdict.outcome != "unknown":
         return verdict
     scheduler, job_id = scheduler_of(run)
     return Standing(job_id, progress(run, scheduler.state(job_id, run.path), 0.0), tasks_of(run))
@@ -72,8 +72,11 @@ def finish(
     *,
     timeout_s: float | None = None,
     cancel_on_interrupt: bool = False,
+    clock: Clock = REAL_CLOCK,
 ) -> Verdict:
     """Wait for the run to finish, judge it, and keep its last state and its verdict.
+
+    What is unknown is not kept: the scheduler is asked again the next time.
 
     Args:
         on_progress: called each time the job's state was queried; never if its end is known already.
@@ -85,22 +88,28 @@ def finish(
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
     state = run.read("ended.json", JobState)
-    if state is None:
+    verdict = None if state is None else _verdict(run, state)
+    if state is None or verdict is None or verdict.outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
         try:
-            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s)
+            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s, clock=clock)
         except KeyboardInterrupt:
             if cancel_on_interrupt:
                 cancel(run, scheduler, job_id)
             raise WaitInterrupted(job_id, cancelled=cancel_on_interrupt) from None
-        if state.phase == "ended":
+        verdict = _verdict(run, state)
+        if state.phase == "ended" and verdict.outcome != "unknown":
             _keep(run, "ended.json", state, warn)
+    if verdict.outcome != "unknown":
+        _keep(run, "verdict.json", verdict, warn)
+    return verdict
+
+
+def _verdict(run: RunDirectory, state: JobState) -> Verdict:
     evidence = collect(run, state)
     if evidence.has_older_records and (stored := run.read("verdict.json", Verdict)) is not None:
         return stored  # judged by the rules of its time
-    verdict = judge(evidence)
-    _keep(run, "verdict.json", verdict, warn)
-    return verdict
+    return judge(evidence)
 
 
 def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], on_interrupt: Warn) -> bool:

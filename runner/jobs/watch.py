@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner.errors import UnknownStateError
+from runner.files import file_system
 from runner.jobs.directory import RunDirectory
-from runner.model.job import ExitMarker, JobState
+from runner.jobs.presence import is_awaited, presence
+from runner.model.job import JobState
 from runner.schedulers import Scheduler
 
-# On a shared file system the last records may appear seconds after the scheduler has closed the job.
-_SETTLE_S = 30.0
+# How long a record may become visible after its job's end: NFS shows a new file after up to 60 s (acdirmax).
+_NETWORK_S, _LOCAL_S = 75.0, 2.0
 # How long a scheduler may fail to answer before waiting ends.
 SILENCE_S = 600.0
 _SHORTEST_S, _LONGEST_S = 0.3, 5.0
@@ -34,6 +36,30 @@ class JobProgress:
     elapsed_s: float
 
 
+@dataclass(frozen=True)
+class Clock:
+    """How waiting takes its time, and how long it waits for records of a job that has ended.
+
+    Attributes:
+        monotonic: seconds, from any zero.
+        settle_s: seconds until a record that is not there is believed to be missing; None where that follows from the
+            run directory's file system.
+    """
+
+    monotonic: Callable[[], float] = field(default=time.monotonic)
+    sleep: Callable[[float], None] = field(default=time.sleep)
+    settle_s: float | None = None
+
+    def settling_s(self, run: RunDirectory) -> float:
+        """``settle_s``, or what the run directory's file system demands."""
+        if self.settle_s is not None:
+            return self.settle_s
+        return _LOCAL_S if file_system.is_local(run.path) else _NETWORK_S
+
+
+REAL_CLOCK = Clock()
+
+
 def wait(
     run: RunDirectory,
     scheduler: Scheduler,
@@ -41,16 +67,19 @@ def wait(
     on_progress: Callable[[JobProgress], None],
     *,
     timeout_s: float | None = None,
+    clock: Clock = REAL_CLOCK,
 ) -> JobState:
-    """Wait until the job has ended; returns its last state.
+    """Wait until the job has ended and every record that its verdict depends on is visible; returns its last state.
 
-    A job that the scheduler no longer knows has ended if its batch script has written an exit marker; otherwise the
-    state is unknown.
+    A record that has not become visible in time is missing. A job that the scheduler no longer knows has ended if its
+    batch script has written an exit marker; otherwise the state is unknown.
 
     Raises:
         UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for SILENCE_S.
     """
-    began = time.monotonic()
+    began = clock.monotonic()
+    tasks = run.plan().tasks
+    settle_s = clock.settling_s(run)
     answered = began
     ended_since: float | None = None
     pause = _SHORTEST_S
@@ -59,19 +88,22 @@ def wait(
     while True:
         try:
             state = scheduler.state(job_id, run.path)
-            answered = time.monotonic()
+            answered = clock.monotonic()
         except UnknownStateError:
-            if time.monotonic() - answered > SILENCE_S:
+            if clock.monotonic() - answered > SILENCE_S:
                 raise
-        now = time.monotonic()
-        current = progress(run, state, now - began)
+        now = clock.monotonic()
+        there = presence(run)
+        current = JobProgress(state, len(there.starts), len(there.exits), now - began)
         on_progress(current)
         if current.ended != ended:  # the end is near: poll often again
             ended, pause = current.ended, _SHORTEST_S
         if state is not None and state.phase in ("ended", "unknown"):
-            ended_since = ended_since or now
-            if _at_rest(run, state, current.ended) or now - ended_since > _SETTLE_S:
+            ended_since = now if ended_since is None else ended_since
+            left_s = ended_since + settle_s - now
+            if left_s <= 0 or not is_awaited(there, state, tasks):
                 return state
+            pause = min(pause, left_s)
         else:
             ended_since = None
         if timeout_s is not None and now - began > timeout_s:
@@ -80,23 +112,11 @@ def wait(
                 where=str(run.path),
                 fix=f"continue with `python -m runner wait {run.run_id}`, or `cancel` it",
             )
-        time.sleep(pause)
+        clock.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_S)
-
-
-def _at_rest(run: RunDirectory, state: JobState, ended: int) -> bool:
-    """Whether all that the job writes is visible: a successful job has written its marker and every record."""
-    if state.phase == "unknown" or state.name == "COMPLETED":
-        marked = run.read("exit.json", ExitMarker) is not None
-        return marked and (state.phase == "unknown" or ended >= run.plan().tasks)
-    return True
 
 
 def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> JobProgress:
     """The state of the run by the records in its directory."""
-    return JobProgress(
-        state,
-        sum(1 for _ in run.ranks.glob("*.start.json")),
-        sum(1 for _ in run.ranks.glob("*.exit.json")),
-        elapsed_s,
-    )
+    there = presence(run)
+    return JobProgress(state, len(there.starts), len(there.exits), elapsed_s)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from runner.diagnosis.nccl_log import NcclLog
+from runner.files.hashes import sha256
 from runner.jobs.collect import Evidence
+from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import ExitRecord, Report, Result, StartRecord
 from tests.support.plans import PLAN
@@ -82,3 +87,27 @@ def long_run(times: list[float], **changes: Any) -> Evidence:
         reports={rank: report(rank, **(fields | changes)) for rank in range(4)},
         result=Result("2", size=4, window_s=ends_s[-1], preliminary_images_per_s=40 * steps / ends_s[-1]),
     )
+
+
+def write_plan(run: RunDirectory, evidence: Evidence) -> None:
+    run.write("plan.json", evidence.plan)
+
+
+def write_record(run: RunDirectory, record: StartRecord | ExitRecord | Report) -> None:
+    """A rank's record, as the rank would leave it; the plan must be there."""
+    kind = {StartRecord: "start", ExitRecord: "exit", Report: "report"}[type(record)]
+    facts = msgspec.to_builtins(record) | {"kind": kind}
+    if kind == "start":
+        facts["plan_sha256"] = sha256(run.path / "plan.json")
+    (run.ranks / f"{record.rank}.{kind}.json").write_text(json.dumps(facts))
+
+
+def write_run(run: RunDirectory, evidence: Evidence) -> None:
+    """What a run of this evidence leaves in its directory, without logs."""
+    write_plan(run, evidence)
+    for records in (evidence.starts, evidence.reports, evidence.exits):
+        for record in records.values():
+            write_record(run, record)
+    for name, value in (("result.json", evidence.result), ("exit.json", evidence.marker)):
+        if value is not None:
+            run.write(name, value)

@@ -1,0 +1,84 @@
+"""What kind of file system a path is on, and how to read one that other machines change."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# f_type of statfs(2), from linux/magic.h and, where they are not in the kernel, the projects' own sources. All others
+# count as network file systems: NFS, Lustre, GPFS, BeeGFS, CIFS, Ceph, FUSE, and what is yet to come.
+_LOCAL = frozenset(
+    {
+        0xEF53,  # ext2, ext3, ext4
+        0x58465342,  # xfs
+        0x9123683E,  # btrfs
+        0x2FC12FC1,  # zfs
+        0xF2F52010,  # f2fs
+        0x01021994,  # tmpfs
+        0x858458F6,  # ramfs
+        0x794C7630,  # overlayfs
+        0x4D44,  # vfat
+        0x5346544E,  # ntfs
+        0x3153464A,  # jfs
+        0x52654973,  # reiserfs
+        0xCA451A4E,  # bcachefs
+        0xF15F,  # ecryptfs
+    }
+)
+_STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
+_ATTEMPTS = 5
+
+
+def is_local(path: Path) -> bool:
+    """Whether other machines cannot change what is there; False where that is unknown."""
+    kind = magic(path)
+    return kind is not None and kind in _LOCAL
+
+
+def magic(path: Path) -> int | None:
+    """The type of the file system that holds ``path``, as statfs(2) reports it; None where it does not."""
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    try:
+        failed = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer)
+    except (OSError, AttributeError):  # no C library with such a function
+        return None
+    return None if failed else ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def again_if_stale(read: Callable[[], T]) -> T:
+    """What ``read`` returns; where a file was replaced under it (ESTALE, on NFS), what it returns when called again.
+
+    Raises:
+        OSError: any other error, or ESTALE for the fifth time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return read()
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content. Raises OSError where it cannot be read."""
+    return again_if_stale(path.read_bytes)
+
+
+def names_in(directory: Path) -> frozenset[str]:
+    """The names in a directory, by one listing; none where it is not there."""
+    try:
+        return again_if_stale(lambda: _names(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+def _names(directory: Path) -> frozenset[str]:
+    with os.scandir(directory) as entries:
+        return frozenset(entry.name for entry in entries)

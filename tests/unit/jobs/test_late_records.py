@@ -1,0 +1,190 @@
+"""Records that become visible late, as on NFS: their absence is believed only when it can be none.
+
+The scheduler is this machine's own, which knows a job by its exit marker; time passes on a clock of the test.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.errors import UnknownStateError
+from runner.jobs import directory
+from runner.jobs.collect import Evidence
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import Standing, finish, standing
+from runner.jobs.watch import Clock
+from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.verdict import Verdict
+from tests.support.evidence import GOOD, changed, ended, start, write_record, write_run
+
+JOB = "999999.1.00000000"  # of another boot: the scheduler knows no more than the marker says
+FAILURE: dict[str, Any] = {"status": 7, "exit_code": 7}
+STOPPED: dict[str, Any] = {"status": 143, "exit_code": None, "signal": 15, "signals_forwarded": (15,)}
+
+
+@dataclass
+class Time:
+    """A clock on which time passes only while somebody sleeps; ``later``: what happens at which second."""
+
+    later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+    now_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now_s += seconds
+        for event in [event for event in self.later if event[0] <= self.now_s]:
+            self.later.remove(event)
+            event[1]()
+
+    def clock(self, settle_s: float = 75.0) -> Clock:
+        return Clock(self.monotonic, self.sleep, settle_s)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    made = directory.create(tmp_path / "runs", "probe-4", 0.0)
+    made.write("job.json", Submitted("local", JOB, "", "0", time.time()))
+    return made
+
+
+def judged(run: RunDirectory, clock: Clock) -> Verdict:
+    return finish(run, lambda progress: None, unexpected, clock=clock)
+
+
+def unexpected(text: str) -> None:
+    raise AssertionError(text)
+
+
+def marked(code: int, why: str = "") -> ExitMarker:
+    return ExitMarker(JOB, code, 0.0, why)
+
+
+# Kind of end -> the evidence, and which of its records is late: (folder and name, what it says when it is there).
+LATE: dict[str, tuple[Evidence, str, str]] = {
+    "good, an exit record": (changed(marker=marked(0)), "ranks/3.exit.json", ""),
+    "good, a start record": (changed(marker=marked(0)), "ranks/0.start.json", ""),
+    "good, the marker": (changed(marker=marked(0)), "exit.json", ""),
+    "failed, the record of the cause": (
+        changed(
+            marker=marked(7), exits={rank: ended(rank, **STOPPED) for rank in (0, 1, 2)} | {3: ended(3, **FAILURE)}
+        ),
+        "ranks/3.exit.json",
+        "rank 3 on n1 exited with code 7",
+    ),
+    "failed, the marker": (
+        changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}),
+        "exit.json",
+        "rank 3 on n1 exited with code 7",
+    ),
+    "time limit, a start record": (
+        changed(marker=marked(1, "TIMEOUT"), exits={}, reports={}, result=None),
+        "ranks/2.start.json",
+        "ranks 0, 1, 2, 3 did not finish the program",
+    ),
+    "cancelled, an exit record": (
+        changed(marker=marked(1, "CANCELLED"), exits={rank: ended(rank, **STOPPED) for rank in range(4)}),
+        "ranks/1.exit.json",
+        "ranks 0, 1, 2, 3 left a report, but did not finish the program",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_a_record_that_comes_45_s_late_is_waited_for(run: RunDirectory, kind: str) -> None:
+    evidence, name, says = LATE[kind]
+    write_run(run, evidence)
+    hidden = run.path / "hidden"
+    (run.path / name).rename(hidden)
+    passing = Time([(45.0, lambda: hidden.rename(run.path / name))])
+    verdict = judged(run, passing.clock())
+    assert 45.0 <= passing.now_s <= 76.0
+    if says:
+        assert says in verdict.reasons
+    else:
+        assert verdict.outcome == "measured"
+    # `wait` after `submit --wait`, and `status`, say the same.
+    later = Time()
+    assert judged(run, later.clock()) == standing(run) == verdict
+    assert later.now_s == 0.0
+
+
+def test_what_never_comes_is_believed_missing_after_75_s(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0), exits={rank: ended(rank) for rank in (0, 1, 2)}))
+    passing = Time()
+    verdict = judged(run, passing.clock())
+    assert verdict.reasons[0] == "no exit record of rank 3"
+    assert passing.now_s == pytest.approx(75.0)
+    assert judged(run, Time().clock()) == verdict
+
+
+def test_a_local_file_system_needs_2_s() -> None:
+    assert Clock().settling_s(RunDirectory(Path("/dev/shm"))) == 2.0
+    assert Clock().settling_s(RunDirectory(Path("/proc"))) == 75.0
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        changed(marker=marked(0)),
+        changed(marker=marked(1, "NODE_FAIL"), exits={}, starts={}, reports={}),
+        changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}, reports={}, result=None),
+        changed(marker=marked(0), reports={}, result=None),
+    ],
+    ids=["all is there", "no record matters", "a failure needs no report", "reports come before exit records"],
+)
+def test_nobody_waits_where_nothing_can_change(run: RunDirectory, evidence: Evidence) -> None:
+    write_run(run, evidence)
+    passing = Time()
+    judged(run, passing.clock())
+    assert passing.now_s == 0.0
+
+
+def test_an_unknown_end_is_not_kept_and_the_scheduler_is_asked_again(run: RunDirectory) -> None:
+    write_run(run, changed(marker=None, exits={}, reports={}, result=None))
+    assert judged(run, Time().clock()).outcome == "unknown"
+    assert not (run.path / "verdict.json").exists()
+    for rank in range(4):
+        write_record(run, ended(rank, **STOPPED))
+    run.write("exit.json", marked(1, "TIMEOUT"))
+    assert judged(run, Time().clock()).reasons[0] == "the job ran into its time limit"
+
+
+def test_an_unknown_verdict_of_earlier_is_no_answer(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0)))
+    run.write("verdict.json", Verdict("unknown"))
+    run.write("ended.json", JobState("unknown"))
+    now = standing(run)
+    assert isinstance(now, Standing)
+    assert now.progress.state is not None
+    assert now.progress.state.name == "COMPLETED"
+    (run.path / "exit.json").rename(run.path / "hidden")
+    run.write("ended.json", JobState("ended", "SPECIAL_EXIT"))
+    (run.path / "hidden").rename(run.path / "exit.json")
+    assert judged(run, Time().clock()).outcome == "measured"
+
+
+def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0), exits={0: ended(0)}))
+    passing = Time()
+    with pytest.raises(UnknownStateError, match="has not ended within 10 s"):
+        finish(run, lambda progress: None, unexpected, timeout_s=10.0, clock=passing.clock())
+    assert passing.now_s < 20.0
+
+
+def test_a_damaged_start_record_is_no_missing_one(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0)))
+    (run.ranks / "2.start.json").write_text(msgspec.json.encode(start(2)).decode()[:40])
+    passing = Time()
+    assert "a record cannot be read" in judged(run, passing.clock()).reasons[0]
+    assert passing.now_s == 0.0
