@@ -76,7 +76,7 @@ def finish(
 ) -> Verdict:
     """Wait for the run to finish, judge it, and keep its last state and its verdict.
 
-    What is unknown is not kept: the scheduler is asked again the next time.
+    What is unknown is not kept: the scheduler is queried again the next time.
 
     Args:
         on_progress: called each time the job's state was queried; never if its end is known already.

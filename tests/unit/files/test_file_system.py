@@ -38,7 +38,7 @@ def test_what_stays_stale_or_fails_otherwise_is_an_error(times: int, number: int
     assert len(left) == max(times - 5, 0)
 
 
-def test_the_kernels_own_file_systems_are_told_apart() -> None:
+def test_local_file_systems_are_known() -> None:
     assert is_local(Path("/dev/shm"))
     assert magic(Path("/proc")) == 0x9FA0  # linux/magic.h; no place for a run, so not among the local ones
     assert not is_local(Path("/proc"))

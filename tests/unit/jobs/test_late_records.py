@@ -31,7 +31,7 @@ STOPPED: dict[str, Any] = {"status": 143, "exit_code": None, "signal": 15, "sign
 
 @dataclass
 class Time:
-    """A clock on which time passes only while somebody sleeps; ``later``: what happens at which second."""
+    """A clock on which time passes only during a sleep; ``later``: what happens at which second."""
 
     later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     now_s: float = 0.0
@@ -143,14 +143,14 @@ def test_a_local_file_system_needs_2_s() -> None:
     ],
     ids=["all is there", "no record matters", "a failure needs no report", "reports come before exit records"],
 )
-def test_nobody_waits_where_nothing_can_change(run: RunDirectory, evidence: Evidence) -> None:
+def test_there_is_no_wait_where_nothing_can_change(run: RunDirectory, evidence: Evidence) -> None:
     write_run(run, evidence)
     passing = Time()
     judged(run, passing.clock())
     assert passing.now_s == 0.0
 
 
-def test_an_unknown_end_is_not_kept_and_the_scheduler_is_asked_again(run: RunDirectory) -> None:
+def test_an_unknown_end_is_not_kept_and_the_scheduler_is_queried_again(run: RunDirectory) -> None:
     write_run(run, changed(marker=None, exits={}, reports={}, result=None))
     assert judged(run, Time().clock()).outcome == "unknown"
     assert not (run.path / "verdict.json").exists()
