@@ -113,6 +113,12 @@ class Training:
         self._loss().backward()
         self.local_gradients = proof.checksum(raw_bytes(p.grad for p in self.model.parameters() if p.grad is not None))
         self.gradients_device = next(p.grad.device.type for p in self.model.parameters() if p.grad is not None)
+        # Horovod's fp16 compression sends two bytes of each floating-point value.
+        self.allreduce_bytes = sum(
+            p.grad.numel() * (min(2, p.grad.element_size()) if options.fp16_allreduce else p.grad.element_size())
+            for p in self.model.parameters()
+            if p.grad is not None
+        )
         self.model.zero_grad(set_to_none=True)
         if options.compile:
             self._forward = torch.compile(self.model)

@@ -88,6 +88,7 @@ class Way:
         self._loss: Any = None
         self._spans_s: list[Any] = []
         self.gradients_device: str | None = None
+        self.allreduce_bytes: int | None = None
         self.hooks = True  # allreduces stand in the step at every size
         switch = getattr(tf.config.experimental, "enable_tensor_float_32_execution", None)
         if switch is not None:  # from 2.4 on
@@ -149,6 +150,7 @@ class Tape(Way):
         self._gradients: Callable[..., Any] = self._compute
         gradients = self._gradients(*self._batch)[1]
         self.gradients_device = kind_of(gradients)
+        self.allreduce_bytes = sent_bytes(gradients, compressed=options.fp16_allreduce)
         self.local_gradients = proof.checksum(raw_bytes(gradients))
         if options.compile:
             # The allreduces stay outside: XLA has none of Horovod's (containers/horovod/fixes/xla-ops-left-out).
@@ -196,6 +198,7 @@ class Fit(Way):
             loss = self._local_loss(logits, tf.constant(self._labels))
         gradients = tape.gradient(loss, plain(self._net.trainable_variables))
         self.gradients_device = kind_of(gradients)
+        self.allreduce_bytes = sent_bytes(gradients, compressed=options.fp16_allreduce)
         self.local_gradients = proof.checksum(raw_bytes(gradients))
         optimizer = hvd_keras.DistributedOptimizer(
             self._keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM), compression=self._compression
@@ -229,6 +232,7 @@ class Graph(Way):
             loss = self._local_loss(model.output, tf.constant(self._labels))
             self._weights = list(model.trainable_weights)
             gradients = v1.gradients(loss, self._weights)
+            self.allreduce_bytes = sent_bytes(gradients, compressed=options.fp16_allreduce)
             optimizer = v1.train.MomentumOptimizer(LEARNING_RATE, MOMENTUM)
             train = optimizer.apply_gradients(list(zip(self._reduced(gradients), self._weights)))
             with tf.control_dependencies([train, *model.updates]):
@@ -253,6 +257,14 @@ class Graph(Way):
 
     def parameters_checksum(self) -> str:
         return proof.checksum(value.tobytes() for value in self._session.run(self._weights))
+
+
+def sent_bytes(gradients: Sequence[Any], *, compressed: bool) -> int | None:
+    """What an allreduce of these gradients sends, after Horovod's fp16 compression; None where one is sparse."""
+    if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        return None
+    sizes = [min(2, each.dtype.size) if compressed else each.dtype.size for each in gradients]
+    return sum(each.shape.num_elements() * size for each, size in zip(gradients, sizes))
 
 
 def plain(variables: Sequence[Any]) -> list[Any]:

@@ -35,6 +35,7 @@ class NcclLog:
         adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
         with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
+        mnnvl: NVLink connects GPUs of several nodes.
         nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were.
     """
 
@@ -44,6 +45,7 @@ class NcclLog:
     without_gdr: int = 0
     p2p: int = 0
     shm: int = 0
+    mnnvl: bool = False
     nvls: bool = False
     collnet: bool = False
 
@@ -55,6 +57,8 @@ class NcclLog:
             parts.append(f"GPUDirect RDMA on {self.with_gdr} of {self.with_gdr + self.without_gdr} connections")
         if self.p2p or self.shm:
             parts.append(f"inside nodes {self.p2p} connections from GPU to GPU, {self.shm} through the host's memory")
+        if self.mnnvl:
+            parts.append("NVLink between nodes")
         if self.nvls:
             parts.append("NVLink SHARP")
         if self.collnet:
@@ -69,7 +73,7 @@ def parse(text: str) -> NcclLog:
     networks: set[str] = set()
     adapters: set[str] = set()
     counts: Counter[str] = Counter()
-    nvls = collnet = False
+    mnnvl = nvls = collnet = False
     for line in text.splitlines():
         match = _LINE.search(line)
         if match is None:
@@ -81,11 +85,12 @@ def parse(text: str) -> NcclLog:
             adapters.update(_ADAPTER.findall(used[1]))
         elif channel := _CHANNEL.match(said):
             counts[_way(channel["way"], channel["direction"])] += 1
+        mnnvl = mnnvl or "via P2P/MNNVL" in said
         nvls = nvls or _BY_NVLS.search(said) is not None
         collnet = collnet or _BY_COLLNET.search(said) is not None
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
-        nvls, collnet,
+        mnnvl, nvls, collnet,
     )  # fmt: skip
 
 
@@ -99,6 +104,7 @@ def together(logs: Iterable[NcclLog]) -> NcclLog:
         without_gdr=sum(log.without_gdr for log in every),
         p2p=sum(log.p2p for log in every),
         shm=sum(log.shm for log in every),
+        mnnvl=any(log.mnnvl for log in every),
         nvls=any(log.nvls for log in every),
         collnet=any(log.collnet for log in every),
     )

@@ -20,14 +20,14 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
-from runner.model.records import ExitRecord, Report, Result, StartRecord
+from runner.model.records import ExitRecord, NodeRecord, Report, Result, StartRecord
 
 T = TypeVar("T")
 
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
-_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report)\.json\Z")  # one name for each rank
+_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report|node)\.json\Z")  # one name for each rank
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Evidence:
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
         disk_full: there is no room left for anything in the run directory.
+        watched: what the nodes' watchers read, by node; those that are missing or cannot be read tell nothing.
         nccl: what NCCL's logs say, of all ranks together.
         container_line: where no rank started, the first line in which the container runtime says why.
     """
@@ -63,6 +64,7 @@ class Evidence:
     batch_line: str = ""
     rank_lines: dict[int, str] = field(default_factory=dict)
     container_line: str = ""
+    watched: dict[int, NodeRecord] = field(default_factory=dict)
     nccl: NcclLog = field(default_factory=NcclLog)
     task_ends: dict[int, str] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     starts: dict[int, StartRecord] = {}
     exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
+    watched: dict[int, NodeRecord] = {}
     for name in sorted(file_system.names_in(run.ranks)):
         match = _RECORD.match(name)
         if match is None:
@@ -101,8 +104,12 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             _keep(starts, rank, _record(path, StartRecord, damaged))
         elif match[2] == "exit":
             _keep(exits, rank, _record(path, ExitRecord, damaged))
-        else:
+        elif match[2] == "report":
             _keep(reports, rank, _record(path, Report, damaged))
+        elif (
+            record := _record(path, NodeRecord, [])
+        ) is not None:  # it supports a figure, and refutes none by its absence
+            watched[record.node_rank] = record
     result_path = run.path / "result.json"
     return Evidence(
         plan=plan,
@@ -120,6 +127,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             for rank in range(plan.tasks)
             if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
+        watched=watched,
         nccl=_nccl(run),
         container_line="" if starts else _container_line(run),
         task_ends=_task_ends(run),

@@ -11,6 +11,7 @@ from typing import Literal
 
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
+from runner.jobs.port_counters import carried
 from runner.model.transport import transport_of
 
 
@@ -30,24 +31,30 @@ class Ways:
 
 def faults(evidence: Evidence) -> Iterable[str]:
     """GPUs of several nodes that talk through sockets where a fabric is planned are slow, and end with 0."""
-    if not _matters(evidence) or evidence.plan.transport not in ("verbs", "libfabric"):
+    if not _matters(evidence):
         return
-    for network in sorted(evidence.nccl.networks):
-        failure = find("NCCL log", network)
-        if failure is not None:
-            yield failure.cause
+    if evidence.plan.transport in ("verbs", "libfabric"):
+        causes = [failure.cause for name in sorted(evidence.nccl.networks) if (failure := find("NCCL log", name))]
+        if causes:
+            yield from causes
+            return
+    if not _by_log(evidence)[0]:
+        counted = carried(evidence)
+        if counted.verdict == "absent":
+            yield counted.sentence
 
 
 def proof(evidence: Evidence) -> Ways:
     """What is proven of the transport; only where ``faults`` has none."""
     if not _matters(evidence):
         return Ways(proven=tuple(_inside(evidence)), remarks=tuple(_remarks(evidence)))
-    proven, why = _by_log(evidence)
-    state: Literal["proven", "unproven"] = "proven" if proven else "unproven"
-    remarks = _remarks(evidence)
-    if not proven:
-        remarks = [f"the transport between nodes is UNPROVEN: {why}", *remarks]
-    return Ways(state, tuple(filter(None, (proven, *_inside(evidence)))), tuple(remarks))
+    (by_log, unknown), counted = _by_log(evidence), carried(evidence)
+    by_counters = counted.sentence if counted.verdict == "proven" else ""
+    proven = tuple(filter(None, (by_log, by_counters, *_inside(evidence))))
+    if by_log or by_counters:
+        return Ways("proven", proven, tuple(_remarks(evidence)))
+    why = f"the transport between nodes is UNPROVEN: {unknown}; {counted.sentence}"
+    return Ways("unproven", proven, (why, *_remarks(evidence)))
 
 
 def _matters(evidence: Evidence) -> bool:
@@ -58,6 +65,8 @@ def _matters(evidence: Evidence) -> bool:
 def _by_log(evidence: Evidence) -> tuple[str, str]:
     """(what NCCL's log proves, why it proves nothing): one of them is empty."""
     planned, names = evidence.plan.transport, sorted(evidence.nccl.networks)
+    if evidence.plan.device == "cpu":
+        return "", "the ranks used no NCCL"
     if not names:
         return (
             "",

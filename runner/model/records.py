@@ -13,6 +13,7 @@ import msgspec
 Version = Literal["1", "2"]
 # What no count and no time of a job exceeds: beyond it a record is damaged, and sums of it would overflow. NaN is out.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Counter = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # of a device: bytes of a fabric pass 2**53 within days
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1e20)]
 Difference = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]  # of two readings of a clock that may be set
@@ -99,6 +100,7 @@ class Report(msgspec.Struct, frozen=True):
         ends_s: end of each group of timed steps, seconds after the common start; ends_checksum: of these numbers.
         steps, elapsed_s: what the program says of them; compared.
         compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
+        allreduce_bytes_per_step: given to allreduces in a step, after compression; None where that is not known.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
     """
 
@@ -125,8 +127,125 @@ class Report(msgspec.Struct, frozen=True):
     steps: Count | None = None
     elapsed_s: Seconds | None = None
     compute_quarters_p50_s: tuple[Difference, ...] = ()
+    allreduce_bytes_per_step: Count | None = None
     nccl_built: bool | None = None
     gradients_device: str | None = None
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A port of a fabric's adapter, or an interface of IP, and its counters at one moment.
+
+    Attributes:
+        name: ``mlx5_0:1``, ``cxi0``, ``eth0``.
+        for_ranks: a port that ranks use where nothing else is chosen.
+        virtual: a virtual function: its counters are not the port's.
+        sent_bytes, received_bytes: since the driver started; None where they cannot be read.
+        ip_sent_bytes, ip_received_bytes: of these, IP over the fabric.
+        errors: the kernel's names -> counts.
+    """
+
+    name: str
+    kind: Literal["infiniband", "roce", "cxi", "interface"]
+    active: bool
+    for_ranks: bool
+    virtual: bool
+    sent_bytes: Counter | None
+    received_bytes: Counter | None
+    ip_sent_bytes: Counter = 0
+    ip_received_bytes: Counter = 0
+    wait_ticks: Counter | None = None
+    errors: dict[str, Counter] = {}
+
+
+class PortReading(msgspec.Struct, frozen=True):
+    """All ports of a node at one moment of its monotonic clock."""
+
+    monotonic_s: Seconds
+    ports: tuple[Port, ...]
+
+
+class GpuState(msgspec.Struct, frozen=True):
+    """A GPU at one end of the window. None: not visible.
+
+    Attributes:
+        energy_j: since the driver was loaded.
+        processes_foreign: processes of others that compute there.
+    """
+
+    uuid: str | None = None
+    power_limit_w: Rate | None = None
+    memory_celsius: Counter | None = None
+    energy_j: Rate | None = None
+    ecc_corrected: Counter | None = None
+    ecc_uncorrected: Counter | None = None
+    remapped_rows_pending: bool | None = None
+    pcie_generation: Counter | None = None
+    pcie_width: Counter | None = None
+    nvlinks: tuple[bool, ...] | None = None
+    processes_foreign: Counter | None = None
+
+
+class Processors(msgspec.Struct, frozen=True):
+    """The processors of a node at one end of the window: totals since boot, seconds. None: not visible."""
+
+    busy_s: Seconds | None = None
+    steal_s: Seconds | None = None
+    own_s: Seconds | None = None
+    throttles: Counter | None = None
+    quota_throttled_s: Seconds | None = None
+
+
+class WindowEnd(PortReading, frozen=True):
+    """One end of the window on one node."""
+
+    gpus: tuple[GpuState, ...] = ()
+    processors: Processors = Processors()
+
+
+class GpuSummary(msgspec.Struct, frozen=True):
+    """A GPU over the window.
+
+    Attributes:
+        samples: readings in the window, one a second.
+        throttled: reason -> samples that show it.
+        throttle_known: the driver tells whether it throttles.
+    """
+
+    uuid: str | None = None
+    samples: Counter = 0
+    power_limit_default_w: Rate | None = None
+    pcie_generation_max: Counter | None = None
+    pcie_width_max: Counter | None = None
+    mig: bool | None = None
+    sm_clock_mhz_min: Rate | None = None
+    sm_clock_mhz_max: Rate | None = None
+    throttled: dict[str, Counter] = {}
+    throttle_known: bool = False
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """``ranks/N.node.json``: what the watcher of a node's first launcher read.
+
+    Attributes:
+        rank: of that launcher. token: of its job step.
+        quiet: readings from the start on, while the program imports its framework.
+        window_begin, window_end: as the program marked them; None where it marked none.
+        xids: errors of GPUs that the driver reported meanwhile.
+        faults: what could not be read, and why.
+    """
+
+    schema: Version
+    node_rank: Counter
+    rank: Counter
+    host: str
+    token: str
+    quiet: tuple[PortReading, ...] = ()
+    window_begin: WindowEnd | None = None
+    window_end: WindowEnd | None = None
+    gpus: tuple[GpuSummary, ...] = ()
+    driver: str = ""
+    xids: tuple[Counter, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from runner.files.hashes import sha256
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
-from runner.model.records import ExitRecord, Report, Result, StartRecord
+from runner.model.records import ExitRecord, NodeRecord, Port, PortReading, Report, Result, StartRecord, WindowEnd
 from tests.support.plans import PLAN
 
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
@@ -111,3 +111,20 @@ def write_run(run: RunDirectory, evidence: Evidence) -> None:
     for name, value in (("result.json", evidence.result), ("exit.json", evidence.marker)):
         if value is not None:
             run.write(name, value)
+
+
+def port(name: str = "mlx5_0:1", sent: int = 0, received: int = 0, **changes: Any) -> Port:
+    fields: dict[str, Any] = {"kind": "infiniband", "active": True, "for_ranks": True, "virtual": False}
+    return Port(name=name, sent_bytes=sent, received_bytes=received, **(fields | changes))
+
+
+def node(number: int, ports: list[tuple[Port, Port]], **changes: Any) -> NodeRecord:
+    """A node whose ports counted so at both ends of the window of 3.1 s or 3.3 s, and nothing before."""
+    first, last = (tuple(pair[which] for pair in ports) for which in (0, 1))
+    window_s = 3.0 + (number * 2) / 10
+    fields: dict[str, Any] = {
+        "schema": "2", "node_rank": number, "rank": number * 2, "host": f"n{number}", "token": "t",
+        "quiet": (PortReading(1000.0, first), PortReading(1001.0, first)),
+        "window_begin": WindowEnd(1004.9, first), "window_end": WindowEnd(1005.0 + window_s, last),
+    }  # fmt: skip
+    return NodeRecord(**(fields | changes))

@@ -28,12 +28,16 @@ def check(record: dict[str, Any]) -> None:
     """
     kind = record.get("kind")
     assert kind in _DEFINITIONS, f"no kind of record: {kind!r}"
-    definition = _DEFINITIONS[kind]
+    found = _object_faults(record, _DEFINITIONS[kind])
+    assert not found, f"{kind} record: " + "; ".join(found)
+
+
+def _object_faults(record: dict[str, Any], definition: dict[str, Any]) -> list[str]:
     found = [f"{name} is missing" for name in definition["required"] if name not in record]
     for name, value in record.items():
         rule = definition["properties"].get(name)
         found += [f"{name} is unknown"] if rule is None else [f"{name} {fault}" for fault in _faults(value, rule)]
-    assert not found, f"{kind} record: " + "; ".join(found)
+    return found
 
 
 def _faults(value: Any, rule: dict[str, Any]) -> list[str]:
@@ -52,6 +56,8 @@ def _faults(value: Any, rule: dict[str, Any]) -> list[str]:
         found.append(f"is not over {rule['exclusiveMinimum']}: {value!r}")
     if isinstance(value, list) and any(_faults(each, rule["items"]) for each in value):
         found.append(f"holds something else: {value!r}")
+    if isinstance(value, dict) and "properties" in rule:
+        found += _object_faults(value, rule)
     each_of = rule.get("additionalProperties")
     if isinstance(value, dict) and each_of and any(_faults(each, each_of) for each in value.values()):
         found.append("holds something else")

@@ -52,7 +52,7 @@ def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
         )
         assert done.returncode == 0
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json"))
-    assert len(found) == 8
+    assert len(found) == 10
     for name in found:
         check(json.loads((tmp_path / name).read_text()))
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.collect import Evidence
+from runner.jobs.port_counters import carried, selects
 from runner.jobs.verdict import judge
+from runner.model.records import NodeRecord, PortReading, WindowEnd
 from runner.model.transport import Transport
-from tests.support.evidence import changed
+from tests.support.evidence import GOOD, changed, node, port, report, start
 from tests.support.plans import PLAN
 
 
@@ -74,3 +78,171 @@ def test_ways_that_cost_time_are_remarks_with_their_fix() -> None:
         "2 connections inside nodes went through the host's memory, not over NVLink or PCIe",
     ]
     assert all("fix: " in remark for remark in verdict.remarks)
+
+
+STEP_BYTES = 1_000_000  # of 6 steps: S is 6 MB
+
+
+def counted(*shares: float, **changes: object) -> Evidence:
+    """Four ranks on two nodes whose NCCL left no log; their ports carried these parts of S each way."""
+    reports = {rank: report(rank, allreduce_bytes_per_step=STEP_BYTES) for rank in range(4)}
+    nodes = {number: carrying(number, share) for number, share in enumerate(shares)}
+    fields: dict[str, object] = {"nccl": NcclLog(), "reports": reports, "watched": nodes}
+    return changed(**(fields | changes))
+
+
+def carrying(number: int, share: float) -> NodeRecord:
+    """Two rails, an idle storage port, and IP over the first rail, which does not count."""
+    moved = int(share * 6 * STEP_BYTES / 2)
+    rail = port("mlx5_0:1", 500, 500), port("mlx5_0:1", 500 + moved + 77, 500 + moved + 99)
+    rail = rail[0], msgspec.structs.replace(rail[1], ip_sent_bytes=77, ip_received_bytes=99)
+    other = port("mlx5_1:1", 9, 9), port("mlx5_1:1", 9 + moved, 9 + moved)
+    storage = port("mlx5_4:1", 0, 0, for_ranks=False), port("mlx5_4:1", 10**12, 10**12, for_ranks=False)
+    return node(number, [rail, other, storage])
+
+
+def test_counters_prove_where_the_log_cannot_tell() -> None:
+    verdict = judge(counted(1.5, 1.02))
+    assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "proven", ())
+    (sentence,) = [each for each in verdict.proven if "counters" in each]
+    assert "node n1 sent 1.02 S and received 1.02 S over its planned ports; 6 steps gave S = 0.006 GB" in sentence
+    assert "a ring sends 1.50 S, double trees 1 to 2 S, SHARP 1 S" in sentence
+
+
+def test_surplus_is_no_fault() -> None:
+    assert judge(counted(40.0, 3.0)).transport == "proven"
+
+
+def test_data_that_did_not_go_over_the_planned_ports_are_a_fault() -> None:
+    verdict = judge(counted(1.5, 0.01))
+    assert verdict.outcome == "not-proven"
+    assert verdict.reasons[0].startswith("data between nodes did not go over the planned ports: those of node n1")
+
+
+def test_counters_never_overrule_a_good_log() -> None:
+    verdict = judge(counted(0.0, 0.0, nccl=GOOD.nccl))
+    assert (verdict.outcome, verdict.transport) == ("measured", "proven")
+
+
+def without(number: int, **changes: object) -> dict[int, NodeRecord]:
+    """Both nodes' records, one of them changed."""
+    nodes = {0: carrying(0, 1.5), 1: carrying(1, 1.5)}
+    return nodes | {number: msgspec.structs.replace(nodes[number], **changes)}
+
+
+def silent(number: int, **changes: object) -> dict[int, NodeRecord]:
+    """Both nodes' records; of one node the first rail is changed at both ends."""
+    record = carrying(number, 1.5)
+    ends = []
+    for end in (record.window_begin, record.window_end):
+        assert end is not None
+        ports = (msgspec.structs.replace(end.ports[0], **changes), *end.ports[1:])
+        ends.append(msgspec.structs.replace(end, ports=ports))
+    return without(number, window_begin=ends[0], window_end=ends[1])
+
+
+CANNOT_TELL: dict[str, tuple[Evidence, str]] = {
+    "between both bounds": (counted(1.0, 0.7), "0.9 S would prove it"),
+    "no record": (counted(1.5), "node 1 left no counters of the window"),
+    "no window": (counted(watched=without(1, window_end=None)), "node 1 left no counters of the window"),
+    "another step's record": (counted(watched=without(1, token="u")), "counters of node n1 are of no rank of this run"),
+    "marks after the begin": (
+        counted(watched=without(0, window_begin=WindowEnd(1006.0, (port(),)))),
+        "were not read at the ends of the window",
+    ),
+    "marks far before the begin": (
+        counted(watched=without(0, window_begin=WindowEnd(990.0, (port(),)))),
+        "were not read at the ends of the window",
+    ),
+    "unreadable": (counted(watched=silent(1, sent_bytes=None)), "counters of mlx5_0:1 cannot be read"),
+    "virtual functions": (counted(watched=silent(1, virtual=True)), "mlx5_0:1 of node n1 are virtual functions"),
+    "other ports than planned": (
+        counted(watched=silent(1, kind="cxi") | {0: carrying(0, 2.0)}),
+        "0.9 S would prove it",
+    ),
+    "shared nodes": (
+        counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, whole_nodes=False)),
+        "the nodes are shared with other jobs",
+    ),
+    "other collectives": (
+        counted(1.5, 1.5, reports=GOOD.reports),
+        "the program does not say what it gives to allreduces",
+    ),
+    "NVLink between nodes": (counted(0.0, 0.0, nccl=NcclLog(mnnvl=True)), "NVLink connects the nodes"),
+    "no plan": (
+        counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, transport=None)),
+        "the site plans no transport",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANNOT_TELL)
+def test_counters_that_cannot_tell_are_never_a_fault(name: str) -> None:
+    evidence, reason = CANNOT_TELL[name]
+    verdict = judge(evidence)
+    assert (verdict.outcome, verdict.transport) == ("measured", "unproven")
+    assert reason in verdict.remarks[0]
+    assert "counters cannot tell" in verdict.remarks[0]
+
+
+def test_a_counter_that_was_reset_cannot_tell() -> None:
+    record = carrying(1, 1.5)
+    assert record.window_begin is not None
+    ports = (msgspec.structs.replace(record.window_begin.ports[0], sent_bytes=10**10), *record.window_begin.ports[1:])
+    begin = msgspec.structs.replace(record.window_begin, ports=ports)
+    assert "were reset" in judge(counted(watched=without(1, window_begin=begin))).remarks[0]
+
+
+def noisy(share: float) -> Evidence:
+    """Others sent a third of S each second before the window, over the first rail of node 1."""
+    record = carrying(1, share)
+    rate = 2 * STEP_BYTES
+    readings = tuple(
+        PortReading(1000.0 + second, (port("mlx5_0:1", second * rate, second * rate), port("mlx5_1:1", 9, 9)))
+        for second in range(3)
+    )
+    nodes = {0: carrying(0, 3.0), 1: msgspec.structs.replace(record, quiet=readings)}
+    return counted(watched=nodes)
+
+
+def test_what_others_sent_before_is_taken_off_and_refutes_nothing() -> None:
+    # 2 MB/s over 3.3 s are 1.1 S.
+    assert carried(noisy(2.2)).verdict == "proven"
+    assert carried(noisy(1.5)).verdict == "cannot tell"
+    assert carried(noisy(0.6)).verdict == "cannot tell"
+    assert carried(noisy(0.4)).verdict == "absent"
+
+
+def test_sockets_are_counted_on_the_planned_interface() -> None:
+    def with_interface(chosen: str) -> Evidence:
+        plan = msgspec.structs.replace(PLAN, transport="sockets", env=(("NCCL_SOCKET_IFNAME", chosen),))
+        full = 6 * STEP_BYTES
+        pairs = [
+            (port("eth0", kind="interface"), port("eth0", full, full, kind="interface")),
+            (port("eth1", kind="interface"), port("eth1", 5, 5, kind="interface")),
+        ]
+        return counted(plan=plan, watched={0: node(0, pairs), 1: node(1, pairs)})
+
+    assert carried(with_interface("eth0")).verdict == "proven"
+    assert carried(with_interface("eth1")).verdict == "absent"
+    assert "no interface is planned" in carried(with_interface("")).sentence
+
+
+def test_the_variable_that_the_rank_had_chooses_where_the_plan_says_nothing() -> None:
+    evidence = counted(1.5, 1.5)
+    starts = {rank: start(rank, environment={"NCCL_IB_HCA": "=mlx5_4:1"}) for rank in range(4)}
+    assert carried(dataclasses.replace(evidence, starts=starts)).sentence.startswith("counters of the planned ports")
+    starts = {rank: start(rank, environment={"NCCL_IB_HCA": "mlx5_9"}) for rank in range(4)}
+    assert "no counters of planned ports" in carried(dataclasses.replace(evidence, starts=starts)).sentence
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name", "hit"),
+    [
+        ("eth", "eth0", True), ("=eth", "eth0", False), ("=eth0,eth1", "eth1", True), ("^lo,docker", "eth0", True),
+        ("^lo,docker", "docker0", False), ("^=eth0", "eth00", True), ("mlx5_1", "mlx5_10:1", True),
+        ("=mlx5_1", "mlx5_1:1", True), ("=mlx5_1:1", "mlx5_1:1", True), ("=mlx5_1:2", "mlx5_1:1", False),
+    ],
+)  # fmt: skip
+def test_ports_are_chosen_by_nccls_grammar(chosen: str, name: str, hit: bool) -> None:
+    assert selects(chosen, name) is hit

@@ -12,7 +12,7 @@ SCHEMA = "2"
 
 
 def rank_record(run_dir: str, rank: int, kind: str) -> str:
-    """Where the record of this kind (``start``, ``exit``, ``report``) of a rank lies."""
+    """Where the record of this kind (``start``, ``exit``, ``report``, ``node``) of a rank lies."""
     return os.path.join(run_dir, "ranks", f"{rank}.{kind}.json")
 
 

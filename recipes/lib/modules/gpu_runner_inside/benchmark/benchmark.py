@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from gpu_runner_inside import records
+from gpu_runner_inside import records, window
 from gpu_runner_inside.benchmark import figures, lengths, proof
 
 
@@ -62,6 +62,8 @@ class Training(Protocol):
         local_gradients: checksum of this rank's own gradients, before anything left the rank.
         gradients_device: kind of the device that holds the gradients when Horovod gets them: ``cuda`` or ``cpu``;
             None where the framework does not say.
+        allreduce_bytes: what this rank gives to allreduces in a step, as it is sent (after compression); None where
+            that is not known, or other collectives carry gradients.
         hooks: whether the gradients go through Horovod at all (at size 1 they may not).
         versions: of what computed, by the names of schema.json.
     """
@@ -70,6 +72,7 @@ class Training(Protocol):
     device: Device
     local_gradients: str
     gradients_device: str | None
+    allreduce_bytes: int | None
     hooks: bool
     versions: dict[str, Any]
 
@@ -113,6 +116,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     report.update(
         world_local_rank=world.local_rank,
         gradients_device=training.gradients_device,
+        allreduce_bytes_per_step=training.allreduce_bytes,
         peak_memory_bytes=training.peak_memory_bytes(),
     )
     run_dir = os.environ.get("RUNNER_RUN_DIR")
@@ -158,6 +162,7 @@ def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
     ends_s: list[float] = []
     compute_s: list[float] = []
     training.synchronize()
+    window.mark("begin")
     training.world.barrier()
     start = time.monotonic()
     for _ in range(length.groups):
@@ -165,6 +170,7 @@ def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
             training.step()
         compute_s += training.synchronize()
         ends_s.append(time.monotonic() - start)
+    window.mark("end")
     return figures.Timed(start, ends_s, compute_s, training.loss())
 
 

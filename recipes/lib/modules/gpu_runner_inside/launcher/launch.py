@@ -23,6 +23,7 @@ from gpu_runner_inside.launcher import (
     network,
     nsys,
     program,
+    watcher,
     wireup,
     world,
 )
@@ -101,10 +102,16 @@ class Launch:
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
-        bound = self._bind(here, shown)
-        self._record_start(here, token, shown, place, bound, made)
-        self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
-        ended = self.relay.run(self._argv(here.rank), made)
+        watching = self._watch(here, token)  # before the binding: it keeps off this rank's processors where it can
+        try:
+            made.update({} if watching is None else watching.variables)
+            bound = self._bind(here, shown)
+            self._record_start(here, token, shown, place, bound, made)
+            self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
+            ended = self.relay.run(self._argv(here.rank), made)
+        finally:
+            if watching is not None:
+                watching.end()
         if place is not None and here.rank == 0:
             meeting.linger(place, here.size)
         return ended
@@ -134,6 +141,19 @@ class Launch:
             return meeting.join(here, host, port, token, meeting.patience_s(self.env, self.options.timeout_s))
         finally:
             self.waited_s = time.monotonic() - began
+
+    def _watch(self, here: world.World, token: str) -> watcher.Watcher | None:
+        if self.options.run_dir is None or here.local_rank != 0:
+            return None
+        return watcher.Watcher(
+            {
+                "run_dir": self.options.run_dir,
+                "node_rank": here.node_rank,
+                "rank": here.rank,
+                "host": self.host,
+                "token": token,
+            }
+        )
 
     def _bind(self, here: world.World, shown: tuple[binding.Gpu, ...]) -> binding.Binding:
         if self.options.bind == "none":

@@ -1,0 +1,73 @@
+"""Counters of a fabric's ports, from trees of files as the kernel lays them out (recorded/)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_runner_inside.node import counters
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def tree(name: str, root: Path) -> Path:
+    """The recorded tree as files below ``root``."""
+    for line in (RECORDED / f"{name}.txt").read_text().splitlines():
+        path, tab, content = line.partition("\t")
+        if tab:
+            file = root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content.replace("\\n", "\n") + "\n")
+    return root
+
+
+def read(name: str, root: Path) -> dict[str, dict[str, Any]]:
+    return {port["name"]: port for port in counters.read(str(tree(name, root)))}
+
+
+def test_infiniband_counts_words_of_four_bytes_and_ip_is_read_beside(tmp_path: Path) -> None:
+    ports = read("infiniband", tmp_path)
+    assert ports["mlx5_0:1"] == {
+        "name": "mlx5_0:1", "kind": "infiniband", "active": True, "gbit_s": 200.0, "for_ranks": True, "virtual": False,
+        "sent_bytes": 1_000_000_000, "received_bytes": 1_040_000_000,
+        "ip_sent_bytes": 10_000_000, "ip_received_bytes": 40_000_000, "wait_ticks": 1234,
+        "errors": {"symbol_error": 0, "link_downed": 1, "port_rcv_errors": 0, "out_of_sequence": 0},
+    }  # fmt: skip
+
+
+def test_the_fastest_ports_of_the_fabric_are_the_ranks(tmp_path: Path) -> None:
+    ports = read("infiniband", tmp_path)
+    assert {name for name, port in ports.items() if port["for_ranks"]} == {"mlx5_0:1", "mlx5_1:1", "eth0"}
+    assert (ports["mlx5_5:1"]["active"], ports["mlx5_5:1"]["sent_bytes"]) == (False, None)
+
+
+def test_roce_is_read_from_the_adapter_and_not_from_its_interface(tmp_path: Path) -> None:
+    ports = read("roce", tmp_path)
+    bond = ports["mlx5_bond_0:1"]
+    assert (bond["kind"], bond["sent_bytes"], bond["received_bytes"]) == ("roce", 28_000, 36_000)
+    assert (bond["ip_sent_bytes"], bond["ip_received_bytes"]) == (0, 0)
+    assert bond["errors"] == {"out_of_sequence": 3, "local_ack_timeout_err": 1}
+    assert (ports["mlx5_2:1"]["virtual"], ports["mlx5_2:1"]["sent_bytes"]) == (True, None)
+    assert ports["bond0"]["sent_bytes"] == 654321
+
+
+def test_slingshot_telemetry_holds_a_value_and_its_time(tmp_path: Path) -> None:
+    ports = read("cxi", tmp_path)
+    assert ports["cxi0"] == {
+        "name": "cxi0", "kind": "cxi", "active": True, "gbit_s": 200.0, "for_ranks": True, "virtual": False,
+        "sent_bytes": 5_000_000_000, "received_bytes": 6_000_000_000,
+        "ip_sent_bytes": 2000, "ip_received_bytes": 1000, "wait_ticks": None, "errors": {},
+    }  # fmt: skip
+    assert ports["cxi1"]["sent_bytes"] is None
+
+
+def test_this_machines_own_counters_can_be_read() -> None:
+    assert all(isinstance(port["sent_bytes"], int) for port in counters.read() if port["kind"] == "interface")
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "eth0: 1 2\n", "\xff\x00: x\n"])
+def test_files_that_say_something_else_are_passed_over(text: str, tmp_path: Path) -> None:
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/dev").write_text(text)
+    assert counters.read(str(tmp_path)) == []
