@@ -80,7 +80,7 @@ class Nvml:
 
     Attributes:
         devices: handles, by NVML's index.
-        driver: its version; empty where it is not told.
+        driver: its version; empty where it is unknown.
 
     Raises:
         NvmlError: no library, or it does not start.
