@@ -64,6 +64,15 @@ def test_a_slow_rank_is_reported_with_its_cost() -> None:
     assert verdict.remarks[-1] == "slow ranks: 3 (by 20.0 %); without them a step takes up to 10.0 % less"
 
 
+@pytest.mark.parametrize("compute_s", [1e308, 5e-324, float("nan")])
+def test_compute_times_that_no_clock_measured_name_no_slow_rank(compute_s: float) -> None:
+    evidence = long_run([1.0] * 60, compute_quarters_p50_s=(0.05,) * 4)
+    odd = msgspec.structs.replace(evidence.reports[3], compute_quarters_p50_s=(compute_s,) * 4)
+    verdict = judge(dataclasses.replace(evidence, reports=evidence.reports | {3: odd}))
+    assert verdict.outcome == "measured"
+    assert not any("rank" in sentence for sentence in verdict.remarks)
+
+
 @pytest.mark.parametrize(
     ("evidence", "label"),
     [
@@ -174,6 +183,19 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "gradients on the host": (with_report(1, gradients_device="cpu"), "gradients of rank 1 were not on the GPU"),
     "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
     "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "beyond the plan: rank 4"),
+    "too many reports": (changed(reports=GOOD.reports | {4: report(4, ends_s=())}), "beyond the plan: rank 4"),
+    "no start record where compute times were recorded": (
+        changed(
+            starts={r: start(r) for r in (0, 1, 3)},
+            reports={r: report(r, compute_quarters_p50_s=(0.1,) * 4) for r in range(4)},
+        ),
+        "no start record of rank 2",
+    ),
+    "times below a clock's resolution": (
+        with_report(2, ends_s=(5e-324, 1e-323, 2e-323)),
+        "times of rank 2 do not rise",
+    ),
+    "times of centuries": (with_report(2, ends_s=(1.0, 2.0, 1e300)), "times of rank 2 do not rise"),
 }
 
 
