@@ -13,14 +13,13 @@ from runner.model.finding import Finding
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.clients import clients
 from runner.preparation.site import UserSite, with_user_values
 from runner.recipes.loader import read_recipe
-from runner.runtimes import runtime
+from runner.runtimes import facts, runtime
 from runner.schedulers import render
 from runner.sites.detection import Detected, detect, differences
 from runner.sites.loader import read_documents, site_of
@@ -139,5 +138,5 @@ def _try_every_way(user_site: UserSite) -> None:
     recipe = read_recipe("probe").recipe
     for name in user_site.site.runtimes:
         request = Request(gpus=1, runtime=name, account=user_site.account)
-        planned = plan(recipe, user_site.site, request, _IMAGES[RUNTIMES[name].image])
+        planned = plan(recipe, user_site.site, request, _IMAGES[facts(name).image])
         render(planned, runtime(name).step(planned))
