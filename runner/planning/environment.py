@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from runner.errors import UsageError
 from runner.model.plan import RESULTS
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -123,7 +124,7 @@ def nccl_log(site: Site) -> dict[str, str]:
 
     ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/nccl_log.py).
     """
-    if site.device != "cuda" or site.scheduler == "local" or site.node.count == 1:
+    if site.device != "cuda" or SCHEDULERS[site.scheduler].nodes == "this-machine" or site.node.count == 1:
         return {}
     return {
         "NCCL_DEBUG": "INFO",
