@@ -137,15 +137,19 @@ def remarks(made: Figure, *, claims: bool) -> Iterable[str]:
     if run.cut_steps:
         yield (
             f"the first {run.cut_steps} steps ({run.cut_s:.1f} s) were left out: they were "
-            f"{_percent(analysis.start.excess)} slower than the rest{uncut}"
+            f"{_slower(analysis.start.excess)} than the rest{uncut}"
         )
     elif analysis.start.kind == "level":
-        yield f"the first {analysis.start.groups} groups were {_percent(analysis.start.excess)} slower, and no warm-up"
+        yield (
+            f"the first {analysis.start.groups} groups were {_slower(analysis.start.excess)}: a change of level and no "
+            "warm-up, so nothing was left out"
+        )
     shift = analysis.steady.shift
     if shift is not None:
+        low, high = sorted((abs(shift.low), abs(shift.high)))
         yield (
-            f"after {shift.group} groups the steps took {_percent(shift.size)} longer "
-            f"(99 %: {_percent(shift.low)} to {_percent(shift.high)})"
+            f"after {shift.group} groups the steps were {_slower(shift.size)} "
+            f"(99 %: {_percent(low)} to {_percent(high)})"
         )
     if claims and made.stragglers is not None:
         yield from _slow(made.stragglers)
@@ -236,6 +240,10 @@ def _slow(slow: Stragglers) -> Iterable[str]:
         yield f"ranks that got slower during the window: {named}"
     if slow.cannot_tell:
         yield f"the slowest rank is {_percent(slow.largest)} slower; healthy ranks can differ as much, so none is named"
+
+
+def _slower(excess: float) -> str:
+    return f"{_percent(abs(excess))} {'slower' if excess >= 0.0 else 'faster'}"
 
 
 def _percent(share: float) -> str:

@@ -213,10 +213,11 @@ def _good(evidence: Evidence) -> Verdict:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
         return Verdict(outcome="ran", proven=tuple(proven), demonstration=plan.demonstration)
-    proven += [
-        f"every rank saw a world of {plan.tasks} and computed on {plan.device}",
-        "synchronised: gradients differed before the first allreduce, parameters are equal after the last step",
-    ]
+    proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
+    if plan.tasks > 1:
+        proven.append(
+            "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
+        )
     ways = transport.proof(evidence)
     proven += ways.proven
     made = figures.figure(evidence)

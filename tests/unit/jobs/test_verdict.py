@@ -54,7 +54,18 @@ def test_what_was_cut_is_reported_with_the_figure_of_the_whole_window() -> None:
 def test_a_run_that_slows_down_is_not_steady_and_its_shift_is_reported() -> None:
     verdict = judge(long_run(group_times(Random(1), 200, deviation=0.002, step=0.05, mean_s=1.0)))
     assert verdict.steady is False
-    assert "groups the steps took" in verdict.remarks[0]
+    assert "groups the steps were 4.9 % slower (99 %: 4." in verdict.remarks[0]
+    verdict = judge(long_run(group_times(Random(1), 200, deviation=0.002, step=-0.05, mean_s=1.0)))
+    assert "groups the steps were 5." in verdict.remarks[0]
+    assert "% faster (99 %: 5." in verdict.remarks[0]
+
+
+def test_a_start_that_is_no_warm_up_is_kept_and_reported() -> None:
+    verdict = judge(long_run(group_times(Random(1), 200, deviation=0.002, step=0.05, step_at=0.2, mean_s=1.0)))
+    assert verdict.steady is False
+    assert verdict.remarks[0] == (
+        "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"
+    )
 
 
 def test_a_slow_rank_is_reported_with_its_cost() -> None:

@@ -148,9 +148,10 @@ def print_summary(result: Mapping[str, Any]) -> None:
     if not result["proven"]:
         print("NOT PROVEN, so no throughput: " + "; ".join(result["proof_reasons"]))
         return
+    claim = "; demonstration, no performance claim" if result["demonstration"] or result["device_kind"] == "cpu" else ""
     print(
-        f"preliminary, of the whole window and not judged: {result['preliminary_images_per_s']:.1f} images/s; "
-        "the figure is the one that the verdict prints"
+        f"preliminary throughput: {result['preliminary_images_per_s']:.1f} images/s "
+        f"(the whole window, not judged: the figure is the verdict's{claim})"
     )
     print(
         f"window: {result['window_s']:.1f} s, {result['steps']} steps after {result['warmup_steps']} of warm-up "
