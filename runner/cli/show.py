@@ -125,8 +125,8 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         if verdict.precision is not None:
             low, high = verdict.precision
             click.echo(f"  precision of this run: {low:.1f} to {high:.1f} images/s (95 %)")
-        for sentence in verdict.remarks:
-            click.echo(f"  note: {sentence}")
+    for sentence in verdict.remarks:
+        click.echo(f"  note: {sentence}")
     if verdict.log:
         click.echo(f"  log: {verdict.log}")
     click.echo(f"  run directory: {run.path}")

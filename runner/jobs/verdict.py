@@ -200,6 +200,29 @@ def _reported_uuids(evidence: Evidence) -> dict[int, str]:
     }
 
 
+def _alone(evidence: Evidence) -> Iterable[str]:
+    """Programs that seem to have run each in a world of its own, by what the launchers saw of them.
+
+    A program may meet the others by ways that nobody sees from outside, so this is no fault.
+    """
+    tasks, exits = evidence.plan.tasks, evidence.exits
+    values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
+    connected = {record.master_port_used for record in exits.values()}
+    if tasks == 1 or values is None or connected != {False}:
+        return
+    advice = "fix: see that it initialises Horovod or torch.distributed; nothing is wrong where ranks work on their own"
+    if values == 0:
+        yield (
+            "nothing shows that the ranks' programs met: none came to the rendezvous (as Horovod does) or connected to "
+            f"MASTER_PORT (as torch.distributed does), so each may have run in a world of one; {advice}"
+        )
+    elif ranks and ranks < tasks:
+        yield (
+            f"the programs of only {ranks} of {tasks} ranks came to Horovod's rendezvous: the others may each have run "
+            f"in a world of one; {advice}"
+        )
+
+
 def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
@@ -212,7 +235,8 @@ def _good(evidence: Evidence) -> Verdict:
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
-        return Verdict(outcome="ran", proven=tuple(proven), demonstration=plan.demonstration)
+        remarks = tuple(_alone(evidence))
+        return Verdict(outcome="ran", proven=tuple(proven), remarks=remarks, demonstration=plan.demonstration)
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
     if plan.tasks > 1:
         proven.append(

@@ -66,6 +66,9 @@ class ExitRecord(msgspec.Struct, frozen=True):
         exit_code, signal: the program's; both None where it never ran.
         error: the launcher's own failure (``world-mismatch``, ``rendezvous-timeout`` ...), None if it had none.
         started_s, ended_s: of the launcher, Unix time.
+        master_port_used: a connection with MASTER_PORT was seen; None where it could not be.
+        rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
+            programs came to it to form Horovod's world.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -79,6 +82,9 @@ class ExitRecord(msgspec.Struct, frozen=True):
     signal: Count | None = None
     error: str | None = None
     message: str = ""
+    master_port_used: bool | None = None
+    rendezvous_values: Count | None = None
+    rendezvous_ranks: Count | None = None
     signals_forwarded: tuple[Count, ...] = ()
     started_s: Seconds | None = None
     program_started_monotonic_s: Seconds | None = None

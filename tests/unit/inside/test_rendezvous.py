@@ -160,3 +160,16 @@ def test_64_clients_form_their_mesh_with_no_request_lost() -> None:
         assert serving.requests() == result.requests
     finally:
         serving.end()
+
+
+def test_the_service_counts_which_ranks_programs_came_to_it(store: rendezvous.Store) -> None:
+    def counts() -> tuple[int, int]:
+        present = json.loads(store.get("lobby", "present", 0.0) or b"")
+        return present["values"], present["horovod_ranks"]
+
+    store.put("lobby", "0", b"")
+    store.get("global", "0", 0.0)
+    assert counts() == (0, 0)
+    for scope, key in (("global", "1"), ("global", "rank_1"), ("global", "1"), ("local_host", "0"), ("mine", "x")):
+        store.put(scope, key, b"x")
+    assert counts() == (5, 1)

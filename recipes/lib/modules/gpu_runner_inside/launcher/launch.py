@@ -16,6 +16,7 @@ from typing import Any, Mapping
 from gpu_runner_inside import IMPORT_DIRECTORY, records
 from gpu_runner_inside.launcher import (
     binding,
+    contact,
     departure,
     environment,
     fabric,
@@ -51,6 +52,8 @@ class Launch:
         self.program_started_s: float | None = None
         self.program_started_monotonic_s: float | None = None
         self.relay = program.Relay()
+        self.contact = contact.Contact()
+        self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
 
     def run(self) -> int:
         """Launch, and return the exit status; the exit record is always written."""
@@ -108,12 +111,13 @@ class Launch:
             bound = self._bind(here, shown)
             self._record_start(here, token, shown, place, bound, made)
             self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
-            ended = self.relay.run(self._argv(here.rank), made)
+            argv, port = self._argv(here.rank), 0 if place is None else place.master_port
+            ended = self.contact.during(port, lambda: self.relay.run(argv, made))
         finally:
             if watching is not None:
                 watching.end()
         if place is not None and here.rank == 0:
-            meeting.linger(place, here.size)
+            self.rendezvous = meeting.linger(place, here.size)
         return ended
 
     def _environment_of(self, here: world.World) -> dict[str, str]:
@@ -244,6 +248,9 @@ class Launch:
             "user_s": 0.0 if ended is None else ended.user_s,
             "system_s": 0.0 if ended is None else ended.system_s,
             "signals_forwarded": self.relay.forwarded,
+            "master_port_used": self.contact.seen,
+            "rendezvous_values": self.rendezvous.get("values"),
+            "rendezvous_ranks": self.rendezvous.get("horovod_ranks"),
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }

@@ -126,15 +126,22 @@ def join(world: World, host: str, port: int, token: str, timeout_s: float) -> Me
     return Meeting(address, found, token, interface, welcome["master_port"], *clock)
 
 
-def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> None:
-    """On rank 0, before it ends and the server with it: wait until every launcher has been notified to start."""
+def linger(meeting: Meeting, size: int, grace_s: float = 5.0) -> dict[str, Any]:
+    """On rank 0, before it ends and the server with it: wait until every launcher has been notified to start.
+
+    Returns:
+        What the server said last; empty if it said nothing.
+    """
+    last: dict[str, Any] = {}
     until = time.monotonic() + grace_s
     with suppress(PermissionError):  # this job's server has ended, and another job's is in its place
         while time.monotonic() < until:
             present, _clock = _ask_present(meeting.address, meeting.port, meeting.token, until - time.monotonic())
+            last = present or last
             if present is None or present["notified"] >= size:
-                return
+                break
             time.sleep(0.05)
+    return last
 
 
 def _find(

@@ -55,6 +55,7 @@ _AT_ONCE = socket.MSG_DONTWAIT  # instead of a system call for each connection t
 _NOTHING = memoryview(b"")
 _METHODS = (b"GET", b"PUT", b"DELETE")
 _LOBBY = b"lobby/"
+_HOROVOD = b"global/"  # common/gloo/gloo_context.cc: every rank puts its addresses at /global/RANK
 _PRESENT, _MISSING, _EVERYONE = b"lobby/present", b"lobby/missing", b"lobby/everyone"
 
 
@@ -138,6 +139,8 @@ class Server:
         self.requests = 0
         self.refused = 0
         self.faults = 0  # unforeseen exceptions; each closed its connection
+        self.values = 0  # that programs have left
+        self._came: set[bytes] = set()  # keys in Horovod's scope of all ranks: each puts its own
         self.notified = 0  # how many launchers were notified that every rank is there
 
     def serve(self, stop_fd: int) -> None:
@@ -288,6 +291,9 @@ class Server:
         if method == b"PUT":
             response = _OK % len(body) + body
             self._values[key] = response
+            self.values += 1
+            if key.startswith(_HOROVOD):
+                self._came.add(key[len(_HOROVOD) :])
             self._answer_waiting(key, response)
         else:
             scope, name = key.split(b"/")
@@ -322,6 +328,8 @@ class Server:
             refused=self.refused,
             faults=self.faults,
             notified=self.notified,
+            values=self.values,
+            horovod_ranks=sum(key.isdigit() for key in self._came),
         )
 
     def _wait(self, connection: _Connection) -> bool:

@@ -1,0 +1,70 @@
+"""Whether the program connected to the other ranks' programs, as far as it can be seen from outside.
+
+torch.distributed meets at MASTER_PORT: a connection of this node with that port, or what the kernel keeps of one for a
+minute after its end (TIME_WAIT), shows that it did. Format: proc(5), /proc/net/tcp.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Callable, TypeVar
+
+T = TypeVar("T")
+
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+# include/net/tcp_states.h: what is no connection yet: SYN_SENT, SYN_RECV, CLOSE (7), LISTEN (10), NEW_SYN_RECV (12).
+_NO_CONNECTION = frozenset(("02", "03", "07", "0A", "0C"))
+_FIRST_S, _LONGEST_S = 0.5, 60.0
+
+
+def is_connected(table: str, port: int) -> bool:
+    """Whether a table of the kernel's TCP sockets has a connection, open or ended, of which one end has this port."""
+    end = f":{port:04X}"
+    for line in table.splitlines()[1:]:
+        words = line.split(None, 4)
+        if len(words) > 3 and words[3] not in _NO_CONNECTION and (words[1].endswith(end) or words[2].endswith(end)):
+            return True
+    return False
+
+
+class Contact:
+    """Looks for connections with a port while the program runs: soon after its start, then less and less often.
+
+    Attributes:
+        seen: whether there was one; None where there is no such port, or the kernel does not say.
+    """
+
+    def __init__(self) -> None:
+        self.seen: bool | None = None
+        self._port = 0
+        self._pause_s = _FIRST_S
+
+    def during(self, port: int, run: Callable[[], T]) -> T:
+        """What ``run`` returns. The main thread's own SIGALRM interrupts it for a moment; port 0: nothing is done."""
+        if not port:
+            return run()
+        self._port = port
+        before = signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, self._pause_s)
+        try:
+            return run()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+            self._look()
+
+    def _look(self, *_signal: Any) -> None:
+        if self.seen:
+            return
+        for path in _TABLES:
+            try:
+                with open(path, encoding="ascii", errors="replace") as file:
+                    table = file.read()
+            except OSError:
+                continue
+            self.seen = is_connected(table, self._port)
+            if self.seen:
+                return
+        if _signal:
+            self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+            signal.setitimer(signal.ITIMER_REAL, self._pause_s)

@@ -1,0 +1,75 @@
+"""What the launcher sees of its program's connections: real sockets, real processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gpu_runner_inside.launcher.contact import Contact, is_connected
+
+
+def program(text: str, port: int) -> int:
+    return subprocess.run([sys.executable, "-c", text, str(port)], check=False).returncode
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+MEETS = """
+import socket, sys, time
+here = ("127.0.0.1", int(sys.argv[1]))
+with socket.create_server(here) as server, socket.create_connection(here), server.accept()[0]:
+    time.sleep(float({}))
+"""
+SERVES_IN_VAIN = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    time.sleep(0.8)
+"""
+
+
+@pytest.mark.parametrize("lasts_s", [0.0, 1.5], ids=["over before the first look", "open for a while"])
+def test_a_connection_with_the_port_is_seen(lasts_s: float) -> None:
+    contact, port = Contact(), free_port()
+    assert contact.during(port, lambda: program(MEETS.format(lasts_s), port)) == 0
+    assert contact.seen is True
+
+
+def test_a_program_that_listens_in_vain_or_does_nothing_has_no_connection() -> None:
+    for text in (SERVES_IN_VAIN, ""):
+        contact, port = Contact(), free_port()
+        assert contact.during(port, lambda: program(text, port)) == 0  # noqa: B023
+        assert contact.seen is False
+
+
+def test_without_a_port_nothing_is_claimed() -> None:
+    contact = Contact()
+    assert contact.during(0, lambda: 7) == 7
+    assert contact.seen is None
+
+
+def test_the_alarm_neither_ends_the_waiting_nor_stays() -> None:
+    began = time.monotonic()
+    assert Contact().during(free_port(), lambda: program("import time; time.sleep(1.2)", 0)) == 0
+    assert time.monotonic() - began >= 1.2
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_the_table_is_read_by_whole_port_numbers() -> None:
+    table = Path("/proc/net/tcp").read_text().splitlines()[0] + (
+        "\n   0: 0100007F:2F09 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1000 0 1 1 0 20 4 30 10 -1"
+        "\n   1: 00000000:2EE0 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000 0 2 1 0 100 0 0 10 0"
+    )
+    assert is_connected(table, 0x2F09)
+    assert is_connected(table, 0xD431)
+    assert not is_connected(table, 0x2EE0)
+    assert not is_connected(table, 0x2F0)
