@@ -101,6 +101,10 @@ bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box
 bench-statistics: venv ## how often the rules behind a figure err, by simulation
 	@$(BIN)/python -m benchmarks.statistics
 
+.PHONY: bench-scale
+bench-scale: venv ## what watching and judging cost with many ranks and runs, and how that grows
+	@$(BIN)/python -m benchmarks.scale
+
 .PHONY: clean
 clean: venv ## stop boxes and the private engine; remove images, caches and the virtual environment
 	@$(RUNNER) clean

@@ -59,8 +59,8 @@ def presence(run: RunDirectory) -> Presence:
 def is_awaited(there: Presence, state: JobState, tasks: int) -> bool:
     """Whether a record that is not there could change the verdict on a job that has ended so.
 
-    A report is written before its rank's exit record, into the same directory, and the result before the marker: where
-    the later one is listed, the absence of the earlier one is no delay.
+    A report and a node's record are written before their rank's exit record, into the same directory, and the result
+    before the marker: where the later one is listed, the absence of the earlier one is no delay.
     """
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome != "failed":

@@ -203,7 +203,7 @@ def _reported_uuids(evidence: Evidence) -> dict[int, str]:
 def _alone(evidence: Evidence) -> Iterable[str]:
     """Programs that seem to have run each in a world of its own, by what the launchers saw of them.
 
-    A program may meet the others by ways that nobody sees from outside, so this is no fault.
+    A program may meet the others by ways that cannot be seen from outside, so this is no fault.
     """
     tasks, exits = evidence.plan.tasks, evidence.exits
     values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks

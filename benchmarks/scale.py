@@ -1,0 +1,222 @@
+"""What watching and judging cost with many ranks and many runs, and how the cost grows: ``make bench-scale``.
+
+Tables in Markdown, as docs/start-up.md shows them. The growth is the exponent of a power of the size, from one row to
+the next: 1 is linear. A few minutes on one core; about 1 GB below the directory for temporary files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner.files.hashes import sha256
+from runner.jobs import directory
+from runner.jobs.collect import Evidence, collect
+from runner.jobs.directory import RunDirectory
+from runner.jobs.image_usage import image_uses
+from runner.jobs.life import standing
+from runner.jobs.presence import is_awaited, presence
+from runner.jobs.verdict import judge
+from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.plan import Plan, PlannedImage
+from runner.model.records import ExitRecord
+from runner.model.verdict import Verdict
+
+RANKS = (1_024, 4_096, 16_384)
+RUNS = (100, 300, 1_000)
+PER_NODE = 8
+GROUPS = 30
+GROUP_STEPS, BATCH = 10, 64
+NCCL_LINES = 400  # of each rank: what INIT,NET prints for some twenty connections, and more
+COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
+FAILED = JobState("ended", "FAILED", exit_code=1)
+
+
+def plan(ranks: int) -> Plan:
+    """A run of that many ranks that measures."""
+    return Plan(
+        job_name="scale", recipe="scale", framework="horovod", result="throughput", site="scale", scheduler="local",
+        runtime="pyxis", tasks_per_node=(PER_NODE,) * (ranks // PER_NODE), gpus_per_node=PER_NODE, gpu_type="",
+        cpus_per_task=8, memory_mb=0, whole_nodes=True, walltime_s=600, queue=None, account=None, mpi="none",
+        directives=(), image=PlannedImage("scale", "", "/scale.sqsh"), mounts=(), env=(), program=("true",),
+        wireup="rendezvous", device="cuda", demonstration="", transport="verbs",
+    )  # fmt: skip
+
+
+def start(rank: int, ranks: int, plan_sha256: str, environment: dict[str, str]) -> dict[str, Any]:
+    """A start record as large as a real one."""
+    return {
+        "schema": "2", "kind": "start", "rank": rank, "size": ranks, "local_rank": rank % PER_NODE,
+        "local_size": PER_NODE, "node_rank": rank // PER_NODE, "host": f"node{rank // PER_NODE}", "met": True,
+        "node_name": f"node{rank // PER_NODE}", "boot_id": f"boot{rank // PER_NODE}", "clock_offset_s": 0.0,
+        "clock_error_s": 0.001, "device_kind": "cuda", "device_index": rank % PER_NODE, "device_uuid": f"GPU-{rank}",
+        "job_id": "1", "token": "t", "plan_sha256": plan_sha256, "environment": environment,
+        "environment_names": sorted(environment), "local_sizes": [PER_NODE] * (ranks // PER_NODE),
+    }  # fmt: skip
+
+
+def report(rank: int, ranks: int) -> dict[str, Any]:
+    """A report of GROUPS groups of a second."""
+    ends = [float(group + 1) for group in range(GROUPS)]
+    return {
+        "schema": "2", "kind": "report", "rank": rank, "framework": "horovod", "world_rank": rank, "world_size": ranks,
+        "world_local_rank": rank % PER_NODE, "device_kind": "cuda", "device_uuid": f"GPU-{rank}",
+        "gradient_checksum": f"g{rank}", "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True,
+        "loss_finite": True, "batch_size": BATCH, "group_steps": GROUP_STEPS, "ends_s": ends, "warmup_steps": 50,
+        "warmup_s": 30.0, "steps": GROUPS * GROUP_STEPS, "elapsed_s": ends[-1], "window_began_monotonic_s": 140.0,
+        "nccl_built": True, "gradients_device": "cuda",
+        "compute_quarters_p50_s": [0.08 + 1e-4 * (rank * 7 % 11)] * 4,
+    }  # fmt: skip
+
+
+def ended(rank: int, **changes: Any) -> ExitRecord:
+    """An exit record of a rank that ended well, with changes."""
+    fields: dict[str, Any] = {
+        "schema": "2", "rank": rank, "host": f"node{rank // PER_NODE}", "status": 0, "exit_code": 0,
+        "ended_s": 1000.0 + rank * 1e-3, "max_rss_bytes": 1, "program_started_monotonic_s": 100.0,
+        "ended_monotonic_s": 190.0,
+    }  # fmt: skip
+    return ExitRecord(**(fields | changes))
+
+
+def write_run(root: Path, ranks: int) -> RunDirectory:
+    """The run directory of a good run."""
+    path = root / f"ranks-{ranks}"
+    for folder in ("logs", "ranks", "nccl"):
+        (path / folder).mkdir(parents=True)
+    run = RunDirectory(path)
+    run.write("plan.json", plan(ranks))
+    digest = sha256(path / "plan.json")
+    environment = {f"SLURM_VARIABLE_{number}": "x" * 40 for number in range(60)}
+    line = "node0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n"
+    log = "node0:1:1 [0] NCCL INFO Using network IB\n" + line * NCCL_LINES
+    for rank in range(ranks):
+        for kind, record in (
+            ("start", start(rank, ranks, digest, environment)),
+            ("report", report(rank, ranks)),
+            ("exit", msgspec.to_builtins(ended(rank))),
+        ):
+            (path / "ranks" / f"{rank}.{kind}.json").write_text(json.dumps(record, indent=1))
+        (path / "nccl" / f"node{rank // PER_NODE}.{rank}.log").write_text(log)
+    rate = ranks * BATCH * GROUP_STEPS * GROUPS / float(GROUPS)
+    run.write(
+        "result.json",
+        {"schema": "2", "size": ranks, "window_s": float(GROUPS), "preliminary_images_per_s": rate},
+    )
+    run.write("exit.json", ExitMarker("1", 0, 1.0))
+    return run
+
+
+def bad_ends(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
+    """The same run with the ends that cost the judge most."""
+    every = range(evidence.plan.tasks)
+    yield (
+        "judge: every rank failed",
+        dataclasses.replace(evidence, state=FAILED, exits={rank: ended(rank, status=7, exit_code=7) for rank in every}),
+    )
+    yield (
+        "judge: half stopped, half without a record",
+        dataclasses.replace(
+            evidence,
+            state=FAILED,
+            exits={rank: ended(rank, status=143, exit_code=None, signal=15) for rank in every[::2]},
+            task_ends=dict.fromkeys(every[1::2], "Exited with exit code 1"),
+        ),
+    )
+    yield (
+        "judge: half by SIGBUS, half without a record",
+        dataclasses.replace(
+            evidence,
+            state=FAILED,
+            exits={rank: ended(rank, status=135, exit_code=None, signal=7) for rank in every[::2]},
+            task_ends=dict.fromkeys(every[1::2], "Killed"),
+        ),
+    )
+
+
+def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
+    """Seconds of each part of watching and judging one run."""
+    run = write_run(root, ranks)
+    costs: dict[str, float] = {}
+    with _timed(costs, "one poll: list the records"):
+        there = presence(run)
+    with _timed(costs, "is a record awaited?"):
+        assert not is_awaited(there, COMPLETED, ranks)
+    with _timed(costs, "collect"):
+        evidence = collect(run, COMPLETED)
+    with _timed(costs, "judge: good"):
+        verdict = judge(evidence)
+    assert verdict.outcome == "measured", verdict.reasons[:3]
+    for name, bad in bad_ends(evidence):
+        with _timed(costs, name):
+            assert judge(bad).outcome == "failed"
+    shutil.rmtree(run.path)
+    return costs
+
+
+def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
+    """Seconds of what looks at the list of runs."""
+    os.environ["RUNNER_STATE"] = str(root / f"state-{runs}")
+    for number in range(runs):
+        run = directory.create(root / f"runs-{runs}", "scale", 0.0)
+        run.write("plan.json", plan(PER_NODE))
+        run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
+        (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+        if number % 2:
+            run.write("ended.json", COMPLETED)
+            run.write("verdict.json", Verdict("ran"))
+    costs: dict[str, float] = {}
+    with _timed(costs, "find the newest"):
+        newest = directory.find(None)
+    with _timed(costs, "status of the newest"):
+        standing(newest)
+    with _timed(costs, "which run uses which image"):
+        assert len(image_uses()) == runs
+    with _timed(costs, "create one more"):
+        directory.create(root / f"runs-{runs}", "scale", 0.0)
+    return costs
+
+
+@contextmanager
+def _timed(costs: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    costs[name] = time.perf_counter() - began
+
+
+def table(unit: str, sizes: tuple[int, ...], costs_of: Callable[[Path, int], dict[str, float]], root: Path) -> None:
+    """Print seconds for each size, and how they grow from the last but one to the last."""
+    rows = {size: costs_of(root, size) for size in sizes}
+    print(f"\n| {unit} | " + " | ".join(f"{size}: s" for size in sizes) + " | growth |")
+    print("|---" * (len(sizes) + 2) + "|")
+    before, last = sizes[-2:]
+    for name in rows[last]:
+        seconds = [rows[size][name] for size in sizes]
+        growth = math.log(max(seconds[-1], 1e-6) / max(seconds[-2], 1e-6)) / math.log(last / before)
+        print(f"| {name} | " + " | ".join(f"{each:.3f}" for each in seconds) + f" | {growth:.2f} |")
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smaller", type=int, default=1, help="divide all sizes by this number (default 1)")
+    smaller = parser.parse_args().smaller
+    with tempfile.TemporaryDirectory(prefix="bench-scale-") as root:
+        table("one run, of ranks", tuple(ranks // smaller for ranks in RANKS), costs_of_ranks, Path(root))
+        table("runs", tuple(runs // smaller for runs in RUNS), costs_of_runs, Path(root))
+
+
+if __name__ == "__main__":
+    main()
