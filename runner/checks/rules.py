@@ -133,7 +133,7 @@ def _runtime(case: Case) -> Iterator[Finding]:
             "runtime-not-at-site",
             "refuse",
             f"{case.plan.site} is not known to have {case.plan.runtime}",
-            f"use one of its own ({', '.join(case.site.runtimes)}), or a site file that names it",
+            f"use a runtime of the site ({', '.join(case.site.runtimes)}), or add it to `runtimes` in a site file",
         )
 
 

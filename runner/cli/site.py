@@ -152,7 +152,7 @@ def _print(site: Site) -> None:
         use = "" if site.home.for_jobs else "; jobs may not write there"
         click.echo(f"  home directories hold {site.home.quota_gb} GB{use}")
     if site.scratch.purge_days is not None:
-        click.echo(f"  scratch: what is {site.scratch.purge_days} days unused is removed")
+        click.echo(f"  scratch: files that are unused for {site.scratch.purge_days} days are removed")
     if site.demonstration:
         click.echo(f"  figures: {site.demonstration}")
     click.echo("  known from:")

@@ -51,7 +51,7 @@ def faults(evidence: Evidence) -> Iterable[str]:
     planned = range(evidence.plan.tasks)
     reports = {rank: evidence.reports[rank] for rank in planned if rank in evidence.reports}
     if evidence.has_older_records:
-        yield "the records are of an older version (1), of which no figure is made any more"
+        yield "the records are of an older version (1), from which no figure can be made"
         return
     yield from _one_job(evidence)
     shapes = {(len(report.ends_s), report.group_steps, report.batch_size) for report in reports.values()}
@@ -179,8 +179,9 @@ def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
         return f"the times of rank {rank} are not those that its program wrote"
     if report.elapsed_s is not None and not _same(report.elapsed_s, ends[-1]):
         return f"rank {rank} says that its window took {report.elapsed_s:.3f} s, its groups end after {ends[-1]:.3f} s"
-    if report.steps is not None and report.steps != len(report.ends_s) * (report.group_steps or 0):
-        return f"rank {rank} says that it did {report.steps} steps, its groups hold another number"
+    held = len(report.ends_s) * (report.group_steps or 0)
+    if report.steps is not None and report.steps != held:
+        return f"rank {rank} says that it did {report.steps} steps, but its groups hold {held}"
     return _life_fault(evidence, rank, report)
 
 

@@ -65,7 +65,9 @@ TABLE = (
     ExitCode(113, "rendezvous-timeout", "not every rank came to the rendezvous in time", "launcher"),
     ExitCode(114, "rendezvous-port-taken", "every port of the rendezvous is taken", "launcher"),
     ExitCode(115, "rendezvous-address", "the rendezvous host does not resolve, or is not rank 0's node", "launcher"),
-    ExitCode(RECORD_NOT_WRITTEN, "record-not-written", "the run directory takes no records", "launcher"),
+    ExitCode(
+        RECORD_NOT_WRITTEN, "record-not-written", "a record could not be written to the run directory", "launcher"
+    ),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

@@ -91,6 +91,12 @@ def with_hosts(site: Site, requested: tuple[Host, ...] = ()) -> Site:
         UsageError: hosts are requested where a scheduler allocates the nodes.
     """
     if SCHEDULERS[site.scheduler].nodes != "listed":
+        if requested and SCHEDULERS[site.scheduler].nodes == "this-machine":
+            raise UsageError(
+                f"jobs of the site {site.name} run on this machine only",
+                where="--hosts",
+                fix="leave out --hosts, or use --site hosts",
+            )
         if requested:
             raise UsageError(
                 f"{site.scheduler} allocates the nodes of {site.name}",

@@ -25,7 +25,7 @@ FAILURES = (
     _error("world-mismatch", "start the ranks by the script that was submitted, unchanged", "user", "not-proven"),
     _error("world-unknown", "start the ranks by srun, mpiexec or the script that was submitted", "user", "failed"),
     _error("rendezvous-timeout", "see the log of the rank it waited for, then submit again", "user", "infrastructure"),
-    _error("rendezvous-port-taken", "submit again: another job has another port", "infrastructure", "infrastructure"),
+    _error("rendezvous-port-taken", "submit again: a new job uses another port", "infrastructure", "infrastructure"),
     _error("rendezvous-address", "the first node's name must resolve on all nodes", "site", "infrastructure"),
     _error(
         "record-not-written", "name a run directory that every node may write to (--runs)", "user", "infrastructure"
@@ -44,7 +44,9 @@ FAILURES = (
     ),
     _error("program-not-found", "name a program that is in the image, or in the recipe's directory", "user", "failed"),
     _error("program-not-executable", "make the program executable, or start it by its interpreter", "user", "failed"),
-    _error("launcher-fault", "report it with the rank's exit record: it is an error of the launcher", "user", "failed"),
+    _error(
+        "launcher-fault", "report it with the rank's exit record: this is an error in the launcher", "user", "failed"
+    ),
     _error("stopped-before-start", "see what ended first: another rank, or the job", "user", "failed", "yes"),
     Failure(
         code="launcher-error",

@@ -96,7 +96,7 @@ FAILURES = (
         source="scheduler state",
         pattern=r"^CANCELLED$",
         cause="the job was cancelled{by}",
-        fix="submit again, if it was not you who wanted it to end",
+        fix="submit again, unless you cancelled it yourself",
         who="user",
         outcome="failed",
     ),

@@ -146,6 +146,11 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
         Exit.USAGE,
         "slurm allocates the nodes",
     ),
+    "hosts where jobs run on this machine": (
+        ["submit", "--site", "local", "--gpus", "1", "--hosts", "a:1"],
+        Exit.USAGE,
+        "run on this machine only",
+    ),
     "more than the hosts hold": (["submit", "--gpus", "3", "--hosts", "a:1,b:1"], Exit.REFUSED, "a:1,b:1"),
     "a step on hosts": (["run", "--gpus", "1", "--hosts", "a:1"], Exit.REFUSED, "use `submit`"),
     "cancel of no run": (["cancel", "/"], Exit.USAGE, "no run matches '/'"),
