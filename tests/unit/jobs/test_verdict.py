@@ -100,7 +100,7 @@ def test_compute_times_that_no_clock_measured_name_no_slow_rank(compute_s: float
 )
 def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str) -> None:
     verdict = judge(evidence)
-    assert (verdict.outcome, verdict.demonstration) == ("measured", label)
+    assert (verdict.outcome, verdict.demonstration) == ("measured", f"demonstration, no performance claim: {label}")
 
 
 def test_devices_are_called_distinct_only_by_the_frameworks_uuids() -> None:
