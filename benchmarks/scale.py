@@ -170,7 +170,7 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     """Seconds of what looks at the list of runs."""
     os.environ["RUNNER_STATE"] = str(root / f"state-{runs}")
     for number in range(runs):
-        run = directory.create(root / f"runs-{runs}", "scale", 0.0)
+        run = directory.create(root / f"runs-{runs}", "scale", float(number))
         run.write("plan.json", plan(PER_NODE))
         run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
         (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
@@ -185,7 +185,7 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     with _timed(costs, "which run uses which image"):
         assert len(image_uses()) == runs
     with _timed(costs, "create one more"):
-        directory.create(root / f"runs-{runs}", "scale", 0.0)
+        directory.create(root / f"runs-{runs}", "scale", float(runs))
     return costs
 
 
