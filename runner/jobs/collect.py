@@ -212,9 +212,13 @@ def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:
     """The last 50 kB of a log (or so many bytes from its start), by lines; none where it cannot be read."""
-    try:
+
+    def read() -> bytes:
         with path.open("rb") as file:
             file.seek(0 if from_start else max(0, path.stat().st_size - 50_000))
-            return file.read(from_start or 50_000).decode("utf-8", "replace").splitlines()
+            return file.read(from_start or 50_000)
+
+    try:
+        return file_system.again_if_stale(read).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
