@@ -125,6 +125,8 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         if verdict.precision is not None:
             low, high = verdict.precision
             click.echo(f"  precision of this run: {low:.1f} to {high:.1f} images/s (95 %)")
+        if verdict.gpu_energy_j_per_sample is not None:
+            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/image (GPU only)")
     for sentence in verdict.remarks:
         click.echo(f"  note: {sentence}")
     if verdict.log:

@@ -96,10 +96,21 @@ def _remarks(evidence: Evidence) -> list[str]:
             f"{log.without_gdr} of {log.with_gdr + log.without_gdr} connections between nodes went through the host's "
             "memory (no GPUDirect RDMA); fix: load nvidia-peermem on the nodes, and see NCCL_NET_GDR_LEVEL"
         )
-    if log.shm:
+    if log.shm and _may_have_nvlink(evidence):
         found.append(
             f"{log.shm} connections inside nodes went through the host's memory, not over NVLink or PCIe; fix: each "
             "rank must see all GPUs of its node (no --gpu-bind, no CUDA_VISIBLE_DEVICES of one GPU), and the container "
             "must share the host's /dev/shm and IPC namespace"
         )
     return found
+
+
+def _may_have_nvlink(evidence: Evidence) -> bool:
+    """False where the nodes' GPUs are known to have no NVLink: there the host's memory may be the best way."""
+    states = [
+        gpu
+        for record in evidence.watched.values()
+        if record.window_begin is not None
+        for gpu in record.window_begin.gpus
+    ]
+    return not states or any(gpu.nvlinks and any(gpu.nvlinks) for gpu in states)

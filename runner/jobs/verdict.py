@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from runner.jobs import device_state, transport
 from runner.jobs import figure as figures
-from runner.jobs import transport
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
     by_a_rank,
@@ -232,6 +232,7 @@ def _good(evidence: Evidence) -> Verdict:
     ]
     if plan.device == "cuda":
         proven.append(_devices_proven(evidence))
+        proven += device_state.unseen(evidence) if _claims_a_figure(evidence) else ()
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
@@ -251,7 +252,8 @@ def _good(evidence: Evidence) -> Verdict:
     return Verdict(
         outcome="measured",
         proven=tuple(proven),
-        remarks=(*figures.remarks(made, claims=not demonstration), *ways.remarks),
+        remarks=(*figures.remarks(made, claims=not demonstration), *ways.remarks, *device_state.remarks(evidence)),
+        gpu_energy_j_per_sample=device_state.energy_j_per_sample(evidence),
         transport=ways.state,
         images_per_s=run.samples_per_s,
         uncut_images_per_s=run.uncut_samples_per_s,

@@ -36,6 +36,8 @@ class Verdict(msgspec.Struct, frozen=True):
         precision: interval of the figure within this run (95 %), where the window was long enough for one.
         transport: whether it is proven that data between nodes went the planned way; empty where there was but one
             node, or a CPU run on a site that plans no transport.
+        gpu_energy_j_per_sample: energy of the ranks' GPUs (GPU only) in the window over its samples, joules; None where
+            a GPU does not count it.
         demonstration: why the figure is no performance claim; empty where it is one.
         log: file and line that tells most, where one does.
         forced: codes of the checks that refused the job, and were overridden.
@@ -51,6 +53,7 @@ class Verdict(msgspec.Struct, frozen=True):
     cut_steps: int = 0
     steady: bool | None = None
     precision: tuple[float, float] | None = None
+    gpu_energy_j_per_sample: float | None = None
     transport: Literal["proven", "unproven", ""] = ""
     demonstration: str = ""
     log: str = ""

@@ -1,0 +1,152 @@
+"""What the state of GPUs and processors says of a figure: labels, and the energy of the GPUs. Pure.
+
+A GPU that runs at its power cap under load is healthy, and so are links that slow down while idle: neither is a remark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from runner.jobs.collect import Evidence
+from runner.model.records import GpuState, GpuSummary, NodeRecord, WindowEnd
+
+# Reasons (recipes/lib, node/nvml.py) that a healthy GPU under load does not show.
+_THROTTLING = (
+    "hardware slowdown",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+    "sync boost",
+    "clocks set by an application",
+)
+_LOWERED = 0.99  # of the product's own limit
+_OTHERS = 0.05  # of a processor, on average over the window
+_MOST = 4  # names in one remark
+
+
+def remarks(evidence: Evidence) -> Iterable[str]:
+    """What slowed GPUs or processors down in the window, as far as the nodes' watchers saw it."""
+    causes: dict[str, list[str]] = {}
+    for record in _of_this_run(evidence):
+        begin, end = record.window_begin, record.window_end
+        if begin is None or end is None:
+            continue
+        for index, summary in enumerate(record.gpus):
+            if not _is_used(evidence, summary.uuid):
+                continue
+            for cause in _of_gpu(summary, _state(begin, index), _state(end, index)):
+                causes.setdefault(cause, []).append(f"GPU {index} of {record.host}")
+        for cause in _of_processors(evidence, begin, end):
+            causes.setdefault(cause, []).append(record.host)
+        if record.xids:
+            numbers = ", ".join(str(xid) for xid in sorted(set(record.xids)))
+            causes.setdefault(f"the driver reported XID {numbers} meanwhile", []).append(record.host)
+    for cause, places in causes.items():
+        more = f" and {len(places) - _MOST} more" if len(places) > _MOST else ""
+        yield f"{', '.join(places[:_MOST])}{more}: {cause}"
+
+
+def unseen(evidence: Evidence) -> Iterable[str]:
+    """What of the GPUs' state is not visible, so that its absence proves nothing."""
+    if evidence.plan.device != "cuda":
+        return
+    records = _of_this_run(evidence)
+    blind = [record.host for record in records if not record.gpus]
+    if len(records) < evidence.plan.nodes or blind:
+        yield "the state of the GPUs (clocks, throttling, energy) is not visible on every node"
+    elif not all(summary.throttle_known for record in records for summary in record.gpus):
+        yield "the driver does not say whether GPUs throttled"
+
+
+def energy_j_per_sample(evidence: Evidence) -> float | None:
+    """Energy of the ranks' GPUs in the window over its samples, joules; None unless every rank's GPU counted it.
+
+    GPU only: neither processors nor memory, fans, network or losses of power supplies.
+    """
+    used = {rank: report.device_uuid for rank, report in evidence.reports.items()}
+    meters: dict[str, float] = {}
+    for record in _of_this_run(evidence):
+        begin, end = record.window_begin, record.window_end
+        if begin is None or end is None:
+            continue
+        for index, summary in enumerate(record.gpus):
+            first, last = _state(begin, index).energy_j, _state(end, index).energy_j
+            if summary.uuid and not summary.mig and first is not None and last is not None and last > first:
+                report = evidence.reports.get(record.rank)
+                span_s = end.monotonic_s - begin.monotonic_s
+                if report is not None and report.ends_s and span_s > 0.0:
+                    # The marks lie just outside of the window.
+                    meters[summary.uuid] = (last - first) * min(1.0, report.ends_s[-1] / span_s)
+    if not used or any(uuid not in meters for uuid in used.values()):
+        return None
+    samples = sum(
+        len(report.ends_s) * (report.group_steps or 0) * (report.batch_size or 0)
+        for report in evidence.reports.values()
+    )
+    return sum(meters[uuid] for uuid in set(used.values()) if uuid) / samples if samples else None
+
+
+def _of_this_run(evidence: Evidence) -> list[NodeRecord]:
+    tokens = {start.token for start in evidence.starts.values()}
+    return [
+        record
+        for node, record in sorted(evidence.watched.items())
+        if node < evidence.plan.nodes and record.token in tokens
+    ]
+
+
+def _is_used(evidence: Evidence, uuid: str | None) -> bool:
+    """Whether a rank computes there; all GPUs count where the framework reported no UUIDs."""
+    reported = {
+        report.device_uuid for report in evidence.reports.values() if (report.device_uuid or "").startswith("GPU")
+    }
+    return uuid in reported if reported else evidence.plan.device == "cuda"
+
+
+def _state(end: WindowEnd, index: int) -> GpuState:
+    return end.gpus[index] if index < len(end.gpus) else GpuState()
+
+
+def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState) -> Iterable[str]:
+    """One GPU's causes, each the same words for every GPU where it is the same cause."""
+    shown = Counter({reason: summary.throttled.get(reason, 0) for reason in _THROTTLING})
+    reasons = [f"{reason} in {count} of {summary.samples} seconds" for reason, count in shown.items() if count]
+    if reasons:
+        clocks = ""
+        if summary.sm_clock_mhz_min is not None and summary.sm_clock_mhz_max is not None:
+            clocks = f" (SM clock {summary.sm_clock_mhz_min:.0f} to {summary.sm_clock_mhz_max:.0f} MHz)"
+        yield f"throttled: {', '.join(reasons)}{clocks}"
+    limit, full = end.power_limit_w, summary.power_limit_default_w
+    if limit is not None and full is not None and limit < _LOWERED * full:
+        yield f"its power limit is lowered to {limit:.0f} of {full:.0f} W"
+    if end.processes_foreign:
+        yield f"{end.processes_foreign} processes of others compute there"
+    if end.remapped_rows_pending:
+        yield "rows of its memory wait to be remapped; fix: the administrator resets it"
+    errors = (end.ecc_uncorrected or 0) - (begin.ecc_uncorrected or 0)
+    if errors > 0:
+        yield f"{errors} uncorrected memory errors in the window"
+    if end.pcie_width and summary.pcie_width_max and end.pcie_width < summary.pcie_width_max:
+        yield f"its PCIe link has {end.pcie_width} of {summary.pcie_width_max} lanes"
+    if end.nvlinks and any(end.nvlinks) and not all(end.nvlinks):
+        yield f"{end.nvlinks.count(False)} of its {len(end.nvlinks)} NVLinks are down"
+
+
+def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[str]:
+    """Throttling of processors, and on CPU runs the load of others."""
+    span_s = end.monotonic_s - begin.monotonic_s
+    first, last = begin.processors, end.processors
+    if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:
+        yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)"
+    quota_s = (last.quota_throttled_s or 0.0) - (first.quota_throttled_s or 0.0)
+    if quota_s > 0.01 * span_s:
+        yield f"a limit on processor time kept ranks waiting for {quota_s:.1f} s in all"
+    if evidence.plan.device != "cpu" or span_s <= 0.0:
+        return
+    if None in (first.busy_s, last.busy_s, first.own_s, last.own_s):
+        return
+    busy, own = (last.busy_s or 0.0) - (first.busy_s or 0.0), (last.own_s or 0.0) - (first.own_s or 0.0)
+    others = (busy - own) / span_s
+    if others > _OTHERS:
+        yield f"others used {others:.1f} processors on average in the window"

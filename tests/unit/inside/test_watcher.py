@@ -1,0 +1,120 @@
+"""The watcher of a node, started by a real launcher whose program marks a window."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_nvml import build, compiled
+from tests.support.schema import check
+
+ROOT = Path(__file__).resolve().parents[3]
+MARKS = """
+import sys, time
+sys.path.insert(0, {lib!r})
+from gpu_runner_inside import window
+time.sleep(0.3)
+print(window.mark("begin"), time.monotonic())
+time.sleep({seconds})
+print(time.monotonic(), window.mark("end"))
+"""
+
+
+def launched(run: Path, program: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run), "--", sys.executable, "-c", program]
+    return subprocess.run(
+        argv, env={"PATH": os.environ["PATH"], **(env or {})}, capture_output=True, text=True, timeout=60, check=True
+    )
+
+
+def marks(seconds: float) -> str:
+    return MARKS.format(lib=str(ROOT / "recipes/lib/modules"), seconds=seconds)
+
+
+def record(run: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((run / "ranks/0.node.json").read_text())
+    check(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
+    """The record of a window of 3.2 s, with two fake GPUs, and what the program printed."""
+    place = tmp_path_factory.mktemp("watched")
+    done = launched(place / "run", marks(3.2), {"RUNNER_NVML": str(build(place))})
+    return record(place / "run"), done.stdout.split()
+
+
+def test_the_ends_are_read_just_outside_of_the_window(watched: tuple[dict[str, Any], list[str]]) -> None:
+    made, (begun, first_s, last_s, ended) = watched[0], watched[1]
+    assert (begun, ended) == ("True", "True")
+    assert made["window_begin"]["monotonic_s"] <= float(first_s) < made["window_begin"]["monotonic_s"] + 0.5
+    assert float(last_s) <= made["window_end"]["monotonic_s"] < float(last_s) + 0.5
+    assert [port["name"] for port in made["window_begin"]["ports"]] == [
+        port["name"] for port in made["window_end"]["ports"]
+    ]
+
+
+def test_gpus_are_sampled_once_a_second_between_them(watched: tuple[dict[str, Any], list[str]]) -> None:
+    made = watched[0]
+    assert [gpu["uuid"] for gpu in made["gpus"]] == ["GPU-0", "GPU-1"]
+    assert 3 <= made["gpus"][0]["samples"] <= 4
+    assert made["window_end"]["gpus"][0]["energy_j"] - made["window_begin"]["gpus"][0]["energy_j"] == 250.0
+    assert (made["driver"], made["faults"]) == ("550.54.15", [])
+
+
+def test_it_costs_next_to_nothing(watched: tuple[dict[str, Any], list[str]]) -> None:
+    """Start included: what imports and compiles Python is most of it."""
+    assert watched[0]["watcher_cpu_s"] < 1.0
+
+
+def test_a_program_that_marks_no_window_has_a_record_without_ends(tmp_path: Path) -> None:
+    launched(tmp_path, "pass")
+    made = record(tmp_path)
+    assert (made["window_begin"], made["window_end"]) == (None, None)
+    assert made["faults"] == ["GPUs: libnvidia-ml.so.1 cannot be loaded"]
+
+
+def test_a_library_that_crashes_the_watcher_ends_no_run(tmp_path: Path) -> None:
+    library = compiled("int nvmlInit_v2(void) { return *(volatile int *)8; }\n", tmp_path)
+    done = launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
+    assert [done.stdout.split()[0], done.stdout.split()[3]] == ["False", "False"]
+    assert not (tmp_path / "run/ranks/0.node.json").exists()
+    assert json.loads((tmp_path / "run/ranks/0.exit.json").read_text())["status"] == 0
+
+
+def test_a_library_that_hangs_delays_a_run_by_seconds_only(tmp_path: Path) -> None:
+    library = compiled("#include <unistd.h>\nint nvmlInit_v2(void) { for (;;) sleep(60); }\n", tmp_path)
+    began = time.monotonic()
+    launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
+    assert time.monotonic() - began < 20.0
+
+
+def test_it_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path), "--", "sleep", "60"]
+    with subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}) as launcher:
+        until = time.monotonic() + 30.0
+        children: list[str] = []
+        while len(children) < 2 and time.monotonic() < until:  # the watcher and the program
+            time.sleep(0.1)
+            children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        launcher.send_signal(signal.SIGKILL)
+    assert len(children) == 2
+    while any(is_running(pid) for pid in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(is_running(pid) for pid in children)
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
