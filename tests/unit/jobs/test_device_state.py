@@ -87,7 +87,7 @@ def test_energy_is_that_of_the_ranks_gpus_over_their_samples() -> None:
     assert judge(changed(watched={0: watched(0)})).gpu_energy_j_per_sample is None
 
 
-def test_what_is_not_visible_is_said() -> None:
+def test_what_is_not_visible_is_reported() -> None:
     blind = "the state of the GPUs (clocks, throttling, energy) is not visible on every node"
     assert blind in judge(changed()).proven
     assert blind not in judged().proven
