@@ -76,7 +76,8 @@ def finish(
 ) -> Verdict:
     """Wait for the run to finish, judge it, and keep its last state and its verdict.
 
-    What is unknown is not kept: the scheduler is queried again the next time.
+    A verdict that is unknown is not kept: the scheduler is queried again the next time. What it said of the job's end
+    is kept, as it forgets jobs.
 
     Args:
         on_progress: called each time the job's state was queried; never if its end is known already.
@@ -87,7 +88,7 @@ def finish(
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
-    state = run.read("ended.json", JobState)
+    state = known = run.read("ended.json", JobState)
     verdict = None if state is None else _verdict(run, state)
     if state is None or verdict is None or verdict.outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
@@ -97,8 +98,10 @@ def finish(
             if cancel_on_interrupt:
                 cancel(run, scheduler, job_id)
             raise WaitInterrupted(job_id, cancelled=cancel_on_interrupt) from None
+        if state.phase == "unknown" and known is not None:
+            state = known  # what the scheduler has said counts, though it has forgotten the job
         verdict = _verdict(run, state)
-        if state.phase == "ended" and verdict.outcome != "unknown":
+        if state.phase == "ended":
             _keep(run, "ended.json", state, warn)
     if verdict.outcome != "unknown":
         _keep(run, "verdict.json", verdict, warn)

@@ -174,6 +174,21 @@ def test_an_unknown_verdict_of_earlier_is_no_answer(run: RunDirectory) -> None:
     assert judged(run, Time().clock()).outcome == "measured"
 
 
+def test_what_the_scheduler_said_of_the_end_counts_when_it_has_forgotten_the_job(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    """All records are good, and Slurm says FAILED: unknown, and no good run as soon as Slurm no longer says so."""
+    write_run(run, changed(marker=marked(0)))
+    run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\nprintf 'JobId=5\\n   JobState=FAILED ExitCode=1:0\\n   WorkDir={run.path}\\n'\n")
+    scontrol.chmod(0o755)
+    first = judged(run, Time().clock())
+    assert first.outcome == "unknown"
+    scontrol.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
+    assert judged(run, Time().clock()) == first
+
+
 def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: RunDirectory) -> None:
     write_run(run, changed(marker=marked(0), exits={0: ended(0)}))
     passing = Time()
