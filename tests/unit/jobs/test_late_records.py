@@ -174,9 +174,7 @@ def test_an_unknown_verdict_of_earlier_is_no_answer(run: RunDirectory) -> None:
     assert judged(run, Time().clock()).outcome == "measured"
 
 
-def test_what_the_scheduler_said_of_the_end_counts_when_it_has_forgotten_the_job(
-    run: RunDirectory, tmp_path: Path
-) -> None:
+def test_a_reported_end_counts_when_the_scheduler_has_forgotten_the_job(run: RunDirectory, tmp_path: Path) -> None:
     """All records are good, and Slurm says FAILED: unknown, and no good run as soon as Slurm no longer says so."""
     write_run(run, changed(marker=marked(0)))
     run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
