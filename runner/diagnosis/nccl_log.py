@@ -74,17 +74,19 @@ def parse(text: str) -> NcclLog:
     adapters: set[str] = set()
     counts: Counter[str] = Counter()
     mnnvl = nvls = collnet = False
-    for line in text.splitlines():
-        match = _LINE.search(line)
-        if match is None:
-            continue
-        said = match[1].rstrip()
-        if network := _NETWORK.match(said):
+    # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
+    rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll"))
+    for found in _LINE.findall(text):
+        said = found.rstrip()
+        if said.startswith(("Channel", "CollNet")):  # most lines
+            if channel := _CHANNEL.match(said):
+                counts[_way(channel["way"], channel["direction"])] += 1
+        elif network := _NETWORK.match(said):
             networks.add(network[1])
         elif used := _ADAPTERS.match(said):
             adapters.update(_ADAPTER.findall(used[1]))
-        elif channel := _CHANNEL.match(said):
-            counts[_way(channel["way"], channel["direction"])] += 1
+        if not rare:
+            continue
         mnnvl = mnnvl or "via P2P/MNNVL" in said
         nvls = nvls or _BY_NVLS.search(said) is not None
         collnet = collnet or _BY_COLLNET.search(said) is not None

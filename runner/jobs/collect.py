@@ -150,7 +150,7 @@ def _keep(records: dict[int, T], rank: int, record: T | None) -> None:
 def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
     try:
-        record = msgspec.convert(json.loads(file_system.read_bytes(path)), kind)
+        record = _decoded(file_system.read_bytes(path), kind)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         damaged.append(f"{path.name}: {error}")
         return None
@@ -159,6 +159,18 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
         damaged.append(f"{path.name}: it is the record of rank {getattr(record, 'rank', None)}")
         return None
     return record
+
+
+def _decoded(content: bytes, kind: type[T]) -> T:
+    """A record from its JSON. Bytes that are no UTF-8 (``\\udcXX``) need the standard library's reader, which is slow.
+
+    Raises:
+        ValueError, RecursionError, msgspec.ValidationError: it is none.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return msgspec.convert(json.loads(content), kind)
 
 
 def _is_ours(result: Path, plan: Plan) -> bool:
