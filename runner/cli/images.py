@@ -100,7 +100,9 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
         click.echo(json.dumps(rows, indent=1))
     broken = [row for row in rows if row["broken"]]
     if broken and not as_json:
-        click.echo(f"{len(broken)} of {len(rows)} broken; `python -m runner convert IMAGE` makes one again", err=True)
+        click.echo(
+            f"{len(broken)} of {len(rows)} images are damaged; `python -m runner convert IMAGE` rebuilds one", err=True
+        )
     return Exit.INFRASTRUCTURE if broken else Exit.GOOD
 
 

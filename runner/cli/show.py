@@ -41,7 +41,8 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print a started run: its job, its image or environment, its directory."""
-    click.echo(f"job {job_id}: {plan.tasks} ranks on {plan.nodes} nodes ({plan.site}, {plan.runtime})")
+    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    click.echo(f"job {job_id}: {plan.tasks} ranks on {nodes} ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
     if not RUNTIMES[plan.runtime].is_container:
         click.echo(f"environment: {pinned or _default_environment(plan)}")

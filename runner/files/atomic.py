@@ -63,9 +63,9 @@ def write_private(path: Path, text: str) -> None:
 
 def sync_directory(path: Path) -> None:
     """Force the names in a directory to disk. Some network file systems cannot do it, and need not."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
+    with suppress(OSError):  # a directory may be writable, and not readable
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             os.fsync(handle)
-    finally:
-        os.close(handle)
+        finally:
+            os.close(handle)

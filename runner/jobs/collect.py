@@ -79,8 +79,9 @@ class Evidence:
 
     @property
     def has_older_records(self) -> bool:
-        """Records of the first version: they hold no figure by today's rules."""
-        return any(report.schema == "1" for report in self.reports.values())
+        """Records of the first version: they hold neither a figure nor clocks by today's rules."""
+        schemas = {start.schema for start in self.starts.values()} | {ended.schema for ended in self.exits.values()}
+        return "1" in schemas | {report.schema for report in self.reports.values()}
 
 
 def collect(run: RunDirectory, state: JobState) -> Evidence:

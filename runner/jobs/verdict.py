@@ -227,9 +227,8 @@ def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
     met = "met, " if plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks else ""
-    proven = [
-        f"{plan.tasks} of {plan.tasks} ranks began, {met}and ended with status 0, on {plan.nodes} hosts",
-    ]
+    hosts = "1 host" if plan.nodes == 1 else f"{plan.nodes} hosts"
+    proven = [f"{plan.tasks} of {plan.tasks} ranks began, {met}and ended with status 0, on {hosts}"]
     if plan.device == "cuda":
         proven.append(_devices_proven(evidence))
         proven += device_state.unseen(evidence) if _claims_a_figure(evidence) else ()

@@ -47,7 +47,13 @@ FAILURES = (
     _error(
         "launcher-fault", "report it with the rank's exit record: this is an error in the launcher", "user", "failed"
     ),
-    _error("stopped-before-start", "see what ended first: another rank, or the job", "user", "failed", "yes"),
+    _error(
+        "stopped-before-start",
+        "find what stopped first, another rank or the job: its log has the cause",
+        "user",
+        "failed",
+        "yes",
+    ),
     Failure(
         code="launcher-error",
         source="launcher error",
