@@ -1,0 +1,78 @@
+"""Two nodes for real: two network namespaces with two links between them, ``fast0`` and ``slow0``, as root.
+
+A process of each namespace keeps it alive; nothing of this machine's own network is touched, and all goes with them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ADDRESS = {"fast0": "10.77.0.{}", "slow0": "10.78.0.{}"}
+
+# In a mount namespace of its own: the image, the run directory at /results, and its node's network.
+_ENTER = """
+set -eu
+mount -t squashfs -o loop,ro "$1" "$2"
+mount --bind "$3" "$2/results"
+mount -t proc proc "$2/proc"
+mount --rbind /sys "$2/sys"
+mount --rbind /dev "$2/dev"
+mount -t tmpfs tmpfs "$2/tmp"
+echo "$4 $(uname -n)" > "$2/tmp/hosts"   # Gloo looks its own name up, and connects to it
+mount --bind "$2/tmp/hosts" "$2/etc/hosts"
+root=$2
+shift 4
+exec chroot "$root" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class TwoNetworks:
+    """``holders``: ids of the processes that keep the namespaces of node 0 and node 1."""
+
+    holders: tuple[int, int]
+
+    def argv(self, node: int, image: Path, root: Path, run: Path, address: str, command: list[str]) -> list[str]:
+        """The argument list that runs ``command`` inside the image on a node. ``root``: an empty directory;
+        ``address``: of this machine's name there.
+        """
+        inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ENTER, "sh"]
+        enter = ["nsenter", f"--target={self.holders[node]}", "--net"]
+        return [*enter, *inside, str(image), str(root), str(run), address, *command]
+
+
+@contextmanager
+def two_networks() -> Iterator[TwoNetworks]:
+    holders = [subprocess.Popen(["unshare", "--net", "sleep", "600"]) for _ in range(2)]
+    try:
+        first, second = (holder.pid for holder in holders)
+        for each in (first, second):
+            _until_alone(each)
+            _in(each, "ip", "link", "set", "lo", "up")
+        for name, address in ADDRESS.items():
+            _in(first, "ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", str(second))
+            for node, each in enumerate((first, second)):
+                _in(each, "ip", "address", "add", f"{address.format(node + 1)}/24", "dev", name)
+                _in(each, "ip", "link", "set", name, "up")
+        yield TwoNetworks((first, second))
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+
+
+def _until_alone(pid: int) -> None:
+    """Until the process is in a network namespace other than ours."""
+    for _ in range(200):
+        if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
+            return
+        subprocess.run(["sleep", "0.05"], check=True)
+    raise AssertionError("unshare --net made no namespace")
+
+
+def _in(pid: int, *command: str) -> None:
+    subprocess.run(["nsenter", f"--target={pid}", "--net", *command], check=True)
