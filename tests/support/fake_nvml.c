@@ -1,8 +1,9 @@
 /* A stand-in for libnvidia-ml.so.1 with the ABI of nvml.h: two GPUs. FAKE_NVML_REASONS: throttle
    reasons of GPU 1. FAKE_NVML_PID: a process on GPU 0. FAKE_NVML_XID, FAKE_NVML_DEAD: if set. Energy rises by 250 J with each reading. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+int snprintf(char *text, unsigned long size, const char *format, ...);
+char *getenv(const char *name);
+int atoi(const char *text);
+unsigned long long strtoull(const char *text, char **end, int base);
 
 typedef struct { unsigned index; } *device;
 static struct { unsigned index; } gpus[2] = {{0}, {1}};

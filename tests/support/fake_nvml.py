@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+from tests.support.shared_library import compile_library
 
 
 def build(directory: Path) -> Path:
@@ -13,7 +14,4 @@ def build(directory: Path) -> Path:
 
 def compiled(source: str, directory: Path) -> Path:
     """A library of this C source."""
-    file, library = directory / "nvml.c", directory / "libnvidia-ml.so.1"
-    file.write_text(source)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(file)], check=True)
-    return library
+    return compile_library(source, directory / "libnvidia-ml.so.1")

@@ -9,7 +9,7 @@ from tests.support.packages import unpacked
 
 
 def compile_library(source: str, out: Path) -> Path:
-    """A shared library of this source, which may use no header and no other library."""
+    """A shared library of this source, which uses no header; what it calls of libc it declares itself."""
     tcc = unpacked("tcc") / "usr" / "bin" / "tcc"
     text = out.with_suffix(".c")
     text.write_text(source)

@@ -13,6 +13,8 @@ from gpu_runner_inside.node.gpus import Gpus
 
 from tests.support.fake_nvml import build, compiled
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,7 +16,9 @@ import pytest
 from tests.support.fake_nvml import build, compiled
 from tests.support.schema import check
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
 MARKS = """
 import sys, time
 sys.path.insert(0, {lib!r})
@@ -92,7 +94,7 @@ def test_a_library_that_crashes_the_watcher_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_a_library_that_hangs_delays_a_run_by_seconds_only(tmp_path: Path) -> None:
-    library = compiled("#include <unistd.h>\nint nvmlInit_v2(void) { for (;;) sleep(60); }\n", tmp_path)
+    library = compiled("unsigned sleep(unsigned);\nint nvmlInit_v2(void) { for (;;) sleep(60); }\n", tmp_path)
     began = time.monotonic()
     launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
     assert time.monotonic() - began < 20.0
