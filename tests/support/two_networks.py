@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.box import root as box_root
+from runner.box.spec import DEFAULT_SLURM
+
 ADDRESS = {"fast0": "10.77.0.{}", "slow0": "10.78.0.{}"}
 
 # In a mount namespace of its own: the image, the run directory at /results, and its node's network.
@@ -45,19 +48,27 @@ class TwoNetworks:
         return [*enter, *inside, str(image), str(root), str(run), address, *command]
 
 
+def _ip() -> list[str]:
+    """``ip`` of the box's root with that root's own libraries: this machine may lack it."""
+    root = box_root.ensure(DEFAULT_SLURM, print).path
+    loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux*"))
+    return [str(loader), "--library-path", str(loader.parent), str(root / "usr/bin/ip")]
+
+
 @contextmanager
 def two_networks() -> Iterator[TwoNetworks]:
+    ip = _ip()
     holders = [subprocess.Popen(["unshare", "--net", "sleep", "600"]) for _ in range(2)]
     try:
         first, second = (holder.pid for holder in holders)
         for each in (first, second):
             _until_alone(each)
-            _in(each, "ip", "link", "set", "lo", "up")
+            _in(each, *ip, "link", "set", "lo", "up")
         for name, address in ADDRESS.items():
-            _in(first, "ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", str(second))
+            _in(first, *ip, "link", "add", name, "type", "veth", "peer", "name", name, "netns", str(second))
             for node, each in enumerate((first, second)):
-                _in(each, "ip", "address", "add", f"{address.format(node + 1)}/24", "dev", name)
-                _in(each, "ip", "link", "set", name, "up")
+                _in(each, *ip, "address", "add", f"{address.format(node + 1)}/24", "dev", name)
+                _in(each, *ip, "link", "set", name, "up")
         yield TwoNetworks((first, second))
     finally:
         for holder in holders:
