@@ -214,7 +214,9 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     planted = {
         "good": Planted("", "measured", 0),
         "bad": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
-        "torn away": Planted("nap:600", "failed", 5, ("ranks 0, 1, 2, 3 left a report, but did not finish the program",)),
+        "torn away": Planted(
+            "nap:600", "failed", 5, ("ranks 0, 1, 2, 3 left a report, but did not finish the program",)
+        ),
     }
     runs = submitted(ill, planted)
     torn = runs["torn away"]
