@@ -114,10 +114,12 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
     window_s = latest[-1] - start_s
     group_samples = sum(rank.samples_per_step for rank in ranks) * group_steps
     interval = analysis.interval
+    figure = group_samples * (groups - cut) / window_s
     return Throughput(
-        samples_per_s=group_samples * (groups - cut) / window_s,
-        low=None if interval is None else group_samples / interval.high,
-        high=None if interval is None or interval.low <= 0.0 else group_samples / interval.low,
+        samples_per_s=figure,
+        # The figure is in it, though its window began at the earliest rank's end and the groups' times at the latest.
+        low=None if interval is None else min(group_samples / interval.high, figure),
+        high=None if interval is None or interval.low <= 0.0 else max(group_samples / interval.low, figure),
         uncut_samples_per_s=group_samples * groups / latest[-1],
         window_s=window_s,
         steps=(groups - cut) * group_steps,

@@ -40,6 +40,16 @@ def test_what_is_cut_never_shortens_the_window_of_the_earliest_rank() -> None:
     assert figure.cut_s == early
 
 
+def test_the_figure_lies_in_its_interval_though_ranks_leave_the_cut_part_apart() -> None:
+    times = group_times(Random(1), 600, deviation=0.0001, start=0.3, decay=0.02)
+    ends = [list(window(times).ends_s), list(window(times, late_s=0.9).ends_s)]
+    ends[1][-1] = ends[0][-1] + 0.9
+    figure = throughput([RankWindow(32, 10, each) for each in ends])
+    assert figure.cut_steps > 0
+    assert figure.low is not None and figure.high is not None
+    assert figure.low <= figure.samples_per_s <= figure.high
+
+
 def test_a_cut_that_leaves_an_unsteady_window_does_not_stand() -> None:
     times = group_times(Random(2), 300, deviation=0.004, start=0.5, decay=0.03, step=0.02, step_at=0.6)
     assert transient(times).kind == "cut"
