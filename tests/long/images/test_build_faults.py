@@ -55,7 +55,7 @@ def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
 def test_ctrl_c_while_the_base_is_inspected(bench: Bench) -> None:
     before = bench.counted()
     child = bench.start(base=SLOW)
-    read_until(child, "asking the base")
+    read_until(child, "finding out which Horovod the base needs")
     running(bench)
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
@@ -68,7 +68,7 @@ def running(bench: Bench) -> None:
     until(bench.client.containers.list, "a container", every_s=0.05)
 
 
-@pytest.mark.parametrize(("base", "words"), [(BASE, "    now"), (SLOW, "asking the base")], ids=["step", "asked"])
+@pytest.mark.parametrize(("base", "words"), [(BASE, "    now"), (SLOW, "finding out which Horovod the base needs")], ids=["step", "asked"])
 def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, words: str) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300", base=base)
