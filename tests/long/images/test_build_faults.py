@@ -68,7 +68,9 @@ def running(bench: Bench) -> None:
     until(bench.client.containers.list, "a container", every_s=0.05)
 
 
-@pytest.mark.parametrize(("base", "words"), [(BASE, "    now"), (SLOW, "finding out which Horovod the base needs")], ids=["step", "asked"])
+@pytest.mark.parametrize(
+    ("base", "words"), [(BASE, "    now"), (SLOW, "finding out which Horovod the base needs")], ids=["step", "asked"]
+)
 def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, words: str) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300", base=base)
