@@ -93,19 +93,17 @@ def _world(evidence: Evidence) -> Iterable[str]:
 
 def _devices(evidence: Evidence) -> Iterable[str]:
     """Every rank on a device of its own, of the planned kind."""
-    kind = evidence.plan.device
+    kind, uuids = evidence.plan.device, _reported_uuids(evidence)
     if kind == "cuda":
         # The launcher does not see the parts of a GPU (MIG); the framework that used one does.
-        uuids = _reported_uuids(evidence)
         blind = [rank for rank, start in evidence.starts.items() if start.device_kind != "cuda" and rank not in uuids]
         if blind:
             yield f"{format_ranks(blind)} saw no GPU"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and _claims_a_figure(evidence):
         yield f"{format_ranks(wrong)} did not compute on {kind} as planned"
-    reported = _reported_uuids(evidence)
-    if len(reported) == evidence.plan.tasks:
-        yield from _shared((uuid, rank) for rank, uuid in reported.items())
+    if len(uuids) == evidence.plan.tasks:
+        yield from _shared((uuid, rank) for rank, uuid in uuids.items())
         return
     # What the framework calls its device may be the same name on every rank that sees only its own.
     yield from _shared(
