@@ -62,6 +62,8 @@ def test_samples_become_ranges_and_counts_of_reasons(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("nvml")
 def test_processes_of_this_run_of_others_and_invisible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "RUNNER_RUN_DIR": "/runs/5"}) as process:
+        # exec closes the pipe that Popen waits for before /proc shows the new environment.
+        until(lambda: b"RUNNER_RUN_DIR=" in Path(f"/proc/{process.pid}/environ").read_bytes())
         monkeypatch.setenv("FAKE_NVML_PID", str(process.pid))
         ours, theirs = states("/runs/5")[0], states("/runs/6")[0]
         process.kill()
