@@ -12,6 +12,7 @@ import pytest
 from gpu_runner_inside.node.gpus import Gpus
 
 from tests.support.fake_nvml import build, compiled
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
