@@ -15,7 +15,9 @@ from statistics import median
 
 from runner.jobs.collect import Evidence
 from runner.model.records import Report
+from runner.statistics.precision import LEAST_GROUPS
 from runner.statistics.run import RankWindow, Throughput, throughput
+from runner.statistics.steadiness import MARGIN, Steadiness
 from runner.statistics.stragglers import Stragglers, stragglers
 
 # A shorter warm-up or window makes no claim: the figure is labelled a demonstration.
@@ -152,8 +154,10 @@ def remarks(made: Figure, *, claims: bool) -> Iterable[str]:
             f"after {shift.group} groups the steps were {_slower(shift.size)} "
             f"(99 %: {_percent(low)} to {_percent(high)})"
         )
-    if claims and made.stragglers is not None:
-        yield from _slow(made.stragglers)
+    if claims:
+        yield from _undecided(run)
+        if made.stragglers is not None:
+            yield from _slow(made.stragglers)
 
 
 def _one_job(evidence: Evidence) -> Iterable[str]:
@@ -227,6 +231,25 @@ def _autotuned(evidence: Evidence) -> bool:
     environments: list[Mapping[str, str]] = [dict(evidence.plan.env)]
     environments += [start.environment for start in evidence.starts.values()]
     return any(each.get("HOROVOD_AUTOTUNE", "0") not in ("", "0") for each in environments)
+
+
+def _undecided(run: Throughput) -> Iterable[str]:
+    """What it would take to tell whether the run is steady, where this window cannot tell."""
+    steady = run.analysis.steady
+    if steady.verdict != "cannot tell":
+        return
+    groups = run.steps // run.group_steps
+    if steady.groups_needed <= groups:
+        yield f"{_hidden(steady)}: a longer one may not tell either"
+    else:
+        window_s = math.ceil(run.window_s * steady.groups_needed / groups)
+        yield f"{_hidden(steady)}; a window of about {window_s} s may tell: --set window-seconds={window_s}"
+
+
+def _hidden(steady: Steadiness) -> str:
+    if math.isinf(steady.worst):
+        return f"fewer than {LEAST_GROUPS} groups cannot tell whether the run is steady"
+    return f"a change of up to {_percent(steady.worst)} can hide in this window, and {_percent(MARGIN)} is the limit"
 
 
 def _slow(slow: Stragglers) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.statistics.precision import Interval, mean_interval
 from runner.statistics.steadiness import MARGIN, Steadiness, steadiness
@@ -56,6 +56,7 @@ class Throughput:
         uncut_samples_per_s: the same of the whole window.
         window_s: from the common start, or the earliest rank's end of the last group that is cut, to the latest end.
         steps: timed steps of each rank that the figure is made of; cut_steps: those that are left out.
+        group_steps: steps of each group.
         cut_s: when the figure's window begins, seconds after the common start.
         analysis: of the group times.
     """
@@ -67,6 +68,7 @@ class Throughput:
     window_s: float
     steps: int
     cut_steps: int
+    group_steps: int
     cut_s: float
     analysis: GroupAnalysis
 
@@ -89,7 +91,7 @@ def analyse_groups(group_s: Sequence[float], margin: float = MARGIN) -> GroupAna
         start, kept = Transient("level", start.groups, start.excess), group_s
         steady = steadiness(kept, margin)
     if start.kind == "level" and abs(start.excess) > margin:
-        steady = Steadiness("not steady", steady.trend, steady.trend_half, steady.worst, steady.shift)
+        steady = replace(steady, verdict="not steady", groups_needed=0)
     return GroupAnalysis(start, mean_interval(kept), steady)
 
 
@@ -124,6 +126,7 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
         window_s=window_s,
         steps=(groups - cut) * group_steps,
         cut_steps=cut * group_steps,
+        group_steps=group_steps,
         cut_s=start_s,
         analysis=analysis,
     )

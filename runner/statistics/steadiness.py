@@ -45,6 +45,8 @@ class Steadiness:
         trend_half: half width of its 90 % interval.
         worst: the largest contrast that is possible at one-sided 95 %; ``steady`` means that it is below the margin.
         shift: the most significant change of level, shown whatever the verdict is; None if there is none at 1 %.
+        groups_needed: where the verdict is "cannot tell": about how many groups "steady" would need with this noise.
+            No more than there are: a change near the margin, not the noise, is in the way. Else 0.
     """
 
     verdict: SteadinessVerdict
@@ -52,6 +54,7 @@ class Steadiness:
     trend_half: float
     worst: float
     shift: LevelShift | None
+    groups_needed: int = 0
 
 
 def steadiness(values: Sequence[float], margin: float = MARGIN) -> Steadiness:
@@ -66,7 +69,7 @@ def steadiness(values: Sequence[float], margin: float = MARGIN) -> Steadiness:
     """
     n = len(values)
     if n < LEAST_GROUPS:
-        return Steadiness("cannot tell", 0.0, math.inf, math.inf, None)
+        return Steadiness("cannot tell", 0.0, math.inf, math.inf, None, LEAST_GROUPS)
     error = mean_error(values)
     if error.mean <= 0.0:
         raise ValueError("group times must be above 0")
@@ -80,7 +83,8 @@ def steadiness(values: Sequence[float], margin: float = MARGIN) -> Steadiness:
         or (shift is not None and min(abs(shift.low), abs(shift.high)) > margin)
     )
     verdict: SteadinessVerdict = "not steady" if moved else "steady" if worst < margin else "cannot tell"
-    return Steadiness(verdict, trend, math.sqrt(12.0) * half, worst, shift)
+    needed = math.ceil(n * (math.sqrt(12.0) * half / (_PLANNED * margin)) ** 2) if verdict == "cannot tell" else 0
+    return Steadiness(verdict, trend, math.sqrt(12.0) * half, worst, shift, needed)
 
 
 def level_shift(values: Sequence[float]) -> LevelShift | None:
@@ -100,12 +104,6 @@ def level_shift(values: Sequence[float]) -> LevelShift | None:
     if abs(size) <= half:
         return None
     return LevelShift(place, size / mean, (size - half) / mean, (size + half) / mean)
-
-
-def groups_for_steady(values: Sequence[float], margin: float = MARGIN) -> int:
-    """About how many groups the verdict "steady" would need with this noise. Raises ValueError as ``mean_error``."""
-    error = mean_error(values)
-    return math.ceil(len(values) * (math.sqrt(12.0) * error.half_width(0.95) / error.mean / (_PLANNED * margin)) ** 2)
 
 
 def _best_split(values: Sequence[float]) -> tuple[int, float]:

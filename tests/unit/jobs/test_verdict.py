@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from random import Random
 from typing import Any
 
@@ -58,6 +59,27 @@ def test_a_run_that_slows_down_is_not_steady_and_its_shift_is_reported() -> None
     verdict = judge(long_run(group_times(Random(1), 200, deviation=0.002, step=-0.05, mean_s=1.0)))
     assert "groups the steps were 5." in verdict.remarks[0]
     assert "% faster (99 %: 5." in verdict.remarks[0]
+
+
+def test_a_run_of_which_the_window_cannot_tell_whether_it_is_steady_says_what_would_tell() -> None:
+    verdict = judge(long_run(group_times(Random(1), 60, deviation=0.01, mean_s=1.0)))
+    assert (verdict.outcome, verdict.steady) == ("measured", None)
+    (remark,) = verdict.remarks
+    found = re.fullmatch(
+        r"a change of up to ([0-9.]+) % can hide in this window, and 1\.0 % is the limit; "
+        r"a window of about (\d+) s may tell: --set window-seconds=(\d+)",
+        remark,
+    )
+    assert found
+    assert (float(found[1]) > 1.0, 100 < int(found[2]) < 300, found[3]) == (True, True, found[2])
+
+
+def test_a_change_near_the_limit_is_no_matter_of_a_longer_window() -> None:
+    verdict = judge(long_run(group_times(Random(1), 600, deviation=0.002, trend=0.0055, mean_s=1.0)))
+    assert verdict.steady is None
+    assert verdict.remarks[-1].endswith(
+        " % can hide in this window, and 1.0 % is the limit: a longer one may not tell either"
+    )
 
 
 def test_a_start_that_is_no_warm_up_is_kept_and_reported() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from runner.statistics.steadiness import groups_for_steady, level_shift, steadiness
+from runner.statistics.steadiness import level_shift, steadiness
 from tests.support.series import group_times
 
 
@@ -50,9 +50,18 @@ def test_noise_that_hides_a_trend_is_not_called_steady_and_says_how_many_groups_
     times = group_times(Random(17), 60, deviation=0.03)
     found = steadiness(times)
     assert found.verdict == "cannot tell"
-    assert 1000 < groups_for_steady(times) < 1_000_000
+    assert 1000 < found.groups_needed < 1_000_000
+
+
+def test_about_as_many_groups_as_it_says_are_mostly_enough() -> None:
+    random = Random(19)
+    needed = sorted(steadiness(group_times(random, 60)).groups_needed for _ in range(31))[15]
+    found = [steadiness(group_times(random, needed)) for _ in range(100)]
+    steady = [each for each in found if each.verdict == "steady"]
+    assert 50 <= len(steady) <= 90
+    assert {each.groups_needed for each in steady} == {0}
 
 
 def test_too_few_groups_tell_nothing() -> None:
     found = steadiness([0.1] * 29)
-    assert (found.verdict, found.worst) == ("cannot tell", math.inf)
+    assert (found.verdict, found.worst, found.groups_needed) == ("cannot tell", math.inf, 30)
