@@ -22,10 +22,10 @@ def findings(plan: Plan, site: Site) -> Iterator[Finding]:
 
 
 def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
-    queue = site.queues.get(plan.queue or "")
-    why = misfit(queue, plan.nodes, plan.walltime_s) if queue is not None else ""
+    queue, gpus = site.queues.get(plan.queue or ""), plan.tasks * plan.gpus_per_task
+    why = misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
     if why:
-        fits = fitting(site.queues, plan.nodes, plan.walltime_s)
+        fits = fitting(site.queues, gpus, plan.nodes, plan.walltime_s)
         fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
         yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
     elif plan.queue and site.queues and queue is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
@@ -16,7 +17,7 @@ from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
-from runner.model.site import Site
+from runner.model.site import Owned, Site
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
 
@@ -46,7 +47,7 @@ class Observed:
     missing_sources: tuple[str, ...] = ()
     run_directory: tuple[str, ...] = ()
     run_directory_problem: str | None = None
-    absent: tuple[str, ...] = ()
+    absent: tuple[Owned, ...] = ()
     login_node: str = ""
     environment_problem: str = ""
     environment_fix: str = ""
@@ -143,7 +144,8 @@ def _personal(case: Case) -> Iterator[Finding]:
             f"{name}-missing",
             "refuse",
             f"{case.plan.site} needs your {name}, which is not set",
-            f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml",
+            f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml"
+            + (f"; {case.site.hints[name]}" if name in case.site.hints else ""),
         )
 
 
@@ -269,7 +271,8 @@ CODES = frozenset(
     (
         *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
         *("environment-lacks",),
-        *("account-missing", "project-missing", "scratch-missing", "submit-directory"),
+        *(f"{name}-missing" for name in get_args(Owned)),
+        "submit-directory",
         *("gpus-hidden", "directive-emptied", "site-unfinished"),
         *limits.CODES,
         *storage.CODES,

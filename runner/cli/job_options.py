@@ -61,6 +61,9 @@ _OPTIONS = (
         "--project", help="Project, if paths of the site contain it. [default: the one in your configuration]"
     ),
     click.option("--scratch", help="Your scratch directory at the site. [default: the one in your configuration]"),
+    click.option(
+        "--field", help="Your field of research, if the site asks for it. [default: the one in your configuration]"
+    ),
     click.option("--gpu-type", help="GPU type to request from the scheduler, or a MIG slice. [default: the site's]"),
     click.option("--cpus-per-gpu", type=int, help="CPUs of each rank. [default: an equal share of the node]"),
     click.option(

@@ -25,6 +25,7 @@ class Request(msgspec.Struct, frozen=True):
         gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``).
         cpus_per_gpu: schedulable CPUs of each rank.
         account, project, scratch: whom to charge, and where the user's own directories are.
+        field: field of research, where the site asks for it.
         walltime_s: time limit, seconds.
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
         wireup: how ranks find each other.
@@ -49,6 +50,7 @@ class Request(msgspec.Struct, frozen=True):
     account: str | None = None
     project: str | None = None
     scratch: str | None = None
+    field: str | None = None
     walltime_s: int | None = None
     wireup: Wireup | None = None
     scheduler_options: tuple[tuple[str, str], ...] = ()

@@ -13,7 +13,7 @@ from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.transport import Transport
 
-Owned = Literal["account", "project", "scratch"]  # values that only the user knows
+Owned = Literal["account", "project", "scratch", "field"]  # values that only the user knows
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,16 +49,27 @@ NO_NODE = NodeShape(cores=0, memory_mb=0, gpus=0)  # the file does not say
 
 
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one queue, partition or QOS takes.
+    """What one queue, partition or QOS takes, and what its nodes are.
 
     Attributes:
         min_nodes, max_nodes: of one job; None where there is no limit, or none known.
+        max_gpus: of one job; None as above.
         max_walltime_s: the longest job, seconds; None as above.
+        by_name: only jobs that name it (``--queue``) go there.
+        gpu_type: ``--gpu-type`` with this name goes there, and the queue decides the type: the scheduler is asked for
+            GPUs without one.
+        node: its nodes, where they differ from the site's ``node``.
+        hardware: what an image must fit there, where it differs from the site's ``hardware``.
     """
 
     min_nodes: int = 1
     max_nodes: int | None = None
+    max_gpus: int | None = None
     max_walltime_s: int | None = None
+    by_name: bool = False
+    gpu_type: str = ""
+    node: NodeShape | None = None
+    hardware: Hardware | None = None
 
 
 class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,7 +212,7 @@ class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One cluster, a list of hosts, or this machine, with every runtime that jobs can use there.
 
-    ``{account}``, ``{project}``, ``{scratch}`` and ``{user}`` in a value are replaced by the user's values.
+    ``{account}``, ``{project}``, ``{scratch}``, ``{field}`` and ``{user}`` in a value stand for the user's values.
 
     Attributes:
         name: of the site, as ``--site`` takes it.
@@ -221,6 +232,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ssh: the nodes, with the scheduler ``hosts``.
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
+        hints: one of these values -> how a user finds it out there, one line.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.
@@ -257,6 +269,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ssh: SshFacts = SshFacts()
     mpi: MpiFacts = MpiFacts()
     needs: tuple[Owned, ...] = ()
+    hints: dict[Owned, str] = {}
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
     home: Home = Home()

@@ -1,9 +1,9 @@
-"""Values that only the user knows (account, project, scratch), put into a site before anything is planned."""
+"""Values that only the user knows (account, project, scratch, field), put into a site before anything is planned."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,7 +11,7 @@ from runner.errors import UsageError
 from runner.model.site import Owned, Site
 from runner.suggest import instead
 
-NAMES = ("account", "project", "scratch", "user")
+NAMES = ("account", "project", "scratch", "field", "user")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -22,12 +22,14 @@ class Personal(msgspec.Struct, frozen=True):
         account: whom to charge, without a site's suffix.
         project: name of the project's directory.
         scratch: absolute path of the user's scratch directory.
+        field: field of research, by the site's name for it.
         user: login name.
     """
 
     account: str = ""
     project: str = ""
     scratch: str = ""
+    field: str = ""
     user: str = ""
 
 
@@ -51,7 +53,7 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
 def missing_values(site: Site, personal: Personal) -> tuple[Owned, ...]:
     """Values that the site needs, or has a placeholder for, and the user has not given."""
     placeholders = set(_PLACEHOLDER.findall(str(msgspec.to_builtins(site))))
-    names: tuple[Owned, ...] = ("account", "project", "scratch")
+    names: tuple[Owned, ...] = get_args(Owned)
     return tuple(name for name in names if (name in site.needs or name in placeholders) and not getattr(personal, name))
 
 

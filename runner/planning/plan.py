@@ -94,7 +94,7 @@ def plan(
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
-        queue=queues.choose(site, request.queue, len(tasks_per_node), walltime_s),
+        queue=queues.choose(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
         slurm=site.slurm,
         pbs=site.pbs,

@@ -13,7 +13,7 @@ from runner.model.request import Request
 from runner.model.runtimes import NATIVE, RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import hosts
+from runner.planning import hosts, queues
 from runner.preparation.site import UserSite
 from runner.runtimes.schedulerless import choose
 
@@ -25,8 +25,9 @@ class Choices:
     """What a job will use.
 
     Attributes:
-        site: with the user's values, and in the shape of the hosts that were requested.
-        request: with its account, and with its runtime where the site has no scheduler to choose it.
+        site: with the user's values, and in the shape of the hosts or the queue that were requested.
+        request: with its account, with the queue of its type of GPU, and with its runtime where the site has no
+            scheduler to choose it.
         runtime: name of the container runtime, or ``native``.
         environment: name or directory of the environment that the ranks run in; empty for none.
     """
@@ -47,7 +48,7 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         UsageError: options that contradict each other or the site.
         RefusedError: no runtime of the site is on this machine, and the job would run here.
     """
-    site = hosts.with_hosts(user_site.site, request.hosts)
+    site, request = queues.with_queue(hosts.with_hosts(user_site.site, request.hosts), request)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     nodes = SCHEDULERS[site.scheduler].nodes
     if nodes == "this-machine":

@@ -26,6 +26,7 @@ class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     account: str = ""
     project: str = ""
     scratch: str = ""
+    field: str = ""
 
 
 class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +36,7 @@ class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     account: str = ""
     project: str = ""
     scratch: str = ""
+    field: str = ""
     sites: dict[str, AtSite] = {}
 
 
@@ -55,6 +57,7 @@ def personal_values(config: UserConfig, site: str, request: Request) -> Personal
         account=request.account or here.account or config.account,
         project=request.project or here.project or config.project,
         scratch=request.scratch or here.scratch or config.scratch,
+        field=request.field or here.field or config.field,
         user=_login_name(),
     )
 

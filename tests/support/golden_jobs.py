@@ -17,6 +17,7 @@ from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, expand_placeholders
 from runner.planning.plan import plan
+from runner.planning.queues import with_queue
 from runner.preparation.image import as_image
 from runner.recipes.loader import read_recipe
 from runner.runtimes import runtime, staging
@@ -43,7 +44,7 @@ IMAGES: dict[ImageForm, PlannedImage] = {
 }
 
 
-ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e/elvis", user="elvis")
+ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e/elvis", field="nlp", user="elvis")
 
 
 TRAIN = read_recipe("horovod-pytorch").recipe
@@ -118,6 +119,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "alpha-hostile": ("alpha", "singularity", HOSTILE),
     "neuron-16": ("neuron", "singularity", PLAIN),
     "neuron-hostile": ("neuron", "singularity", HOSTILE),
+    "neuron-v100-16": ("neuron", "singularity", Request(gpus=16, gpu_type="v100")),
     "neuron-own-8": ("neuron", "singularity", Request(gpus=8, wireup="own")),
     "polaris-16": ("polaris", "apptainer", PLAIN),
     "polaris-15-uneven": ("polaris", "apptainer", Request(gpus=15)),
@@ -180,8 +182,9 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     site, via, request = CASES[name]
     shipped = read_site(site)
     charged = request.account or (account(shipped, ELVIS) if "account" in shipped.needs else None)
-    asked = msgspec.structs.replace(request, runtime=via, account=charged)
-    form, site_of_elvis = RUNTIMES[via].image, expand_placeholders(shipped, ELVIS)
+    site_of_elvis, asked = with_queue(expand_placeholders(shipped, ELVIS), request)
+    asked = msgspec.structs.replace(asked, runtime=via, account=charged)
+    form = RUNTIMES[via].image
     environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)

@@ -9,7 +9,7 @@ export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
 set +u   # what follows reads names that are not set
 type module &>/dev/null || . /etc/profile   # without the user's own start-up files
 module purge || exit 74
-module load gcc/10.2.0 cuda/11.7 || exit 74
+module load gcc/15.2.0 cuda/13.0.2 || exit 74
 source /scratch/elvis/miniconda3/etc/profile.d/conda.sh || exit 74
 set -u
 set +u   # what follows reads names that are not set
@@ -24,14 +24,14 @@ set -u
 python3 -m pip install --disable-pip-version-check --progress-bar off -- torch==2.13.0 \
   'numpy>=1.26,<3' || exit 76
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
-  --nccl auto --place environment --cuda-archs 80,90 --horovod auto --out \
+  --nccl auto --place environment --cuda-archs 80 --horovod auto --out \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
-export BASE='conda gcc/10.2.0 cuda/11.7'
+export BASE='conda gcc/15.2.0 cuda/13.0.2'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json --write \

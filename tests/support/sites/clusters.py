@@ -39,12 +39,17 @@ IMAGES = {"sif": "image.sif", "registry": "registry.example.org/m1234/horovod:25
 
 @dataclass(frozen=True)
 class Machine:
-    """What a site's GPU nodes are, and which plugins' options its srun and sbatch have."""
+    """What a site's GPU nodes are, and which plugins' options its srun and sbatch have.
+
+    Attributes:
+        further: names of partitions besides, here of the same nodes.
+    """
 
     nodes: int
     shape: NodeShape
     partition: str = "batch"
     plugins: str = ""
+    further: tuple[str, ...] = ()
     slurm: str = box.DEFAULT_SLURM
 
 
@@ -58,7 +63,12 @@ MACHINES = {
         slurm="24.11",  # with 22.05.8, srun --gpu-bind=none hides CUDA_VISIBLE_DEVICES from every task
     ),
     "alpha": Machine(2, NodeShape(cores_per_socket=24, threads_per_core=1)),
-    "neuron": Machine(2, NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000), "amd_a100nv_8"),
+    "neuron": Machine(
+        2,
+        NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000),
+        "amd_a100nv_8",
+        further=("cas_v100nv_8",),
+    ),
     "slurm": Machine(
         4,
         NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4),
@@ -154,6 +164,8 @@ def cluster(site: str, directory: Path) -> Iterator[Cluster]:
         daemons.inside(*COMPILER, str(plugin), str(SOURCE))
         daemons.inside("sh", "-c", f"cat >/etc/profile.d/modules.sh <<'E'\n{MODULES}E\n")
         daemons.inside("sh", "-c", ENVIRONMENTS)
+        for partition in machine.further:
+            daemons.inside("scontrol", "create", f"PartitionName={partition}", "Nodes=ALL", "State=UP")
         made = Cluster(site, daemons, directory, plugin)
         made.load(machine.plugins)
         yield made

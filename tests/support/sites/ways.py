@@ -32,13 +32,13 @@ class Way:
 
 
 ACCOUNT = ("--account", "m1234")
+OF_THE_USER = {"perlmutter": ACCOUNT, "alpha": ACCOUNT, "neuron": ("--field", "nlp")}  # what the site asks for
 FULL = {"technion": (8, 8), "alpha": (8, 8), "neuron": (8, 8), "perlmutter": (4, 4, 4, 4), "slurm": (4, 4, 4, 4)}
 
 
 def _way(site: str, runtime: str, ranks: tuple[int, ...] = (), wireup: str = "rendezvous") -> Way:
     asked = () if wireup == "rendezvous" else ("--wireup", wireup)
-    of_the_site = ACCOUNT if site in ("perlmutter", "alpha") else ()
-    return Way(site, runtime, ranks or FULL[site], wireup, (*asked, *of_the_site))
+    return Way(site, runtime, ranks or FULL[site], wireup, (*asked, *OF_THE_USER.get(site, ())))
 
 
 WAYS = (

@@ -57,6 +57,7 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
             "no",
         ),
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
+        ("field-missing", "neuron", Observed(absent=("field",)), {}, "showque"),
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
         ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 300_000}, "--nodes"),
@@ -103,7 +104,9 @@ def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
 
 
 def test_every_refusal_can_be_forced() -> None:
-    everything = Observed("x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch"), "", "no torch")
+    everything = Observed(
+        "x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch", "field"), "", "no torch"
+    )
     everything = replace(
         everything,
         left_open=("node",),

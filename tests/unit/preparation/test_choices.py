@@ -55,3 +55,28 @@ def test_an_environment_is_native_and_excludes_an_image() -> None:
 def test_listed_hosts_give_the_site_its_shape() -> None:
     site = choices("hosts", Request(gpus=3, hosts=(("a", 2), ("b", 4)))).site
     assert (site.node.gpus, site.node.count, dict(site.ssh.hosts)) == (4, 2, {"a": 2, "b": 4})
+
+
+@pytest.mark.parametrize(
+    ("asked", "queue", "capability", "cpus"),
+    [
+        ({}, None, "8.0", 8),
+        ({"gpu_type": "v100"}, "cas_v100nv_8", "7.0", 4),
+        ({"gpu_type": "V100"}, "cas_v100nv_8", "7.0", 4),
+        ({"gpu_type": "a100"}, "amd_a100nv_8", "8.0", 8),
+        ({"queue": "cas_v100nv_8"}, "cas_v100nv_8", "7.0", 4),
+        ({"queue": "cas_v100nv_8", "gpu_type": "v100"}, "cas_v100nv_8", "7.0", 4),
+    ],
+)
+def test_a_type_of_gpu_picks_its_queue_and_a_queue_its_nodes(
+    asked: dict[str, str], queue: str | None, capability: str, cpus: int
+) -> None:
+    chosen = choices("neuron", Request(gpus=16, **asked))  # type: ignore[arg-type]
+    assert chosen.request.queue == queue
+    assert chosen.request.gpu_type is None, "the partition decides it"
+    assert (chosen.site.hardware.compute_capability, chosen.site.node.cpus_per_gpu) == (capability, cpus)
+
+
+def test_the_scheduler_gets_a_type_that_no_queue_has() -> None:
+    chosen = choices("neuron", Request(gpus=1, gpu_type="h200"))
+    assert (chosen.request.queue, chosen.request.gpu_type) == (None, "h200")

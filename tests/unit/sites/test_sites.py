@@ -108,7 +108,10 @@ def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Pat
     assert "did you mean 'scratch'?" in caught.value.fix
 
 
-@pytest.mark.parametrize(("name", "missing"), [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account")])
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account"), ("neuron", "field")],
+)
 def test_what_a_shipped_site_needs_of_the_user_is_named(
     name: str, missing: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +121,17 @@ def test_what_a_shipped_site_needs_of_the_user_is_named(
     assert f"refused [{missing}-missing]" in said
     assert f"--{missing} NAME" in said
     run([*request, f"--{missing}", "m1234"])
-    assert f"{missing}-missing" not in capfd.readouterr().err
+    given = capfd.readouterr()
+    assert f"{missing}-missing" not in given.err
+    assert "m1234" in given.out
+
+
+def test_a_value_that_is_missing_is_named_with_how_to_find_it_out_there(capfd: pytest.CaptureFixture[str]) -> None:
+    """The field of research is the user's own, and never guessed."""
+    run(["submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run"])
+    said = capfd.readouterr()
+    assert "`showque` lists the fields" in said.err
+    assert '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"' in said.out
 
 
 @pytest.mark.parametrize("given", ["m1234", "m1234_g"])
