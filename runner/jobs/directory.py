@@ -5,6 +5,7 @@ It is enough to find the job again, to report and to rerun it, from any process 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
     lib/  recipe/                                       launcher and program, copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
+    logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
     ranks/N.start.json  N.exit.json  N.report.json      one record per rank
     result.json  exit.json  verdict.json
 """

@@ -82,10 +82,19 @@ exit "$runner_exit"
 """
 
 
+# What the clean-up says is no evidence of why a job failed: it must not stand beside what is.
+CLEANUP_LOG = ">>logs/cleanup.log 2>&1"
+
+
+def node_log(name: str) -> str:
+    """Redirection of what is run once a node into a file of that node; ``name``: shell code of its name."""
+    return f'>"logs/node-{name}.log" 2>&1'
+
+
 def around(once_a_node: tuple[Argument, ...], at_end: tuple[Argument, ...]) -> Iterator[str]:
     """What comes before the step, and what is run whenever the script ends: whole commands, empty for none."""
     if at_end:
-        yield f"runner_at_end() {{\n  {folded(at_end, indent='    ')}\n}}\ntrap runner_at_end EXIT\n"
+        yield f"runner_at_end() {{\n  {folded(at_end, indent='    ')} {CLEANUP_LOG}\n}}\ntrap runner_at_end EXIT\n"
     if once_a_node:
         yield f"# Once a node, not once a rank.\n{folded(once_a_node)} || exit {NODE_NOT_READY}\n"
 

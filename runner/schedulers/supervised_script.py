@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from runner.model.exit_codes import CANCELLED, TIMED_OUT
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
+from runner.schedulers.script_parts import CLEANUP_LOG
 
 GRACE_S = 30  # between SIGTERM and SIGKILL
 
@@ -64,7 +65,7 @@ def marker(at_end: tuple[Argument, ...] = ()) -> str:
     Args:
         at_end: a command that is run before, even if the job failed; empty for none.
     """
-    last = f"  {folded(at_end, indent='    ')}\n" if at_end else ""
+    last = f"  {folded(at_end, indent='    ')} {CLEANUP_LOG}\n" if at_end else ""
     return f"""\
 runner_why=
 runner_mark() {{

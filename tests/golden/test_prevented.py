@@ -88,3 +88,12 @@ def test_no_directive_is_cut_off_by_a_hash(path: Path) -> None:
     for line in path.read_text().splitlines():
         if line.startswith(("#SBATCH", "#PBS")):
             assert "#" not in re.sub(r"\"(\\.|[^\"])*\"|'[^']*'", "", line[1:])
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(path: Path) -> None:
+    text = path.read_text()
+    for first in re.findall(r"^# Once a node.*?\|\| exit 71$", text, re.MULTILINE | re.DOTALL):
+        assert "logs/node-" in first
+    for body in re.findall(r"^runner_at_end\(\) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        assert body.rstrip().endswith(">>logs/cleanup.log 2>&1")

@@ -12,7 +12,7 @@ from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.render.shell import folded, statement
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import port
+from runner.schedulers.script_parts import node_log, port
 from runner.schedulers.supervised_script import GRACE_S
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
@@ -42,7 +42,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         "",
     ]
     if step.once_a_node:
-        parts.append(f"{folded(step.once_a_node)} || exit {NODE_NOT_READY}\n")
+        parts.append(f"{folded(step.once_a_node)} {node_log('$(hostname)')} || exit {NODE_NOT_READY}\n")
     tasks = str(plan.tasks)
     parts += [
         supervised_script.start_ranks(step.command, plan.tasks, count=tasks, rank="$runner_i", local_world=tasks),

@@ -13,7 +13,7 @@ from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
 from runner.render.pbs import directive
 from runner.render.shell import folded, statement
-from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, head, world
+from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, head, node_log, world
 
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {
@@ -36,6 +36,7 @@ _REFUSED = {
 # Of PALS and of Hydra; of PALS alone; of Open MPI.
 _RANK = "${PMI_RANK:-${PALS_RANKID:-${OMPI_COMM_WORLD_RANK:?no rank}}}"
 _FILES = f'runner_logs=$1/rank-{_RANK}; shift; exec "$@" >"$runner_logs.out" 2>"$runner_logs.err"'
+_NODE_FILE = f'"$@" {node_log("$(hostname)")}'
 
 
 def render(plan: Plan, step: StepSpec) -> str:
@@ -125,7 +126,9 @@ def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
 
 
 def _once_a_node(plan: Plan, command: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    return (*_mpiexec(plan, plan.nodes, 1), *command) if command else ()
+    if not command:
+        return ()
+    return (*_mpiexec(plan, plan.nodes, 1), *texts("/bin/bash", "-c", _NODE_FILE, "bash"), *command)
 
 
 def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:

@@ -18,6 +18,7 @@ from runner.schedulers.script_parts import MEMLOCK, TAIL, TRAPS, WAIT, around, h
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
+_FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 
 _HELD_TRAPS = """\
 runner_step=
@@ -44,7 +45,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         *(statement(entry) for entry in step.prelude),
         "",
     ]
-    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    first = _once_a_node(plan, step.once_a_node, *_FIRST)
     parts += around(first, _once_a_node(plan, step.at_end))
     if _uneven(plan):
         parts.append(_hostfile(plan))
@@ -62,7 +63,7 @@ def salloc(plan: Plan, step: StepSpec) -> str:
 def _held(plan: Plan, step: StepSpec) -> str:
     """The script of a step: whatever else salloc and a login shell have set must not shape it."""
     assert plan.existing_allocation is not None
-    first = _once_a_node(plan, step.once_a_node, "--kill-on-bad-exit=1")
+    first = _once_a_node(plan, step.once_a_node, *_FIRST)
     parts = [
         "#!/bin/bash",
         "set -uo pipefail",

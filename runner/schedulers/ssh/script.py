@@ -16,13 +16,14 @@ from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
 from runner.render.shell import folded, quote, quoted_arguments, statement
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import port
+from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
 from runner.schedulers.ssh import command
 from runner.schedulers.supervised_script import GRACE_S
 
 ORPHAN_GRACE_S = 10  # GRACE_S where the controller is gone
 _CUT_S = 38  # after the order to end, ssh itself is ended; less than runner.schedulers.local waits
 _BEAT_S = 5
+_NODE = "${runner_hosts[$1]##*@}"
 SILENCE_S = 60  # of the controller: its machine or the road to it has gone
 
 # The node's own, and not the submitting shell's: its user, its terminal, its road here, its GPUs, its scratch.
@@ -191,8 +192,8 @@ runner_begin() {{   # what the bash of a node reads first
 
 
 def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
-    first = [f"{folded(step.once_a_node)} || exit {NODE_NOT_READY}\n"] if step.once_a_node else []
-    last = [f"trap {quote(quoted_arguments(step.at_end))} EXIT\n"] if step.at_end else []
+    first = [f"{folded(step.once_a_node)} {node_log(_NODE)} || exit {NODE_NOT_READY}\n"] if step.once_a_node else []
+    last = [f"trap {quote(f'{quoted_arguments(step.at_end)} {CLEANUP_LOG}')} EXIT\n"] if step.at_end else []
     return (
         *(() if step.inherits else (supervised_script.only("RUNNER_JOB_ID", *RENDEZVOUS),)),
         'export USER="${USER:-$(id -un)}"',

@@ -41,7 +41,7 @@ export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
 # Once a node, not once a rank.
 srun --mpi=none --exact --nodelist=dgx01,dgx02 --nodes=2 --ntasks=2 --ntasks-per-node=1 \
-  --kill-on-bad-exit=1 mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
+  --kill-on-bad-exit=1 --output=logs/node-%N.log mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
 
 runner_step=
 trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM

@@ -134,7 +134,7 @@ export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
-mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
+mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 
 export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0

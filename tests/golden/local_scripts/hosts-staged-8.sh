@@ -135,7 +135,7 @@ export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 export runner_stage=/tmp/gpu-runner-stage-"${runner_job}"
 
-trap 'rm -rf -- "${runner_stage}"' EXIT
+trap 'rm -rf -- "${runner_stage}" >>logs/cleanup.log 2>&1' EXIT
 
 /bin/bash -c \
   'set -u; set -o pipefail
@@ -155,7 +155,7 @@ found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $i
 ' \
   bash "${runner_stage}" no /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh 7100000000 \
   0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0bad mkdir -p \
-  /var/tmp/"${USER}".ch/mnt || exit 71
+  /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 
 export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0

@@ -41,7 +41,7 @@ export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
-mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
+mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-$(hostname).log" 2>&1 || exit 71
 
 set -m   # each rank leads a process group of its own, so that nothing of it is left
 runner_ranks=()
