@@ -16,6 +16,8 @@ _PATTERN = re.compile(
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
 _SCHEMES = ("docker://", "dockerd://", "podman://", "docker-daemon://")
 _LOCAL_REGISTRIES = ("docker.io", "localhost")
+# What ``build`` names its images with. At Docker's hub anyone may own that name.
+OURS = "gpu-runner/"
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,7 @@ def parse(text: str) -> Reference:
     Raises:
         UsageError: the text is no image reference.
     """
-    bare = text.strip()
-    for scheme in _SCHEMES:
-        bare = bare.removeprefix(scheme)
-    registry, separator, rest = bare.partition("#")
-    registry = registry.rpartition("@")[2]  # Enroot's USER@REGISTRY#IMAGE: who that is, the files of logins say
-    if not separator:
-        first, slash, behind = bare.partition("/")
-        is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
-        registry, rest = (first, behind) if is_host else ("", bare)
+    registry, rest = _split(text)
     found = _PATTERN.fullmatch(rest)
     if found is None or (registry and not _REGISTRY.fullmatch(registry)):
         raise UsageError(
@@ -69,6 +63,28 @@ def parse(text: str) -> Reference:
         registry, repository = "", repository.removeprefix("library/")
     digest = found["digest"] or ""
     return Reference(registry, repository, found["tag"] or ("" if digest else "latest"), digest)
+
+
+def names_registry(text: str) -> bool:
+    """Whether a reference says which registry it is of: ``docker.io/library/debian`` does, ``debian`` does not.
+
+    ``localhost`` without a port is no registry: engines name their own images so.
+    """
+    registry = _split(text)[0]
+    return bool(registry) and registry != "localhost"
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The registry that is written, empty for none; and the rest."""
+    bare = text.strip()
+    for scheme in _SCHEMES:
+        bare = bare.removeprefix(scheme)
+    registry, separator, rest = bare.partition("#")
+    if separator:
+        return registry.rpartition("@")[2], rest  # Enroot's USER@REGISTRY#IMAGE: who that is, the files of logins say
+    first, slash, behind = bare.partition("/")
+    is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
+    return (first, behind) if is_host else ("", bare)
 
 
 def is_path(text: str) -> bool:

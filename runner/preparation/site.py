@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from runner.model.request import Request
 from runner.model.site import Owned, Site
+from runner.model.user_config import UserConfig
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
 from runner.sites.loader import read_documents, site_of
 from runner.sites.unknowns import Unknown, unknowns
-from runner.sites.user import UserConfig, personal_values, read_config
+from runner.sites.user import personal_values, read_config
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ account: m1234             # of every site, unless the site below says otherwise
 sites:
   perlmutter:
     scratch: /pscratch/sd/e/elvis
+registries:                # another host that may get the login of a registry, for a token
+  registry.example.org:
+    token_service: auth.example.org
 """
 
 from __future__ import annotations
@@ -12,32 +15,11 @@ from __future__ import annotations
 import getpass
 from pathlib import Path
 
-import msgspec
-
 from runner import paths
 from runner.model.request import Request
+from runner.model.user_config import AtSite, UserConfig
 from runner.planning.personal import Personal
 from runner.strict_yaml import load
-
-
-class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's values at one site; empty where not given."""
-
-    account: str = ""
-    project: str = ""
-    scratch: str = ""
-    field: str = ""
-
-
-class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. ``site`` is the default of --site; the others hold wherever ``sites`` gives no other value."""
-
-    site: str = ""
-    account: str = ""
-    project: str = ""
-    scratch: str = ""
-    field: str = ""
-    sites: dict[str, AtSite] = {}
 
 
 def read_config(path: Path | None = None) -> UserConfig:

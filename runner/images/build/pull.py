@@ -35,6 +35,12 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
         found = client.images.get(name)
         if platform is None or _is_for(found, platform):
             return found
+    if str(reference.parse(name)).startswith(reference.OURS):
+        raise RefusedError(
+            f"the engine has no image {name}, and at {HUB} that name could be anybody's",
+            where=name,
+            fix="build it first, or name the registry that it was pushed to",
+        )
     progress.step(f"pulling {name}" + (f" for {platform}" if platform else ""))
     try:
         for chunk in client.api.pull(name, stream=True, decode=True, platform=platform):

@@ -112,10 +112,11 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
     try:
         return EngineImage(name, client.images.get(name), client, method)
     except docker.errors.ImageNotFound as error:
+        pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
         raise RefusedError(
             f"the engine has no image {image}",
             where=image,
-            fix="build it first (python -m runner build pytorch), or pull it into the engine (docker pull)",
+            fix=f"build it first (python -m runner build pytorch){pull}",
         ) from error
 
 

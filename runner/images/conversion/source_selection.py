@@ -95,6 +95,8 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
         except RefusedError as error:
             if name.kind == "engine":
                 raise
+            if not references.is_path(name.text) and not references.names_registry(name.text):
+                raise _no_registry(name.text, error.what) from error
             progress.line(f"{error.what}: taking {hidden(text)} from its registry")
         else:
             if options.platform is not None:
@@ -145,4 +147,22 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredIm
             where=name.text,
             fix="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
         )
-    return layered.from_registry(references.parse(name.text), wanted, progress)
+    named = references.parse(name.text)
+    if not references.names_registry(name.text):
+        raise _no_registry(name.text)
+    return layered.from_registry(named, wanted, progress)
+
+
+def _no_registry(text: str, why: str = "") -> RefusedError:
+    """The refusal of a name that says no registry: whoever owns that name at Docker's hub would supply the image."""
+    reference = references.parse(text)
+    hub = reference if "/" in reference.repository else f"library/{reference}"
+    ours = reference.repository.startswith(references.OURS)
+    return RefusedError(
+        f"{why + ', and ' if why else ''}{reference} names no registry to take it from",
+        where=text,
+        fix="build it on a machine with an engine, then convert it there, or push it to a registry of yours and name"
+        " that: REGISTRY/NAME:TAG"
+        if ours
+        else f"name the registry: nvcr.io/NAME:TAG, or docker.io/{hub} if you mean Docker's hub",
+    )

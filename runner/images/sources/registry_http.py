@@ -1,13 +1,13 @@
 """Requests to one repository of a registry: tried again, delayed and logged in as the registry asks.
 
-HTTP through ``requests``; Docker's token authentication and RFC 7235. A login is sent to the registry and to the
-token service that it names, over TLS (except on this machine), and never to a redirect's target.
+HTTP through ``requests``; Docker's token authentication and RFC 7235. A login is sent over TLS (except on this
+machine) to the registry and to the token service that belongs to it (``token_services``), and never to the target of
+a redirect.
 """
 
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -15,17 +15,18 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
 from requests.utils import parse_dict_header
 
-from runner import __version__
+from runner import __version__, paths
 from runner.errors import InfrastructureError, RefusedError, RunnerError
-from runner.images.reference import Reference
-from runner.images.sources import credentials
+from runner.images.reference import OURS, Reference
+from runner.images.sources import credentials, token_services
 from runner.images.sources.credentials import Login
+from runner.images.sources.token_services import TokenService, host_of, is_loopback
 
 HUB = "docker.io"
 ATTEMPTS = 6
@@ -55,6 +56,9 @@ class Connection:
         host: as people write it. repository: with the hub's ``library/`` where that is meant.
         say: receives a line for each pause and retry.
         stop: once set, no thread goes on.
+
+    Raises:
+        RefusedError: the name of an image of ours, of Docker's hub.
     """
 
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
@@ -62,11 +66,18 @@ class Connection:
         self.repository = reference.repository
         if self.host == HUB and "/" not in self.repository:
             self.repository = f"library/{self.repository}"
+        if self.host == HUB and self.repository.startswith(OURS):
+            raise RefusedError(
+                f"{self.repository} is the name of an image built here, and at {HUB} it could be anybody's",
+                where=str(reference),
+                fix="build it (python -m runner build pytorch), or name the registry that it was pushed to",
+            )
         self.say = say
         self.stop = threading.Event()
         self._machine = _HUB_MACHINE if self.host == HUB else self.host
         self._scheme = ""
         self._authorization = ""
+        self._withheld: TokenService | None = None  # what asked for a login that was not kept for it
         self._lock = threading.Lock()
         self._session = _Session()
         self._session.headers["User-Agent"] = f"gpu-runner/{__version__}"
@@ -99,7 +110,8 @@ class Connection:
             if response.status_code in _TAKEN:
                 return response
             with response:
-                if response.status_code == HTTPStatus.UNAUTHORIZED and not logged_in:
+                own = urlsplit(response.url).netloc == urlsplit(url).netloc
+                if response.status_code == HTTPStatus.UNAUTHORIZED and own and not logged_in:
                     self._log_in(response.headers.get("WWW-Authenticate", ""), shown)
                     logged_in = True
                 elif response.status_code in _TRANSIENT and attempt < ATTEMPTS:
@@ -130,7 +142,7 @@ class Connection:
 
         netloc = urlsplit(url).netloc
         # Added to the environment's proxies: none on the way to this machine itself.
-        proxies = {"no_proxy": _host(netloc)} if is_loopback(netloc) else {}
+        proxies = {"no_proxy": host_of(netloc)} if is_loopback(netloc) else {}
         timeout = (_CONNECT_S, _READ_S)
         return self._session.request(method, url, auth=authorized, timeout=timeout, proxies=proxies, **others)
 
@@ -169,27 +181,32 @@ class Connection:
                 )
 
     def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
-        realm = parameters["realm"]
-        service = urlsplit(realm)
-        if service.scheme != "https" and not (service.scheme == "http" and is_loopback(service.netloc)):
-            raise RefusedError(
-                f"{self.host} asks for logins to be sent to {realm}, which is not encrypted",
-                where=self.where(),
-                fix="report this to the registry's operator",
-            )
-        login = login or credentials.find(service.netloc)
-        scope = parameters.get("scope") or f"repository:{self.repository}:pull"
+        service = self._token_service(parameters["realm"])
+        if token_services.belongs(service, self.host):
+            login = login or credentials.find(service.host)
+        elif login is not None:
+            self._withheld = service
+            login = None
+        scope = f"repository:{self.repository}:pull"  # whatever the challenge says: no more is needed
         query = {"service": parameters.get("service", ""), "scope": scope}
         try:
             if login is not None and login.token:
                 form = {**query, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
-                response = self._request("POST", realm, "", data=form)
+                response = self._request("POST", service.url, "", data=form, allow_redirects=False)
+            elif login is not None:
+                response = self._request("GET", service.url, _basic(login), params=query, allow_redirects=False)
             else:
-                response = self._request("GET", realm, _basic(login) if login is not None else "", params=query)
+                response = self._request("GET", service.url, "", params=query)
         except requests.exceptions.RequestException as error:
-            raise self._no_answer(error) from error
+            raise self._no_answer(error, service.host) from error
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise self._needs_login(login, response.status_code)
+        if response.is_redirect:
+            raise RefusedError(
+                f"{service.host} redirects those who log in, and a login is sent to no other address",
+                where=self.where(),
+                fix="report this to the registry's operator",
+            )
         try:
             answer = response.json() if response.ok else {}
             token = answer.get("token") or answer.get("access_token")
@@ -197,9 +214,25 @@ class Connection:
             token = None
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
             raise InfrastructureError(
-                f"{service.netloc} gave no token for {self.host} ({response.status_code})", where=self.where()
+                f"{service.host} gave no token for {self.host} ({response.status_code})", where=self.where()
             )
         return token
+
+    def _token_service(self, realm: str) -> TokenService:
+        service = token_services.parse(realm)
+        if service is None:
+            raise RefusedError(
+                f"{self.host} asks for logins to be sent to {realm!r}, which is no plain address",
+                where=self.where(),
+                fix="report this to the registry's operator",
+            )
+        if not service.encrypted and not (is_loopback(service.host) and is_loopback(self._machine)):
+            raise RefusedError(
+                f"{self.host} asks for logins to be sent to {realm}, which is not encrypted",
+                where=self.where(),
+                fix="report this to the registry's operator",
+            )
+        return service
 
     def _retry_pause(self, response: requests.Response, otherwise: float) -> float:
         """Seconds until the next attempt: as the registry says (RFC 9110, Retry-After), or ``otherwise``.
@@ -229,11 +262,13 @@ class Connection:
         )
 
     def _needs_login(self, used: Login | None = None, code: int = HTTPStatus.UNAUTHORIZED) -> RefusedError:
+        if self._withheld is not None:
+            return login_withheld(self.host, self.repository, self._withheld, code)
         return login_needed(self.host, self.repository, used, code)
 
-    def _no_answer(self, error: Exception) -> InfrastructureError:
+    def _no_answer(self, error: Exception, machine: str = "") -> InfrastructureError:
         return InfrastructureError(
-            f"{self._machine} cannot be reached: {reason(error)}",
+            f"{machine or self._machine} cannot be reached: {reason(error)}",
             where=self.where(),
             fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine is used",
         )
@@ -256,12 +291,15 @@ def login_needed(host: str, repository: str, used: Login | None, code: int) -> R
     return RefusedError(what, where=f"{host}/{repository}", fix=_NGC_FIX if host == "nvcr.io" else fix)
 
 
-def is_loopback(netloc: str) -> bool:
-    """Whether ``HOST[:PORT]`` is this machine itself."""
-    try:
-        return ipaddress.ip_address(_host(netloc)).is_loopback
-    except ValueError:
-        return _host(netloc) == "localhost"
+def login_withheld(host: str, repository: str, service: TokenService, code: int) -> RefusedError:
+    """The refusal where the registry would have its login sent to a token service that is not known as its own."""
+    return RefusedError(
+        f"{host} requires a login for {repository} ({code}) and names {service.host} to send it to; your login was kept"
+        f" for {host} and is sent to no other host",
+        where=f"{host}/{repository}",
+        fix=f"if {service.host} is the registry's own token service, write into {paths.config_file()}:"
+        f" {token_services.configuration(service, host)}",
+    )
 
 
 def retry_after(text: str) -> float | None:
@@ -286,7 +324,18 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 class _Session(requests.Session):
-    """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above."""
+    """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above. No redirect gives up TLS."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        target: str | None = super().get_redirect_target(resp)
+        came, goes = urlsplit(resp.url), urlsplit(urljoin(resp.url, target or ""))
+        if came.scheme == "https" and goes.scheme != "https":
+            raise RefusedError(
+                f"{came.netloc} redirects to {goes.netloc}, which is not encrypted",
+                where=f"{came.scheme}://{came.netloc}{came.path}",
+                fix="report this to the registry's operator",
+            )
+        return target
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         if self.should_strip_auth(response.request.url, prepared_request.url):  # type: ignore[no-untyped-call]
@@ -295,7 +344,3 @@ class _Session(requests.Session):
 
 def _basic(login: Login) -> str:
     return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-
-
-def _host(netloc: str) -> str:
-    return urlsplit(f"//{netloc}").hostname or ""

@@ -9,10 +9,10 @@ import pytest
 
 from runner.errors import RefusedError, UsageError
 from runner.model.request import Request
+from runner.model.user_config import AtSite, UserConfig
 from runner.preparation.choices import Choices, FindProgram, choose_all
 from runner.preparation.site import with_user_values
 from runner.sites.loader import read_site
-from runner.sites.user import AtSite, UserConfig
 
 CONFIG = UserConfig(account="m1234", sites={"perlmutter": AtSite(account="there", scratch="/s/elvis")})
 

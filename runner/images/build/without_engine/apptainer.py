@@ -21,7 +21,7 @@ from runner.images.conversion.sif import SifMaker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
 from runner.images.sources.registry import Registry
-from runner.images.sources.registry_http import is_loopback
+from runner.images.sources.token_services import is_loopback
 from runner.images.store.stored_image import Form
 from runner.progress import Progress
 

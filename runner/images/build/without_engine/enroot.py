@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import InfrastructureError
+from runner.images import reference as references
 from runner.images.build.without_engine import script, wheels
 from runner.images.build.without_engine.build_spec import (
     ARCHIVES,
@@ -44,6 +45,8 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
         RefusedError: no such image, or its registry wants a login. InfrastructureError: registry or disk failed.
     """
     kind: source_selection.SourceKind = "auto" if reference.startswith(ARCHIVES) else "registry"
+    if kind == "registry" and not references.names_registry(reference):  # as FROM has it: Docker's hub
+        reference = f"docker.io/{references.parse(reference)}"
     found = source_selection.convert(reference, source_selection.Options(kind), progress).image
     return ResolvedBase(reference, found.origin or found.digest, found.path)
 

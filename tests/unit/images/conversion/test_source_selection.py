@@ -1,0 +1,36 @@
+"""Which source an image is taken from: never one that its name does not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.errors import RefusedError
+from runner.images.conversion.source_selection import Options, convert
+from runner.images.engine import connection
+from runner.progress import Silent
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine, and no way to any registry."""
+    monkeypatch.setattr(connection, "default_urls", lambda _: ())
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("source", ["auto", "registry"])
+@pytest.mark.parametrize("text", ["gpu-runner/horovod-pytorch:25.02-py3", "localhost/gpu-runner/x:1"])
+def test_without_a_registry_an_image_of_ours_is_looked_up_nowhere(text: str, source: str) -> None:
+    with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
+        convert(text, Options(source), Silent())  # type: ignore[arg-type]
+    assert "build it on a machine with an engine" in caught.value.fix
+    assert "docker.io" not in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "hub"), [("debian:12", "library/debian:12"), ("docker://x/y", "x/y:latest"), ("x/y:1", "x/y:1")]
+)
+def test_dockers_hub_is_used_only_where_it_is_named(text: str, hub: str) -> None:
+    with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
+        convert(text, Options("registry"), Silent())
+    assert f"docker.io/{hub} if you mean Docker's hub" in caught.value.fix

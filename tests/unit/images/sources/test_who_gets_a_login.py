@@ -1,0 +1,328 @@
+"""A login goes to the registry that it was kept for and to its own token service, whatever a registry asks for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.images import reference as references
+from runner.images.sources import token_services
+from runner.images.sources.registry import Registry
+from runner.images.sources.registry_http import Connection
+from tests.support.http_servers import Answer, Received, Server, certificate, serving
+
+SECRET = "not-to-be" + "-seen"
+LOGIN = base64.b64encode(f"me:{SECRET}".encode()).decode()
+MANIFEST = Answer(headers={"Docker-Content-Digest": "sha256:" + "1" * 64})
+Reply = Callable[[Received], Answer]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "ENROOT_CONFIG_PATH", "XDG_CONFIG_HOME", "RUNNER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def keep_login(home: Path, host: str, *, refresh: bool = False) -> None:
+    """What `docker login` keeps: a password, or a refresh token."""
+    entry = {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": SECRET} if refresh else {"auth": LOGIN}
+    path = home / ".docker/config.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"auths": {host: entry}}))
+
+
+def registry(realm: str, *, kind: str = "Bearer", rest: str = "") -> Reply:
+    """A registry that wants a token of that realm."""
+
+    def reply(request: Received) -> Answer:
+        if request.headers.get("Authorization") == "Bearer good":
+            return MANIFEST
+        return Answer(401, {"WWW-Authenticate": f'{kind} realm="{realm}"{rest}'})
+
+    return reply
+
+
+def gives_token(request: Received) -> Answer:
+    return Answer(body=b'{"token": "good"}')
+
+
+def gives_token_to_logins(request: Received) -> Answer:
+    shown = request.headers.get("Authorization") or SECRET in request.text
+    return gives_token(request) if shown else Answer(401)
+
+
+def resolve(host: str, name: str = "some/image") -> str:
+    return Registry(references.parse(f"{host}/{name}:1"), lambda _: None).resolve("1")
+
+
+class Servers(ExitStack):
+    """Servers that end with the test; the first answer is known only once others have their ports."""
+
+    def start(self, reply: Reply, tls: Path | None = None) -> Server:
+        return self.enter_context(serving(reply, tls))
+
+
+@pytest.mark.parametrize("refresh", [False, True], ids=["password", "refresh token"])
+def test_the_registrys_own_token_service_gets_the_login(home: Path, refresh: bool) -> None:
+    with Servers() as servers:
+        service = servers.start(gives_token_to_logins)
+        host = f"127.0.0.1:{servers.start(registry(f'http://127.0.0.1:{service.port}/token')).port}"
+        keep_login(home, host, refresh=refresh)
+        assert resolve(host) == "sha256:" + "1" * 64
+    (request,) = service.received
+    assert request.method == ("POST" if refresh else "GET")
+    assert (SECRET if refresh else LOGIN) in request.text
+
+
+@pytest.mark.parametrize("refresh", [False, True], ids=["password", "refresh token"])
+def test_another_hosts_token_service_gets_none_unless_the_user_names_it(home: Path, refresh: bool) -> None:
+    with Servers() as servers:
+        stranger = servers.start(gives_token_to_logins)
+        host = f"127.0.0.1:{servers.start(registry(f'http://localhost:{stranger.port}/token')).port}"
+        keep_login(home, host, refresh=refresh)
+        with pytest.raises(RefusedError, match=f"names localhost:{stranger.port} to send it to") as caught:
+            resolve(host)
+        assert stranger.received, "it may give a token to anybody"
+        assert not [request for request in stranger.received if SECRET in request.text or LOGIN in request.text]
+        assert SECRET not in str(caught.value)
+        # The refusal prints the very lines that allow it.
+        config, line = caught.value.fix.split("write into ")[1].split(": ", 1)
+        Path(config).parent.mkdir(parents=True)
+        Path(config).write_text(line)
+        assert resolve(host) == "sha256:" + "1" * 64
+        assert [request for request in stranger.received if SECRET in request.text or LOGIN in request.text]
+
+
+def test_what_is_public_is_had_by_a_strangers_token_without_the_login(home: Path) -> None:
+    with Servers() as servers:
+        stranger = servers.start(gives_token)
+        host = f"127.0.0.1:{servers.start(registry(f'http://localhost:{stranger.port}/token')).port}"
+        keep_login(home, host)
+        assert resolve(host) == "sha256:" + "1" * 64
+    assert not [request for request in stranger.received if LOGIN in request.text]
+
+
+def test_a_login_kept_for_the_token_service_itself_is_not_for_every_registry(home: Path) -> None:
+    with Servers() as servers:
+        service = servers.start(gives_token_to_logins)
+        host = f"127.0.0.1:{servers.start(registry(f'http://localhost:{service.port}/token')).port}"
+        keep_login(home, f"localhost:{service.port}")
+        with pytest.raises(RefusedError, match="requires a login"):
+            resolve(host)
+    assert service.received
+    assert not [request for request in service.received if LOGIN in request.text]
+
+
+def test_the_scope_is_the_repositorys_content_whatever_the_challenge_says(home: Path) -> None:
+    with Servers() as servers:
+        service = servers.start(gives_token)
+        realm = f"http://127.0.0.1:{service.port}/token?scope=repository:all:push&account=you&keep=1"
+        rest = ',service="here",scope="repository:mine/private:pull,push,delete"'
+        host = f"127.0.0.1:{servers.start(registry(realm, rest=rest)).port}"
+        keep_login(home, host)
+        resolve(host)
+    query = parse_qs(urlsplit(service.received[0].path).query)
+    assert query == {"scope": ["repository:some/image:pull"], "service": ["here"], "keep": ["1"]}
+
+
+@pytest.mark.parametrize("refresh", [False, True], ids=["password", "refresh token"])
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_token_service_that_redirects_passes_no_login_on(home: Path, code: int, refresh: bool) -> None:
+    with Servers() as servers:
+        stranger = servers.start(gives_token)
+        target = f"http://127.0.0.1:{stranger.port}/token"  # even the same host: the registry did not name it
+        service = servers.start(lambda _: Answer(code, {"Location": target}))
+        host = f"127.0.0.1:{servers.start(registry(f'http://127.0.0.1:{service.port}/token')).port}"
+        keep_login(home, host, refresh=refresh)
+        with pytest.raises(RefusedError, match="redirects those who log in"):
+            resolve(host)
+    assert service.received
+    assert not stranger.received
+
+
+def test_a_registrys_redirect_carries_no_login_to_others(home: Path) -> None:
+    with Servers() as servers:
+        last = servers.start(lambda _: MANIFEST)
+        middle = servers.start(lambda _: Answer(302, {"Location": f"http://127.0.0.1:{last.port}/x"}))
+
+        def first(request: Received) -> Answer:
+            if request.headers.get("Authorization") != f"Basic {LOGIN}":
+                return Answer(401, {"WWW-Authenticate": 'Basic realm="here"'})
+            return Answer(307, {"Location": f"http://some:one@localhost:{middle.port}/x"})
+
+        host = f"127.0.0.1:{servers.start(first).port}"
+        keep_login(home, host)
+        resolve(host)
+    assert middle.received
+    assert last.received
+    for request in (*middle.received, *last.received):
+        assert "Authorization" not in request.headers
+
+
+def test_the_target_of_a_redirect_asks_for_a_login_in_vain(home: Path) -> None:
+    with Servers() as servers:
+        service = servers.start(gives_token_to_logins)
+        target = servers.start(registry(f"http://127.0.0.1:{service.port}/token", kind="Bearer"))
+        begin = servers.start(lambda _: Answer(307, {"Location": f"http://localhost:{target.port}/x"}))
+        host = f"127.0.0.1:{begin.port}"
+        keep_login(home, host)
+        with pytest.raises(RefusedError, match="denies the login"):
+            resolve(host)
+    assert target.received
+    assert not service.received
+    assert LOGIN not in "".join(request.text for request in (*target.received, *begin.received))
+
+
+@pytest.mark.parametrize("realm", ["", "not encrypted"], ids=["a manifest", "a token"])
+def test_no_redirect_gives_up_encryption(home: Path, monkeypatch: pytest.MonkeyPatch, realm: str) -> None:
+    trusted = certificate(home)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+    with Servers() as servers:
+        plain = servers.start(gives_token)
+        sends_on = servers.start(lambda _: Answer(302, {"Location": f"http://127.0.0.1:{plain.port}/x"}), trusted)
+        asks = registry(f"https://127.0.0.1:{sends_on.port}/token")
+        begin = servers.start(asks, trusted) if realm else sends_on
+        with pytest.raises(RefusedError, match=f"redirects to 127.0.0.1:{plain.port}, which is not encrypted"):
+            resolve(f"127.0.0.1:{begin.port}")
+        assert not plain.received
+
+
+def test_pages_of_a_listing_are_not_followed(home: Path) -> None:
+    with Servers() as servers:
+        stranger = servers.start(lambda _: Answer(body=b'{"tags": ["from-elsewhere"]}'))
+
+        def reply(request: Received) -> Answer:
+            if request.headers.get("Authorization") != f"Basic {LOGIN}":
+                return Answer(401, {"WWW-Authenticate": 'Basic realm="here"'})
+            if "tags/list" not in request.path:
+                return Answer(404)
+            link = f'<http://localhost:{stranger.port}/v2/some/image/tags/list?last=a>; rel="next"'
+            return Answer(headers={"Link": link}, body=b'{"tags": ["2"]}')
+
+        host = f"127.0.0.1:{servers.start(reply).port}"
+        keep_login(home, host)
+        with pytest.raises(RefusedError, match="has no such image"):
+            resolve(host)
+    assert not stranger.received
+
+
+# What a realm may be, and whose it is.
+
+
+@pytest.mark.parametrize(
+    ("realm", "host"),
+    [
+        ("https://auth.docker.io/token", "auth.docker.io"),
+        ("https://R.IO:443/Token", "r.io"),
+        ("HTTPS://r.io:8443", "r.io:8443"),
+        ("https://r.io./token", "r.io."),
+        ("https://r.io@evil.org/token", None),
+        ("https://r.io:me@evil.org/token", None),
+        ("https://evil.org\\@r.io/token", None),
+        ("https://evil.org/\\@r.io", None),
+        ("https://r.io#@evil.org/", None),
+        ("https://evil.org?.r.io/token", None),
+        ("https://r.ıo/token", None),
+        ("https://r.io /token", None),
+        ("https:r.io/token", None),
+        ("//r.io/token", None),
+        ("ftp://r.io/token", None),
+        ("file:///etc/passwd", None),
+        ("https://r.io:port/", None),
+        ("https://r.io%2eevil.org/", None),
+        ("", None),
+    ],
+)
+def test_a_realm_is_read_in_one_way_or_not_at_all(realm: str, host: str | None) -> None:
+    service = token_services.parse(realm)
+    assert (service.host if service else None) == host
+
+
+@pytest.mark.parametrize(
+    ("service", "registry", "belongs"),
+    [
+        ("https://r.io/token", "r.io", True),
+        ("https://R.io:8443/token", "r.IO:5000", True),
+        ("https://auth.docker.io/token", "docker.io", True),
+        ("https://authn.nvidia.com/token", "nvcr.io", True),
+        ("https://auth.docker.io/token", "evil.org", False),
+        ("https://authn.nvidia.com/token", "nvcr.io.evil.org", False),
+        ("https://authn.nvidia.com:8443/token", "nvcr.io", False),
+        ("https://r.io.evil.org/token", "r.io", False),
+        ("https://r.io./token", "r.io", False),
+        ("https://xn--r-0fa.io/token", "r.io", False),
+        ("https://auth.r.io/token", "r.io", False),
+    ],
+)
+def test_whose_a_token_service_is(service: str, registry: str, belongs: bool) -> None:
+    parsed = token_services.parse(service)
+    assert parsed is not None
+    assert token_services.belongs(parsed, registry) == belongs
+
+
+def test_the_users_configuration_names_a_token_service(home: Path) -> None:
+    service = token_services.parse("https://Auth.example.org/token")
+    assert service is not None
+    config = home / ".config/gpu-runner/config.yaml"
+    config.parent.mkdir(parents=True)
+    for named, belongs in (("auth.example.org:443", True), ("other.example.org", False), ("auth.example.org:1", False)):
+        config.write_text(f"registries: {{r.example.org: {{token_service: {named}}}}}")
+        assert token_services.belongs(service, "R.example.org") == belongs
+        assert not token_services.belongs(service, "q.example.org")
+    config.write_text("registries: {r.example.org: {service: x}}")
+    with pytest.raises(UsageError, match="service"):
+        token_services.belongs(service, "r.example.org")
+
+
+@pytest.mark.parametrize("realm", ["http://example.org/token", "http://127.0.0.1:9/token"])
+def test_a_registry_elsewhere_names_no_service_without_encryption(realm: str) -> None:
+    connection = Connection(references.parse("registry.example.org/x/y:1"), lambda _: None)
+    with pytest.raises(RefusedError, match="not encrypted"):
+        connection._token_service(realm)
+
+
+def test_an_answer_that_is_no_token_is_none(home: Path) -> None:
+    with Servers() as servers:
+        service = servers.start(lambda _: Answer(body=b'{"token": "a\\r\\nb"}'))
+        host = f"127.0.0.1:{servers.start(registry(f'http://127.0.0.1:{service.port}/t')).port}"
+        with pytest.raises(InfrastructureError, match="gave no token"):
+            resolve(host)
+
+
+# Names that say no registry.
+
+
+@pytest.mark.parametrize("name", ["gpu-runner/horovod-pytorch:25.02-py3", "docker.io/gpu-runner/x:1"])
+def test_the_names_of_our_images_are_never_looked_up_at_the_hub(name: str) -> None:
+    with pytest.raises(RefusedError, match="could be anybody's"):
+        Connection(references.parse(name), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("docker.io/library/debian:12", True),
+        ("docker://docker.io#library/debian:12", True),
+        ("nvcr.io/nvidia/pytorch:1", True),
+        ("docker://me@nvcr.io#nvidia/pytorch:1", True),
+        ("localhost:5000/x", True),
+        ("debian:12", False),
+        ("docker://debian", False),
+        ("gpu-runner/x:1", False),
+        ("localhost/gpu-runner/x:1", False),
+        ("sha256:" + "1" * 64, False),
+    ],
+)
+def test_whether_a_name_says_its_registry(text: str, named: bool) -> None:
+    assert references.names_registry(text) == named
