@@ -64,7 +64,7 @@ def start(rank: int, ranks: int, plan_sha256: str, environment: dict[str, str]) 
         "node_name": f"node{rank // PER_NODE}", "boot_id": f"boot{rank // PER_NODE}", "clock_offset_s": 0.0,
         "clock_error_s": 0.001, "device_kind": "cuda", "device_index": rank % PER_NODE, "device_uuid": f"GPU-{rank}",
         "job_id": "1", "token": "t", "plan_sha256": plan_sha256, "environment": environment,
-        "environment_names": sorted(environment), "local_sizes": [PER_NODE] * (ranks // PER_NODE),
+        "environment_names": sorted(environment), "local_sizes": f"{PER_NODE}(x{ranks // PER_NODE})",
     }  # fmt: skip
 
 

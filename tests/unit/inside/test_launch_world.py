@@ -23,6 +23,7 @@ def slurm(rank: int, local: int, node: int, spread: str, size: int = 3) -> dict[
 @pytest.mark.parametrize(("text", "sizes"), [("8(x2)", (8, 8)), ("2,1", (2, 1)), ("4(x2),1", (4, 4, 1)), ("1", (1,))])
 def test_slurms_list_of_tasks_per_node(text: str, sizes: tuple[int, ...]) -> None:
     assert world.sizes_of(text) == sizes
+    assert world.text_of(sizes) == text
 
 
 @pytest.mark.parametrize("text", ["", "8(x", "a", "1,,2", "8(2)", "-1"])

@@ -57,6 +57,25 @@ def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
         check(json.loads((tmp_path / name).read_text()))
 
 
+def test_a_start_record_does_not_grow_with_the_number_of_nodes(tmp_path: Path) -> None:
+    sizes = {}
+    for nodes in (2, 2048):
+        run, tasks, spread = tmp_path / str(nodes), 8 * nodes, f"8(x{nodes})"
+        env = {
+            "SLURM_PROCID": "0", "SLURM_NTASKS": str(tasks), "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": spread, "PATH": os.environ["PATH"],
+        }  # fmt: skip
+        argv = [sys.executable, ROOT / "recipes/lib/launch.py", "--run", run, "--wireup", "env", "--", "true"]
+        assert subprocess.run(argv, timeout=60, check=False, env=env).returncode == 0
+        record = run / "ranks" / "0.start.json"
+        fields = json.loads(record.read_text())
+        check(fields)
+        assert fields["local_sizes"] == spread
+        sizes[nodes] = record.stat().st_size
+    assert sizes[2048] - sizes[2] < 32
+    check(fields | {"local_sizes": [8, 8]})  # as older records have it
+
+
 @pytest.mark.parametrize(
     ("record", "fault"),
     [

@@ -188,6 +188,7 @@ class Launch:
         part = binding.part_of_gpu(env.get("CUDA_VISIBLE_DEVICES")) if gpu is None and binding.gpus() else None
         fields: dict[str, Any] = dict(
             asdict(here),
+            local_sizes=world.text_of(here.local_sizes),  # a list would make the records grow with ranks times nodes
             host=self.host,
             node_name=self.node_name,
             boot_id=_boot_id(),

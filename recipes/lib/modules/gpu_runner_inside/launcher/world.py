@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Mapping, Tuple
 
 Sizes = Tuple[int, ...]
@@ -123,6 +124,12 @@ def sizes_of(text: str) -> Sizes:
             raise WorldError("world-unknown", f"not a list of tasks per node: {text!r}")
         sizes += [int(match.group(1))] * int(match.group(2) or 1)
     return tuple(sizes)
+
+
+def text_of(sizes: Sizes) -> str:
+    """What ``sizes_of`` reads: nodes in a row that are alike are written once, however many there are."""
+    runs = ((size, sum(1 for _ in alike)) for size, alike in groupby(sizes))
+    return ",".join(f"{size}(x{count})" if count > 1 else str(size) for size, count in runs)
 
 
 TOKEN_SOURCES = (
