@@ -30,6 +30,8 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 
 # What the starters of tasks tell each task, and the launcher reads (gpu_runner_inside.launcher.world): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
+# The same of the scripts that start ranks themselves (runner.schedulers.supervised_script, .ssh): whole names.
+STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
 
 
 def load_lines(plan: Plan) -> tuple[Statement, ...]:

@@ -7,6 +7,7 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
     PREFIX,
+    STARTED,
     STARTERS,
     carried,
     image_file,
@@ -25,7 +26,7 @@ _CREATE = """printf '%s\\n' 'exec "$@"' >"$1.$(hostname)" && mv -f -- "$1.$(host
 _TASK = (
     'runner_words=(--rc "$1"); shift; '
     + "for runner_i in "
-    + " ".join(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX))
+    + " ".join((*(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX)), *STARTED))
     + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
     + 'exec enroot start "${runner_words[@]}" "$@"'
 )

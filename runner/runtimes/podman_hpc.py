@@ -5,6 +5,7 @@ from __future__ import annotations
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
+    STARTED,
     STARTERS,
     carried,
     image_reference,
@@ -23,7 +24,7 @@ def step(plan: Plan) -> StepSpec:
     No rank may pull: the image is there (``podman-hpc pull``, ``migrate``), or the job ends.
     """
     env = carried(plan)
-    names = (*RENDEZVOUS, *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
+    names = (*RENDEZVOUS, *STARTED, *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
     return StepSpec(
         prelude=(*loads(plan), *(Export(name, text(value)) for name, value in env)),
         once_a_node=(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from runner.model.request import Mount, Request
 from runner.model.site import RuntimeAtSite
 from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
-from runner.render.shell import statement
+from runner.render.shell import folded, statement
 from runner.runtimes import runtime
 from runner.runtimes.common import loads
 from runner.sites.loader import read_site
@@ -113,3 +114,23 @@ def test_the_function_module_is_found_where_no_login_shell_has_defined_it() -> N
 def test_names_are_unset_by_name() -> None:
     code = f'{statement(Unset(("A", "B")))}; echo "${{A-}}${{B-}}$C"'
     assert bash(code, A="1", B="2", C="3").stdout == "3\nreached\n"
+
+
+@pytest.mark.parametrize(("via", "program"), [("enroot", "enroot"), ("podman-hpc", "podman-hpc")])
+def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
+    via: str, program: str, tmp_path: Path
+) -> None:
+    """These runtimes carry only named variables: without its rank and its node's name, each rank is alone."""
+    stand_in = tmp_path / program
+    stand_in.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    stand_in.chmod(0o755)
+    place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RUNNER_JOB_ID": "1.2.a"}
+    env = place | {"RUNNER_NODE": "nodeb", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    code = f"runner_run=/run runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=env, timeout=30)
+    words = done.stdout.splitlines()
+    options = {
+        *(word.removeprefix("--env=") for word in words if word.startswith("--env=")),
+        *(name for option, name in zip(words, words[1:], strict=False) if option == "--env"),
+    }
+    assert {*place, "RUNNER_NODE"} <= options
