@@ -28,7 +28,7 @@ from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.image_usage import image_uses
 from runner.jobs.life import standing
-from runner.jobs.presence import is_awaited, presence
+from runner.jobs.presence import patience, presence
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import Plan, PlannedImage
@@ -156,7 +156,7 @@ def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
     with _timed(costs, "one poll: list the records"):
         there = presence(run)
     with _timed(costs, "is a record awaited?"):
-        assert not is_awaited(there, COMPLETED, ranks)
+        assert patience(run, there, COMPLETED, run.plan()) == "none"
     with _timed(costs, "collect"):
         evidence = collect(run, COMPLETED)
     with _timed(costs, "judge: good"):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from runner.files import process_identity
+
 T = TypeVar("T")
 
 # f_type of statfs(2), from linux/magic.h and, where they are not in the kernel, the projects' own sources. All others
@@ -69,6 +71,21 @@ def again_if_stale(read: Callable[[], T]) -> T:
 def read_bytes(path: Path) -> bytes:
     """The file's content. Raises OSError where it cannot be read."""
     return again_if_stale(path.read_bytes)
+
+
+def touch_directory(directory: Path) -> bool:
+    """Make a file there and remove it, so that this machine's next listing is not one that it has kept from before.
+
+    Returns:
+        Whether it could.
+    """
+    path = directory / f".listed~{process_identity.unique()}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def names_in(directory: Path) -> frozenset[str]:

@@ -130,7 +130,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         },
         watched=watched,
         nccl=_nccl(run),
-        container_line="" if starts else _container_line(run),
+        container_line="" if starts else container_line(run),
         task_ends=_task_ends(run),
         failed_nodes=tuple(
             match[1]
@@ -209,7 +209,7 @@ def _disk_full(run: RunDirectory) -> bool:
     return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
-def _container_line(run: RunDirectory) -> str:
+def container_line(run: RunDirectory) -> str:
     """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
     for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
         for line in _lines(path):

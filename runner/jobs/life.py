@@ -4,22 +4,25 @@ forget jobs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from runner.jobs.cancel import cancel
-from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import follow_files
 from runner.jobs.submission import scheduler_of
-from runner.jobs.verdict import judge
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
 from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from runner.jobs.collect import Evidence
 
 Warn = Callable[[str], None]
 
@@ -88,19 +91,29 @@ def finish(
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
+    from runner.jobs.collect import collect  # judging takes what `status` has no use for, and no time to import
+
     state = known = run.read("ended.json", JobState)
-    verdict = None if state is None else _verdict(run, state)
+    verdict = None if state is None else _verdict(run, collect(run, state))
     if state is None or verdict is None or verdict.outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
+        evidence: Evidence | None = None
+
+        def is_whole(state: JobState) -> bool:
+            nonlocal evidence
+            evidence = collect(run, state)
+            return not evidence.damaged
+
         try:
-            state = wait(run, scheduler, job_id, on_progress, timeout_s=timeout_s, clock=clock)
+            state = wait(run, scheduler, job_id, on_progress, is_whole, timeout_s=timeout_s, clock=clock)
         except KeyboardInterrupt:
             if cancel_on_interrupt:
                 cancel(run, scheduler, job_id)
             raise WaitInterrupted(job_id, cancelled=cancel_on_interrupt) from None
         if state.phase == "unknown" and known is not None:
             state = known  # what the scheduler has said counts, though it has forgotten the job
-        verdict = _verdict(run, state)
+        assert evidence is not None, "it is collected before the waiting ends"
+        verdict = _verdict(run, dataclasses.replace(evidence, state=state))
         if state.phase == "ended":
             _keep(run, "ended.json", state, warn)
     if verdict.outcome != "unknown":
@@ -108,8 +121,9 @@ def finish(
     return verdict
 
 
-def _verdict(run: RunDirectory, state: JobState) -> Verdict:
-    evidence = collect(run, state)
+def _verdict(run: RunDirectory, evidence: Evidence) -> Verdict:
+    from runner.jobs.verdict import judge
+
     if evidence.has_older_records and (stored := run.read("verdict.json", Verdict)) is not None:
         return stored  # judged by the rules of its time
     return judge(evidence)

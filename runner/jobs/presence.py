@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from runner.diagnosis.catalogue import find
 from runner.files import file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.job import JobState
+from runner.model.plan import RESULTS, Plan
 
+# How long a record that is not there is waited for: not at all; until a listing that was made anew shows that it is
+# not there; as long as a file system may hide it.
+Patience = Literal["none", "short", "full"]
+
+_NCCL_LOGS = f"{RESULTS}/nccl/"
 _RECORD = re.compile(r"(0|[1-9]\d*)\.(start|exit|report)\.json\Z")
 
 
@@ -56,15 +63,47 @@ def presence(run: RunDirectory) -> Presence:
     )
 
 
-def is_awaited(there: Presence, state: JobState, tasks: int) -> bool:
-    """Whether a record that is not there could change the verdict on a job that has ended so.
+def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) -> Patience:
+    """How long to wait for what is not there and could change the verdict on a job that has ended so.
 
     A report and a node's record are written before their rank's exit record, into the same directory, and the result
     before the marker: where the later one is listed, the absence of the earlier one is no delay.
     """
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome != "failed":
-        return False  # whatever the ranks left
+        return "none"  # whatever the ranks left
+    if explained is not None and state.phase == "ended" and not (state.nodes or there.starts or there.marker):
+        return "none"  # it never had a node
     if explained is None and not there.marker:
-        return True
-    return len(there.exits) < tasks or len(there.starts) < tasks
+        return "full"
+    ranks = range(plan.tasks)
+    if not (there.starts.issuperset(ranks) and there.exits.issuperset(ranks)):
+        return "short" if _never_began(run, there) else "full"
+    return "short" if _lacks_nccl_logs(run, there, plan) else "none"
+
+
+def refresh(run: RunDirectory) -> bool:
+    """Make this machine list the run's records anew: a change of its own makes the client of a network file system
+    drop what it keeps of a directory (NFS by the change attribute, sshfs always). False where nothing can be written.
+    """
+    return all(file_system.touch_directory(folder) for folder in (run.path, run.ranks, run.path / "nccl"))
+
+
+def _never_began(run: RunDirectory, there: Presence) -> bool:
+    """Whether the job's step ended without any rank, and the container runtime says why: none can have left more."""
+    if there.starts or there.exits or not there.marker:
+        return False
+    from runner.jobs.collect import container_line  # of no use while a job runs
+
+    return bool(container_line(run))
+
+
+def _lacks_nccl_logs(run: RunDirectory, there: Presence, plan: Plan) -> bool:
+    """Whether ranks of which a figure is claimed should have left logs of NCCL, and have not all."""
+    claims = plan.result == "throughput" or (plan.result == "if-left" and there.result)
+    if not claims or plan.device != "cuda" or plan.tasks == 1:
+        return False
+    if not dict(plan.env).get("NCCL_DEBUG_FILE", "").startswith(_NCCL_LOGS):
+        return False
+    logs = (name for name in file_system.names_in(run.path / "nccl") if name.endswith(".log"))
+    return sum(1 for _ in logs) < plan.tasks

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from runner.errors import UnknownStateError
 from runner.files import file_system
 from runner.jobs.directory import RunDirectory
-from runner.jobs.presence import is_awaited, presence
+from runner.jobs.presence import patience, presence, refresh
 from runner.model.job import JobState
 from runner.schedulers import Scheduler
 
@@ -65,6 +65,7 @@ def wait(
     scheduler: Scheduler,
     job_id: str,
     on_progress: Callable[[JobProgress], None],
+    is_whole: Callable[[JobState], bool],
     *,
     timeout_s: float | None = None,
     clock: Clock = REAL_CLOCK,
@@ -74,11 +75,15 @@ def wait(
     A record that has not become visible in time is missing. A job that the scheduler no longer knows has ended if its
     batch script has written an exit marker; otherwise the state is unknown.
 
+    Args:
+        is_whole: called when no record is awaited any more, with the job's last state, and last before this returns:
+            whether each can be read, or perhaps not yet.
+
     Raises:
         UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for SILENCE_S.
     """
     began = clock.monotonic()
-    tasks = run.plan().tasks
+    plan = run.plan()
     settle_s = clock.settling_s(run)
     answered = began
     ended_since: float | None = None
@@ -93,16 +98,24 @@ def wait(
             if clock.monotonic() - answered > SILENCE_S:
                 raise
         now = clock.monotonic()
+        has_ended = state is not None and state.phase in ("ended", "unknown")
+        is_fresh = has_ended and settle_s > _LOCAL_S and refresh(run)
         there = presence(run)
         current = JobProgress(state, len(there.starts), len(there.exits), now - began)
         on_progress(current)
         if current.ended != ended:  # the end is near: poll often again
             ended, pause = current.ended, _SHORTEST_S
-        if state is not None and state.phase in ("ended", "unknown"):
+        if state is not None and has_ended:
             ended_since = now if ended_since is None else ended_since
-            left_s = ended_since + settle_s - now
-            if left_s <= 0 or not is_awaited(there, state, tasks):
-                return state
+            left_s = {
+                "none": 0.0,
+                "short": ended_since + (_LOCAL_S if is_fresh else settle_s) - now,
+                "full": ended_since + settle_s - now,
+            }[patience(run, there, state, plan)]
+            if left_s <= 0:
+                left_s = ended_since + settle_s - now
+                if is_whole(state) or left_s <= 0:
+                    return state
             pause = min(pause, left_s)
         else:
             ended_since = None

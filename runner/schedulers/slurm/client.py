@@ -164,7 +164,7 @@ class Slurm:
             if name and directory == str(run_directory):
                 name, _, by = name.partition(" by ")  # "CANCELLED by 1000"
                 reason = f"by uid {by}" if by else ""
-                return JobState(_PHASES.get(name, "unknown"), name, reason, nodes, _exit_code(code))
+                return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
         return JobState(phase="unknown")
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
@@ -196,9 +196,14 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         phase=phase,
         name=name,
         reason="" if reason == "None" else reason,
-        nodes="" if nodes == "(null)" else nodes,
+        nodes=_nodes(nodes),
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
     )
+
+
+def _nodes(field: str) -> str:
+    """A list of nodes; empty for a job that never had any, by scontrol and by sacct."""
+    return "" if field in ("(null)", "None assigned") else field
 
 
 def _exit_code(field: str) -> int | None:

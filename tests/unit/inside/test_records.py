@@ -65,7 +65,7 @@ def test_a_start_record_does_not_grow_with_the_number_of_nodes(tmp_path: Path) -
             "SLURM_PROCID": "0", "SLURM_NTASKS": str(tasks), "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
             "SLURM_STEP_TASKS_PER_NODE": spread, "PATH": os.environ["PATH"],
         }  # fmt: skip
-        argv = [sys.executable, ROOT / "recipes/lib/launch.py", "--run", run, "--wireup", "env", "--", "true"]
+        argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run), "--wireup", "env", "--", "true"]
         assert subprocess.run(argv, timeout=60, check=False, env=env).returncode == 0
         record = run / "ranks" / "0.start.json"
         fields = json.loads(record.read_text())

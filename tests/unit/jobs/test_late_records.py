@@ -21,6 +21,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, finish, standing
 from runner.jobs.watch import Clock
 from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.plan import RESULTS
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, changed, ended, start, write_record, write_run
 
@@ -195,9 +196,98 @@ def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: RunDirector
     assert passing.now_s < 20.0
 
 
-def test_a_damaged_start_record_is_no_missing_one(run: RunDirectory) -> None:
+def test_a_record_that_cannot_be_read_may_not_be_whole_yet(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0)))
+    whole = (run.ranks / "2.start.json").read_text()
+    (run.ranks / "2.start.json").write_text(whole[:40])
+    passing = Time([(20.0, lambda: (run.ranks / "2.start.json").write_text(whole))])
+    assert judged(run, passing.clock()).outcome == "measured"
+    assert 20.0 <= passing.now_s < 26.0
+
+
+def test_a_record_that_stays_damaged_is_damaged(run: RunDirectory) -> None:
     write_run(run, changed(marker=marked(0)))
     (run.ranks / "2.start.json").write_text(msgspec.json.encode(start(2)).decode()[:40])
     passing = Time()
     assert "a record cannot be read" in judged(run, passing.clock()).reasons[0]
+    assert passing.now_s == pytest.approx(75.0)
+
+
+def test_the_record_of_a_rank_that_was_not_planned_stands_for_no_other(run: RunDirectory) -> None:
+    write_run(run, changed(marker=marked(0)))
+    (run.ranks / "1.exit.json").rename(run.path / "hidden")
+    write_record(run, ended(99))
+    passing = Time([(10.0, lambda: (run.path / "hidden").rename(run.ranks / "1.exit.json"))])
+    judged(run, passing.clock())
+    assert 10.0 <= passing.now_s < 16.0
+
+
+@pytest.mark.parametrize("says", ["scontrol", "sacct"])
+def test_a_job_that_never_had_a_node_has_left_nothing(run: RunDirectory, tmp_path: Path, says: str) -> None:
+    """Cancelled while it was pending."""
+    write_run(run, changed(starts={}, exits={}, reports={}, result=None, marker=None))
+    run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
+    of_controller = f"JobId=5\\n   JobState=CANCELLED Reason=None\\n   NodeList=(null)\\n   WorkDir={run.path}\\n"
+    answers = {
+        "scontrol": f"printf '{of_controller}'"
+        if says == "scontrol"
+        else "echo 'Invalid job id specified' >&2; exit 1",
+        "sacct": f"echo 'CANCELLED by 7|0:0|None assigned|{run.path}'",
+    }
+    for program, body in answers.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / program).chmod(0o755)
+    passing = Time()
+    assert judged(run, passing.clock()).reasons[0] == "the job was cancelled by uid 7"
+    assert passing.now_s == 0.0
+
+
+NEVER_BEGAN = changed(starts={}, exits={}, reports={}, result=None, marker=marked(1))
+
+
+def container_fails(run: RunDirectory) -> None:
+    (run.logs / "batch.err").write_text("slurmstepd: error: pyxis: container start failed with error code: 1\n")
+
+
+def test_where_no_container_started_a_new_listing_is_enough(run: RunDirectory) -> None:
+    write_run(run, NEVER_BEGAN)
+    container_fails(run)
+    passing = Time()
+    assert "pyxis: container start failed" in " ".join(judged(run, passing.clock()).reasons)
+    assert passing.now_s == pytest.approx(2.0)
+    assert not [name for name in run.ranks.iterdir() if not name.name.endswith(".json")]
+
+
+def test_without_a_new_listing_it_is_not(run: RunDirectory) -> None:
+    write_run(run, NEVER_BEGAN)
+    container_fails(run)
+    (run.path / "nccl").rmdir()
+    passing = Time()
+    judged(run, passing.clock())
+    assert passing.now_s == pytest.approx(75.0)
+
+
+LOG = "n0:1:1 [0] NCCL INFO Using network IB\nn0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0\n"
+
+
+@pytest.mark.parametrize("late_s", [1.0, None])
+def test_nccls_logs_are_waited_for_as_long_as_a_new_listing_takes(run: RunDirectory, late_s: float | None) -> None:
+    env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
+    write_run(run, changed(marker=marked(0), plan=msgspec.structs.replace(GOOD.plan, env=env)))
+
+    def leave_logs() -> None:
+        for rank in range(4):
+            (run.path / "nccl" / f"n0.{rank}.log").write_text(LOG)
+
+    passing = Time([] if late_s is None else [(late_s, leave_logs)])
+    assert judged(run, passing.clock()).transport == ("unproven" if late_s is None else "proven")
+    assert passing.now_s == pytest.approx(2.0 if late_s is None else 1.0, abs=0.5)
+
+
+def test_without_a_figure_nccls_logs_are_not_waited_for(run: RunDirectory) -> None:
+    env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
+    plan = msgspec.structs.replace(GOOD.plan, env=env, result="if-left")
+    write_run(run, changed(marker=marked(0), plan=plan, result=None))
+    passing = Time()
+    assert judged(run, passing.clock()).outcome == "ran"
     assert passing.now_s == 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -72,3 +74,11 @@ def test_without_a_readable_plan_the_number_of_ranks_is_unknown(run: RunDirector
     assert tasks_of(run) == 4
     (run.path / "plan.json").write_text("{")
     assert tasks_of(run) == 0
+
+
+def test_to_show_a_state_nothing_of_the_judgement_is_imported() -> None:
+    code = "import sys, runner.cli.show, runner.cli.status; print([name for name in sys.modules if 'runner.' in name])"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'runner.jobs.life'" in imported
+    for module in ("runner.jobs.verdict", "runner.jobs.collect", "runner.statistics"):
+        assert module not in imported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from pathlib import Path
@@ -131,6 +132,6 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
     words = done.stdout.splitlines()
     options = {
         *(word.removeprefix("--env=") for word in words if word.startswith("--env=")),
-        *(name for option, name in zip(words, words[1:], strict=False) if option == "--env"),
+        *(name for option, name in itertools.pairwise(words) if option == "--env"),
     }
     assert {*place, "RUNNER_NODE"} <= options
