@@ -1,7 +1,9 @@
 """Tar archives as streams of members whose header blocks can be passed on bit for bit.
 
 Owners, modes, links, devices, long names, extended attributes and file capabilities stay what the writer wrote.
-Formats: POSIX ustar with pax (``x``, ``g``) and GNU (``L``, ``K``, ``S``) headers.
+Formats: POSIX ustar with pax (``x``, ``g``) and GNU (``L``, ``K``, ``S``) headers. Two things do not stay: a sparse
+file comes as a plain one, its holes written out; and pax's global records (``g``) are left out, as engines ignore them
+(moby and containerd, archive: "PAX Global Extended Headers found and ignored").
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from runner.errors import InfrastructureError
+from runner.images.packing import sparse
+from runner.images.packing.sparse import Sparse
 
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
@@ -34,9 +38,10 @@ class Member:
 
     Attributes:
         path: relative, without ``.`` and empty parts; empty for the root itself.
-        kind: tarfile's type flag, such as ``tarfile.REGTYPE``; the old ``\\0`` comes as ``0``.
+        kind: tarfile's type flag, such as ``tarfile.REGTYPE``; the old ``\\0`` comes as ``0``, and so does ``S``.
         link: target of a link as written; empty where it is none.
-        size: bytes of data that follow. head: the raw header blocks, with their prefixes.
+        size: bytes of data. head: the raw header blocks, with their prefixes; of a sparse file, those of a plain one.
+        sparse: how its data are stored, if it is a sparse file.
     """
 
     path: str
@@ -44,6 +49,7 @@ class Member:
     link: str
     size: int
     head: bytes
+    sparse: Sparse | None = None
 
 
 class TarStream:
@@ -68,19 +74,31 @@ class TarStream:
             pass
 
     def data(self, member: Member) -> Iterator[bytes]:
-        """The member's data, padded to whole blocks."""
-        left = member.size + -member.size % BLOCK
-        while left:
-            block = self._source.read(min(left, _CHUNK))
-            if not block:
-                raise self._broken("ended in the middle of a file")
-            left -= len(block)
-            yield block
+        """The member's data, padded to whole blocks; holes of a sparse file as zeros."""
+        if member.sparse is None:
+            yield from self._stored(member.size + -member.size % BLOCK)
+            return
+        yield from member.sparse.expanded(self._some)
+        yield b"\0" * (-member.size % BLOCK)
+        self._exactly(-member.sparse.stored % BLOCK)
 
     def skip(self, member: Member) -> None:
         """Pass over the member's data."""
-        for _ in self.data(member):
+        count = member.size if member.sparse is None else member.sparse.stored
+        for _ in self._stored(count + -count % BLOCK):
             pass
+
+    def _stored(self, left: int) -> Iterator[bytes]:
+        while left:
+            block = self._some(min(left, _CHUNK))
+            left -= len(block)
+            yield block
+
+    def _some(self, count: int) -> bytes:
+        block = self._source.read(count)
+        if not block:
+            raise self._broken("ended in the middle of a file")
+        return block
 
     def _valid(self) -> Member | None:
         try:
@@ -97,7 +115,7 @@ class TarStream:
         raw = b""
         path: bytes | None = None
         link: bytes | None = None
-        size: int | None = None
+        records: list[tuple[bytes, bytes]] = []
         while True:
             header = self._exactly(BLOCK, at_end_ok=not raw)
             if not header or header.count(0) == BLOCK:
@@ -105,42 +123,60 @@ class TarStream:
             self._check(header)
             kind = header[156:157].replace(tarfile.AREGTYPE, tarfile.REGTYPE)
             length = _number(header[124:136])
-            raw += header
             if kind not in (b"x", b"g", b"L", b"K"):
-                if kind == tarfile.GNUTYPE_SPARSE:
-                    raw += self._sparse_map(header)
+                found = dict(records)
+                path = found.get(b"path", path)
+                link = found.get(b"linkpath", link)
+                size = _count(found[b"size"], 10) if b"size" in found else length
+                name = path if path is not None else _ustar_name(header)
+                if kind == tarfile.GNUTYPE_SPARSE or (kind == tarfile.REGTYPE and sparse.version(records)):
+                    return self._sparse_member(header, records, name, size)
                 return Member(
-                    path=normal(_text(path if path is not None else _ustar_name(header))),
+                    path=normal(_text(name)),
                     kind=kind,
                     link=_text(link if link is not None else header[157:257].split(b"\0", 1)[0]),
-                    size=0 if kind[0] in _WITHOUT_DATA else (size if size is not None else length),
-                    head=raw,
+                    size=0 if kind[0] in _WITHOUT_DATA else size,
+                    head=raw + header,
                 )
             if len(raw) + length > _LARGEST_HEAD:
                 raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
             body = self._exactly(length + -length % BLOCK)
-            raw += body
+            raw += header + body if kind != b"g" else b""
             if kind == b"L":
                 path = body[:length].rstrip(b"\0")
             elif kind == b"K":
                 link = body[:length].rstrip(b"\0")
             elif kind == b"x":
-                records = dict(_pax(body[:length]))
-                path = records.get(b"path", path)
-                link = records.get(b"linkpath", link)
-                size = _count(records[b"size"], 10) if b"size" in records else size
+                records += _pax(body[:length])
 
-    def _sparse_map(self, header: bytes) -> bytes:
+    def _sparse_member(self, header: bytes, records: list[tuple[bytes, bytes]], name: bytes, stored: int) -> Member:
+        """A sparse file, as the plain file that it stands for; its map is read."""
+        if header[156:157] == tarfile.GNUTYPE_SPARSE:
+            holes = sparse.old_map(header, self._old_map_blocks(header), _number)
+        elif sparse.version(records) == "1.0":
+            holes, read = sparse.data_map(records, lambda: self._exactly(BLOCK))
+            stored -= read
+        else:
+            holes = sparse.pax_map(records)
+        if holes.stored != stored:
+            raise ValueError(f"a sparse file with a map of {holes.stored} bytes, and {stored} bytes of data")
+        path = sparse.name_of(records, name)
+        body = sparse.plain_records(records, path, holes.size)
+        extended = tarfile.TarInfo("pax")
+        extended.type, extended.size = tarfile.XHDTYPE, len(body)
+        head = extended.tobuf(tarfile.USTAR_FORMAT) + body + b"\0" * (-len(body) % BLOCK) + _plain(header)
+        return Member(normal(_text(path)), tarfile.REGTYPE, "", holes.size, head, holes)
+
+    def _old_map_blocks(self, header: bytes) -> list[bytes]:
         """Blocks that carry on an old GNU sparse file's map; each says whether another follows."""
-        raw = b""
+        blocks: list[bytes] = []
         more = header[482]
         while more:
-            block = self._exactly(BLOCK)
-            raw += block
-            more = block[504]
-            if len(raw) > _LARGEST_HEAD:
+            if len(blocks) * BLOCK > _LARGEST_HEAD:
                 raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
-        return raw
+            blocks.append(self._exactly(BLOCK))
+            more = blocks[-1][504]
+        return blocks
 
     def _exactly(self, count: int, *, at_end_ok: bool = False) -> bytes:
         parts = []
@@ -231,7 +267,7 @@ def timely(head: bytes) -> bytes:
     if found is None and (digits.isdigit() or not digits) and digits.zfill(len(_LAST_OCTAL)) <= _LAST_OCTAL:
         return head
     made = _read(head)
-    if made.type == tarfile.GNUTYPE_SPARSE or 0 <= made.mtime <= LAST_S:
+    if 0 <= made.mtime <= LAST_S:
         return head
     made.mtime = min(max(0, int(made.mtime)), LAST_S)
     made.pax_headers = {key: value for key, value in made.pax_headers.items() if key != "mtime"}
@@ -242,15 +278,10 @@ def exported(head: bytes, named: str, path: str) -> bytes:
     """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities.
 
     An engine's export does the same (moby, archive.go: ReadSecurityXattrToTarHeader). named: the name in the head.
-
-    Raises:
-        InfrastructureError: it is an old GNU sparse file, whose map cannot be written again, with another name.
     """
     if named == path and not any(prefix in head for prefix in _ATTRIBUTES):
         return head
     made = _read(head)
-    if made.type == tarfile.GNUTYPE_SPARSE:
-        raise InfrastructureError(f"a sparse file with another name: {path!r}", fix="build the image's layers again")
     made.name = path
     gone = tuple(prefix.decode() for prefix in _ATTRIBUTES)
     kept = {key: value for key, value in made.pax_headers.items() if not key.startswith(gone) or key == _CAPABILITIES}
@@ -281,6 +312,17 @@ def _invalid(path: str, error: Exception) -> InfrastructureError:
 
 def _written(member: tarfile.TarInfo) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _plain(header: bytes) -> bytes:
+    """The last header block of a sparse file as that of a plain one, without its size, which a pax record holds."""
+    made = bytearray(header)
+    made[124:136], made[156:157] = b"%011o\0" % 0, tarfile.REGTYPE
+    if made[257:265] == b"ustar  \0":  # GNU's own fields, where POSIX has the prefix of the name
+        made[345:] = bytes(BLOCK - 345)
+    made[148:156] = b" " * 8
+    made[148:156] = b"%06o\0 " % sum(made)
+    return bytes(made)
 
 
 def _number(raw: bytes) -> int:
