@@ -23,6 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import fixes
@@ -150,12 +151,34 @@ def fetch(target: Path) -> Path:
 
 
 def take_kept(key: str, out: Path, shelf: Path) -> bool:
-    """Whether a wheel is kept under this key, which is then put into ``out``."""
-    kept = sorted((shelf / key).glob("*.whl"))
+    """Whether a whole wheel is kept under this key, which is then put into ``out``."""
+    kept = [wheel for wheel in sorted((shelf / key).glob("*.whl")) if is_whole(wheel)]
     if kept:
         print("horovod: taking the wheel kept under " + key, flush=True)
         shutil.copy(str(kept[0]), str(out))
     return bool(kept)
+
+
+def is_whole(wheel: Path) -> bool:
+    """Whether the checksums in a kept wheel are right."""
+    try:
+        with zipfile.ZipFile(str(wheel)) as archive:
+            damaged = archive.testzip() is not None
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError):
+        damaged = True
+    if damaged:
+        print(f"horovod: the kept wheel {wheel} is damaged: it is not taken", flush=True)
+    return not damaged
+
+
+def keep(wheel: Path, directory: Path) -> None:
+    """Keep a wheel in the directory of its key; it is on disk before it gets its name."""
+    directory.mkdir(parents=True, exist_ok=True)
+    part = directory / f".{wheel.name}.{os.getpid()}"
+    shutil.copy(str(wheel), str(part))
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(directory / wheel.name)
 
 
 def build_wheel(
@@ -203,11 +226,8 @@ def build_wheel(
             env=dict(os.environ, MAKEFLAGS=jobs, **chosen),
         )
     print(f"horovod: compiled in {time.monotonic() - started:.0f} s", flush=True)
-    (shelf / key).mkdir(parents=True, exist_ok=True)
     for wheel in out.glob("*.whl"):
-        part = shelf / key / f".{wheel.name}.{os.getpid()}"
-        shutil.copy(str(wheel), str(part))
-        part.rename(shelf / key / wheel.name)
+        keep(wheel, shelf / key)
 
 
 def main() -> None:

@@ -211,6 +211,38 @@ def test_whatever_a_root_may_hold_comes_through(own: Path, engine_client: docker
     assert by_archive.image.entries == by_engine.image.entries > 50
 
 
+def test_layers_of_gnu_tar_with_holes_and_global_records_are_what_the_engine_makes_of_them(
+    own: Path, engine_client: docker.DockerClient
+) -> None:
+    """Sparse formats 0.1 and 1.0, and a global time in the lower layer that neither it nor the upper one may take."""
+    layers = []
+    for number, words in enumerate((("--sparse-version=0.1", "--pax-option=mtime=86400"), ("--sparse-version=1.0",))):
+        place = own / f"layer{number}"
+        place.mkdir()
+        with (place / f"holes{number}").open("wb") as file:
+            for part in range(12):
+                file.seek(part * 100_000)
+                file.write(b"%d" % part)
+            file.truncate(3_000_000)
+        (place / f"plain{number}").write_text("plain")
+        command = ["tar", "-C", str(place), "--format=posix", "--sparse", "--mtime=2020-01-01 00:00Z", *words]
+        files = [f"holes{number}", f"plain{number}"]
+        layers.append(subprocess.run([*command, "-cf", "-", *files], stdout=subprocess.PIPE, check=True).stdout)
+        assert len(layers[-1]) < 200_000
+    tag = f"gpu-runner/test-gnu-{os.getpid()}:1"
+    archive = own / "gnu.tar"
+    archive.write_bytes(odd_image.archive(tag, layers, {}))
+    engine_client.images.load(archive.read_bytes())
+    try:
+        by_engine = convert(tag, engine_client, Silent(), store_dir=own / "one")
+    finally:
+        engine_client.images.remove(tag, force=True)
+    by_archive = take(f"docker-archive:{archive}", store=own / "two")
+    ours, theirs = (tree(done, own / name) for done, name in ((by_archive, "ours"), (by_engine, "theirs")))
+    assert ours == theirs
+    assert ours["holes1"][1:3] == (1577836800.0, (own / "layer1/holes1").read_bytes())
+
+
 def everything(done: Conversion, place: Path) -> set[bytes]:
     """All that unsquashfs can say of a squashfs without being root: a line a path, and the files' bytes in its order.
 
@@ -254,6 +286,47 @@ def test_layers_are_unpacked_however_they_are_packed(own: Path, repository: Repo
     packed = [layers[0], gzip.compress(layers[1]), zstandard.compress(layers[2])]
     repository.image(layers, "1", packed=packed, media_type=DOCKER_MANIFEST)
     assert {"plain", "gzipped", "zstd"} <= paths_in(take(f"docker://{repository.reference('1')}"))
+
+
+@pytest.mark.parametrize(("by", "program"), [("xz", "xz"), ("bzip2", "bzip2")])
+def test_other_compressions_are_refused_in_words(own: Path, repository: Repository, by: str, program: str) -> None:
+    raw = layer("x")
+    packed = subprocess.run([program, "-c"], input=raw, stdout=subprocess.PIPE, check=True).stdout
+    repository.image([raw], "1", packed=[packed])
+    with pytest.raises(RefusedError, match=f"a layer is compressed by {by}; layers of images are gzip, zstd or"):
+        take(f"docker://{repository.reference('1')}")
+    assert not list((own / "store").glob("*.sqsh"))
+
+
+def test_the_machines_own_variant_is_taken_and_images_for_windows_are_refused(
+    own: Path, repository: Repository
+) -> None:
+    """The index as BuildKit writes it for several variants, with attestations, and with one digest of sha512."""
+    images = {name: repository.image([layer(name)]) for name in ("v3", "v1", "windows", "attestation")}
+    note = {"vnd.docker.reference.type": "attestation-manifest"}
+    entries = [
+        {**images["attestation"].descriptor(), "annotations": note},
+        {**images["windows"].descriptor(), "platform": {"os": "windows", "architecture": "amd64"}},
+        {**images["v3"].descriptor(), "platform": {"os": "linux", "architecture": "amd64", "variant": "v3"}},
+        {**images["v1"].descriptor(), "platform": {"os": "linux", "architecture": "amd64"}},
+    ]
+    repository.manifest({"manifests": entries}, OCI_INDEX, "1")
+    repository.manifest({"manifests": entries[:2]}, OCI_INDEX, "windows")
+    assert "v1" in paths_in(take(f"docker://{repository.reference('1')}", platform="linux/amd64"))
+    assert "v3" in paths_in(take(f"docker://{repository.reference('1')}", platform="linux/amd64/v3"))
+    with pytest.raises(RefusedError, match="this is an image for Windows, and jobs run on Linux"):
+        take(f"docker://{repository.reference('windows')}")
+    layout = own / "layout"
+    (layout / "blobs/sha256").mkdir(parents=True)
+    for blob in blobs.directory().iterdir():
+        if not blob.name.startswith("."):
+            shutil.copy(blob, layout / "blobs/sha256")
+    foreign = {**entries[3], "digest": "sha512:" + "0" * 128}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [foreign, *entries]}))
+    assert "v1" in paths_in(take(f"oci:{layout}", platform="linux/amd64", store=own / "from layout"))
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [foreign]}))
+    with pytest.raises(RefusedError, match="only sha256 can be checked here"):
+        take(f"oci:{layout}", platform="linux/amd64")
 
 
 def test_oci_layouts_as_directories_and_archives(own: Path, repository: Repository) -> None:

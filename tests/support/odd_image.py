@@ -131,6 +131,11 @@ def load_linked(client: docker.DockerClient, tag: str, target: str) -> None:
 
 
 def _load(client: docker.DockerClient, tag: str, layers: list[bytes], start: dict[str, object]) -> None:
+    client.images.load(archive(tag, layers, start))
+
+
+def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:
+    """An image of these tar archives, in the form of ``docker save``; ``start``: the configuration's start-up part."""
     config = {
         "architecture": "amd64",
         "os": "linux",
@@ -142,13 +147,13 @@ def _load(client: docker.DockerClient, tag: str, layers: list[bytes], start: dic
     manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": names}]
     files = {"manifest.json": json.dumps(manifest).encode(), "config.json": json.dumps(config).encode()}
     files.update(zip(names, layers, strict=True))
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    client.images.load(archive.getvalue())
+    return out.getvalue()
 
 
 class Entry(NamedTuple):

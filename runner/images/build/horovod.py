@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.files import atomic
 from runner.files.hashes import files_below
-from runner.images.build import engine_build
+from runner.images.build import engine_build, wheels
 from runner.images.build.engine_build import LAST_LINES, EngineBase, container_of, remove_image, tar_of
+from runner.images.build.wheels import SHIPPED
 from runner.progress import Progress
 
 if TYPE_CHECKING:
     import docker
 
 VERSION = "0.28.1"
-SHIPPED = "shipped"  # the key of a Horovod that is the base's own (containers/horovod/build.py)
 _WHEEL_DIR = "/opt/wheel"
 
 
@@ -58,11 +57,9 @@ def horovod_for(
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
         return Horovod(key, None, facts, fixes)
-    shelf = paths.cache("wheels") / key
-    kept = sorted(shelf.glob("*.whl"))
-    if kept and not paths.caches_ignored():
+    if (kept := wheels.find(key, progress.line)) is not None:
         progress.line(f"taking the wheel kept under {key}")
-        return Horovod(key, kept[0], facts, fixes)
+        return Horovod(key, kept, facts, fixes)
     progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
     stage = f"gpu-runner/horovod-wheel:{key}"
     engine_build.run(client, base, progress, files=files, tag=stage, target="wheel", args={"HOROVOD": "build"})
@@ -70,9 +67,7 @@ def horovod_for(
         name, content = _read_wheel(client, stage)
     finally:
         remove_image(client, stage)
-    shelf.mkdir(parents=True, exist_ok=True)
-    atomic.write(shelf / name, content)
-    return Horovod(key, shelf / name, facts, fixes)
+    return Horovod(key, wheels.keep(key, name, content), facts, fixes)
 
 
 def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:

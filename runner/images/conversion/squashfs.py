@@ -22,7 +22,7 @@ from runner.progress import Progress
 if TYPE_CHECKING:
     import docker
 
-CONVERTER = "runner-sqsh 2"  # the version goes into the key: raise it with every change of what is written
+CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import posixpath
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Protocol, cast
 
@@ -62,7 +62,7 @@ class Archive:
     """Files inside a tar archive that is not compressed, found by one pass over its headers.
 
     Raises:
-        RefusedError: it is compressed, or no tar archive.
+        RefusedError: it is compressed, no tar archive, or holds sparse files.
     """
 
     def __init__(self, place: Path) -> None:
@@ -73,6 +73,12 @@ class Archive:
             with tarfile.open(place, "r:") as archive:
                 for member in archive:
                     name = posixpath.normpath(member.name)
+                    if member.issparse():
+                        raise RefusedError(
+                            f"the archive holds {name} as a sparse file",
+                            where=str(place),
+                            fix="write the archive again without tar's --sparse",
+                        )
                     if member.isreg():
                         self._parts[name] = (member.offset_data, member.size)
                     elif member.issym():  # older `docker save`: a layer that two images share
@@ -130,7 +136,7 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
         raise _which(name, by_name, f"docker-archive:{place}")
     raw = _read(files, image.config)
     configuration = manifests.configuration(raw, len(image.layers), str(place))
-    if configuration.architecture and not configuration.platform.serves(platform):
+    if configuration.architecture and configuration.platform.rank(platform) is None:
         raise manifests.missing_platform([configuration.platform], platform, str(place))
     digest = manifests.digest_of(raw)
     opened = tuple(files.opened(posixpath.normpath(layer)) for layer in image.layers)
@@ -146,13 +152,7 @@ def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
     parsed = manifests.parse(_read(files, "index.json"), f"{files.place}/index.json")
     if not isinstance(parsed, Index):
         raise InfrastructureError("index.json is no index of images", where=str(files.place))
-    named = {tag: one for one in parsed.manifests for tag in _tags(one)}
-    if wanted:
-        chosen = named.get(wanted)
-    else:
-        chosen = parsed.manifests[0] if len({one.digest for one in parsed.manifests}) == 1 else None
-    if chosen is None:
-        raise _which(wanted, named, f"oci:{files.place}")
+    chosen = _tagged(parsed, wanted, platform, f"oci:{files.place}")
 
     def document(descriptor: Descriptor) -> bytes:
         return checked_digest(_read(files, _blob(descriptor)), descriptor, str(files.place))
@@ -163,6 +163,20 @@ def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
     return for_platform(
         _name(chosen, files.place), document(chosen), platform, manifest=document, document=document, fetch=fetch
     )
+
+
+def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descriptor:
+    """What the tag names; entries of one tag, or of none, may be the same image for several platforms."""
+    meant = [one for one in index.manifests if not wanted or wanted in _tags(one)]
+    if len({one.digest for one in meant}) > 1:
+        if len({_tags(one) for one in meant}) == 1 and all(one.platform for one in meant):
+            return manifests.choose(Index(tuple(meant)), platform, where)
+        meant = meant[-1:] if wanted else []
+    if not meant and index.others and not index.manifests:
+        return manifests.choose(index, platform, where)
+    if not meant:
+        raise _which(wanted, {tag for one in index.manifests for tag in _tags(one)}, where)
+    return meant[0]
 
 
 def split(text: str) -> tuple[Path, str]:
@@ -215,7 +229,7 @@ def _decoded(files: Files, name: str, kind: type[tuple[_Saved, ...]]) -> tuple[_
         raise InfrastructureError(f"{name} is not what docker save writes: {error}", where=str(files.place)) from error
 
 
-def _which(wanted: str, named: Mapping[str, object], where: str) -> RefusedError:
+def _which(wanted: str, named: Collection[str], where: str) -> RefusedError:
     names = sorted(named)
     there = (
         f"name one of these: {', '.join(f'{where}:{name}' for name in names)}" if names else "save it again with a tag"

@@ -3,7 +3,8 @@
     CACHE/blobs/HEX           verified when it got this name; never changed
     CACHE/blobs/.HEX.partial  as far as it has come; the next download goes on from there
 
-What has not been used for two weeks is removed at the next download.
+Only their owner may read them: an image may be private. What has not been used for two weeks is removed at the next
+download.
 """
 
 from __future__ import annotations
@@ -34,14 +35,24 @@ def directory() -> Path:
 
 
 def find(digest: str) -> Path | None:
-    """The verified file of this digest, marked as used; None where it is not kept."""
+    """The verified file of this digest, marked as used; None where it is not kept.
+
+    Raises:
+        InfrastructureError: it is another user's.
+    """
     path = directory() / digest.removeprefix("sha256:")
     try:
         os.utime(path)
+        path.chmod(atomic.PRIVATE)
     except FileNotFoundError:
         return None
-    except PermissionError:  # a cache that is read only serves as well
-        return path
+    except OSError as error:  # a cache that is read only serves as well
+        if not os.access(path, os.R_OK):
+            raise InfrastructureError(
+                f"a kept layer cannot be read: {error.strerror}",
+                where=str(path),
+                fix="set RUNNER_CACHE to a directory of your own",
+            ) from error
     return path
 
 
@@ -55,7 +66,7 @@ def read(digest: str) -> bytes | None:
 def keep(digest: str, content: bytes) -> None:
     """Keep a small one whose digest was checked."""
     path = paths.ensure_directory(directory()) / digest.removeprefix("sha256:")
-    atomic.write(path, content)
+    atomic.write(path, content, mode=atomic.PRIVATE)
 
 
 def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
@@ -118,7 +129,9 @@ def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None
     begun = begun if begun < size else 0
     start, chunks = fetch(begun)
     digest = hashlib.sha256()
-    with partial.open("r+b" if partial.exists() else "w+b") as target:
+    handle = os.open(partial, os.O_RDWR | os.O_CREAT, atomic.PRIVATE)
+    with os.fdopen(handle, "r+b") as target:
+        os.fchmod(handle, atomic.PRIVATE)
         left = start
         while left and (block := target.read(min(left, _CHUNK))):
             digest.update(block)

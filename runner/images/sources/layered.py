@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
-from runner.errors import InfrastructureError
+from runner.errors import InfrastructureError, RefusedError
 from runner.files.hashes import sha256
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
@@ -32,6 +32,8 @@ from runner.progress import Progress
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Compressions that no specification of images has, by the bytes that such data begin with.
+_FOREIGN = {"xz": b"\xfd7zXZ\0", "bzip2": b"BZh", "lz4": b"\x04\x22\x4d\x18", "compress": b"\x1f\x9d"}
 Opened = Callable[[], IO[bytes]]
 
 
@@ -181,7 +183,7 @@ def for_platform(
         parsed = manifests.parse(raw, name)
         if isinstance(parsed, Manifest):
             configuration = manifests.configuration(document(parsed.config), len(parsed.layers), name)
-            if configuration.architecture and not configuration.platform.serves(wanted):
+            if configuration.architecture and configuration.platform.rank(wanted) is None:
                 raise manifests.missing_platform([configuration.platform], wanted, name)
             return LayeredImage(
                 name=name,
@@ -204,19 +206,25 @@ def unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
     seen: counts what is read, and can stop it.
 
     Raises:
-        InfrastructureError: the compressed data are broken.
+        RefusedError: it is compressed in another way. InfrastructureError: the compressed data are broken.
     """
     import zstandard
 
     with opened() as stored:
         buffered = io.BufferedReader(Tapped(stored, lambda block: seen.more(len(block))), _CHUNK)
-        head = buffered.peek(4)[:4]
+        head = buffered.peek(8)[:8]
         source: IO[bytes] = buffered
         if head.startswith(_GZIP):
             source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=buffered)), _CHUNK))
         elif head.startswith(_ZSTD):
             reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
             source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", reader), _CHUNK))
+        for foreign, magic in _FOREIGN.items():
+            if head.startswith(magic):
+                raise RefusedError(
+                    f"a layer is compressed by {foreign}; layers of images are gzip, zstd or uncompressed",
+                    fix="load the image into an engine and push or save it from there",
+                )
         try:
             yield source
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:

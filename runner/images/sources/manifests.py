@@ -27,13 +27,21 @@ MANIFEST_TYPES = (
 # The OCI distribution specification lets a registry refuse manifests above 4 MiB.
 LARGEST_DOCUMENT = 4 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# Any other digest of the OCI image specification (descriptor.md): its grammar, and sha512's own length.
+_OTHER_DIGEST = re.compile(
+    r"sha512:[0-9a-f]{128}|(?!sha256:|sha512:)[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[a-zA-Z0-9=_-]{32,512}"
+)
 _PLATFORM = re.compile(r"(?P<os>[a-z0-9]+)/(?P<architecture>[a-z0-9_]+)(?:/(?P<variant>[a-z0-9.]+))?")
 # Architecture as `uname -m` prints it -> Go's name (GOARCH), which images use.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+# Architecture -> the variant that an empty one means, as containerd has it (platforms, database.go: normalizeArch).
+_FIRST_VARIANTS = {"amd64": "v1", "arm64": "v8", "arm": "v7"}
+_VARIANT = re.compile(r"v?([0-9]{1,3})(?:\.([0-9]{1,3}))?")
+_ATTESTATION = "vnd.docker.reference.type"  # BuildKit's annotation of what describes an image and is none
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """What an image runs on, in Go's terms; an empty variant stands for any."""
+    """What an image runs on, in Go's terms; an empty variant is the architecture's first one."""
 
     os: str = ""
     architecture: str = ""
@@ -42,13 +50,29 @@ class Platform(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
-    def serves(self, wanted: Platform) -> bool:
-        """Whether an image of this platform serves the wanted one."""
-        variants = {self.variant, wanted.variant} - {""}
-        return (self.os, self.architecture) == (wanted.os, wanted.architecture) and len(variants) < 2
+    @property
+    def is_image(self) -> bool:
+        """Whether it names one at all: attestations of BuildKit call themselves unknown/unknown."""
+        return "unknown" not in (self.os, self.architecture)
+
+    def rank(self, wanted: Platform) -> tuple[int, int] | None:
+        """How well an image of this platform suits the wanted one: a later variant better; None where it does not.
+
+        A processor runs images of its own variant and of earlier ones.
+        """
+        if (self.os, self.architecture) != (wanted.os, wanted.architecture):
+            return None
+        mine, theirs = self._level(), wanted._level()
+        if mine is None or theirs is None:
+            return (0, 0) if self.variant in ("", wanted.variant) else None
+        return mine if mine <= theirs else None
+
+    def _level(self) -> tuple[int, int] | None:
+        found = _VARIANT.fullmatch(self.variant or _FIRST_VARIANTS.get(self.architecture, ""))
+        return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
+class Descriptor(msgspec.Struct, frozen=True):
     """A reference to a blob by its digest. size: bytes as stored, compressed."""
 
     digest: str
@@ -57,8 +81,19 @@ class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
     annotations: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if not _DIGEST.fullmatch(self.digest) or self.size < 0:
-            raise ValueError(f"{self.digest!r} of {self.size} bytes is no sha256 digest with its size")
+        if self.size < 0 or not (self.is_checkable or _OTHER_DIGEST.fullmatch(self.digest)):
+            raise ValueError(f"{self.digest[:80]!r} of {self.size} bytes is no digest with its size")
+
+    @property
+    def is_checkable(self) -> bool:
+        """Whether its digest is of the algorithm that we check."""
+        return is_digest(self.digest)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether an index means an image by it, and not what describes another one."""
+        described = _ATTESTATION in (self.annotations or {})
+        return not described and (self.platform is None or self.platform.is_image)
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -69,9 +104,15 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Manifests of the same image for several platforms, or of several images."""
+    """Manifests of the same image for several platforms, or of several images.
+
+    Attributes:
+        manifests: those of images whose digests can be checked; what describes an image (attestations) is left out.
+        others: platforms of images whose digests cannot be checked; None for any.
+    """
 
     manifests: tuple[Descriptor, ...]
+    others: tuple[Platform | None, ...] = ()
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
@@ -128,12 +169,18 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
     """A manifest or an index, distinguished by content: media types are missing or wrong too often.
 
     Raises:
-        RefusedError: Docker's schema 1, which is obsolete. InfrastructureError: neither.
+        RefusedError: Docker's schema 1, which is obsolete, or digests that cannot be checked.
+        InfrastructureError: neither.
     """
     document: _Document = _decoded(raw, _Document, where)
     if document.manifests is not None:
-        return Index(document.manifests)
+        images = [one for one in document.manifests if one.is_image]
+        others = (one.platform for one in images if not one.is_checkable)
+        return Index(tuple(one for one in images if one.is_checkable), tuple(others))
     if document.config is not None and document.layers is not None:
+        for one in (document.config, *document.layers):
+            if not one.is_checkable:
+                raise _unchecked(one.digest.partition(":")[0], where)
         return Manifest(document.config, document.layers)
     if document.schema_version == 1:
         raise RefusedError(
@@ -162,40 +209,61 @@ def configuration(raw: bytes, layers: int, where: str) -> Configuration:
 
 
 def platform(text: str | None) -> Platform:
-    """``OS/ARCHITECTURE[/VARIANT]``; None means this machine's.
+    """``OS/ARCHITECTURE[/VARIANT]``; None means this machine's, of its architecture's first variant.
 
     Raises:
-        UsageError: the text is no platform.
+        UsageError: the text is no platform, or not one of Linux.
     """
     if text is None:
         return Platform("linux", _ARCHITECTURES.get(machine.machine(), machine.machine()))
     found = _PLATFORM.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is not a platform", where="--platform", fix="write it as linux/amd64")
+    if found["os"] != "linux":
+        what = f"images for {found['os']} cannot be converted: jobs run on Linux"
+        raise UsageError(what, where="--platform", fix=f"--platform linux/{found['architecture']}")
     return Platform(found["os"], found["architecture"], found["variant"] or "")
 
 
 def choose(index: Index, wanted: Platform, where: str) -> Descriptor:
-    """The first manifest for the platform; an entry without one is an image of any.
+    """The manifest that suits the platform best, the first of equals; an entry without platform is an image of any.
 
     Raises:
         RefusedError: there is none; the message lists the others.
     """
-    for descriptor in index.manifests:
-        if descriptor.platform is None or descriptor.platform.serves(wanted):
-            return descriptor
-    # Attestations of BuildKit call themselves unknown/unknown.
-    others = [one.platform for one in index.manifests if one.platform is not None and one.platform.os != "unknown"]
+    ranked = [(one.platform.rank(wanted) if one.platform else (-1, 0), one) for one in index.manifests]
+    suitable = [(rank, one) for rank, one in ranked if rank is not None]
+    if suitable:
+        return max(suitable, key=lambda pair: pair[0])[1]
+    if any(one is None or one.rank(wanted) is not None for one in index.others):
+        raise _unchecked("another algorithm", where)
+    others = [one.platform for one in index.manifests if one.platform is not None]
     raise missing_platform(others, wanted, where)
 
 
 def missing_platform(others: Sequence[Platform], wanted: Platform, where: str) -> RefusedError:
     """The refusal of an image that is not made for the platform."""
-    names = sorted({str(one) for one in others})
+    images = [one for one in others if one.is_image]
+    names = sorted({str(one) for one in images})
+    of_linux = sorted({str(one) for one in images if one.os == "linux"})
+    if names and not of_linux and all(one.os == "windows" for one in images):
+        return RefusedError(
+            "this is an image for Windows, and jobs run on Linux",
+            where=where,
+            fix="name the image's Linux tag, or build it for Linux",
+        )
     return RefusedError(
         f"the image is not made for {wanted}, only for {', '.join(names) or 'platforms that it does not name'}",
         where=where,
-        fix=f"name one of these: --platform {names[0]}" if names else "name another image",
+        fix=f"name one of these: --platform {of_linux[0]}" if of_linux else "name another image",
+    )
+
+
+def _unchecked(algorithm: str, where: str) -> RefusedError:
+    return RefusedError(
+        f"the image's digests are of {algorithm}; only sha256 can be checked here",
+        where=where,
+        fix="push or save it again with sha256 digests, as engines do",
     )
 
 

@@ -15,9 +15,9 @@ from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError
 from runner.files.hashes import key_of, tree_hash
 from runner.files.lock import locked
-from runner.images.build import standins
+from runner.images.build import standins, wheels
 from runner.images.build.build import DEFAULT_ARGS, DEFAULT_BASES, INPUTS_LABEL, context_files, image_name, source_state
-from runner.images.build.without_engine import definition, steps, wheels
+from runner.images.build.without_engine import definition, steps
 from runner.images.build.without_engine.build_spec import ARCHIVES, BuildSpec, ResolvedBase
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
@@ -83,7 +83,7 @@ def build(
             raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
     with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
         found = builder.base(wanted, progress)
-        spec = _build_spec(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})})
+        spec = _build_spec(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
         existing = _existing(spec, builder.FORM)
         path = existing or builder.stored(spec, progress)
     took = time.monotonic() - started
@@ -113,7 +113,9 @@ def _base(framework: str, base: str | None) -> str:
     return wanted
 
 
-def _build_spec(framework: str, tool: str, base: ResolvedBase, args: Mapping[str, str]) -> BuildSpec:
+def _build_spec(
+    framework: str, tool: str, base: ResolvedBase, args: Mapping[str, str], progress: Progress
+) -> BuildSpec:
     files = context_files(framework)
     settings = (f"{name}={value}" for name, value in sorted(args.items()))
     inputs = key_of(tree_hash(files), tool, base.digest, *settings)
@@ -130,7 +132,7 @@ def _build_spec(framework: str, tool: str, base: ResolvedBase, args: Mapping[str
         "org.opencontainers.image.base.digest": base.digest,
     }
     name = image_name(framework, _as_reference(base.reference), keras3=args.get("LEGACY_KERAS") == "0")
-    return BuildSpec(name, base, stages, (*files, *wheels.offered()), labels, inputs)
+    return BuildSpec(name, base, stages, (*files, *wheels.offered(progress.line)), labels, inputs)
 
 
 def _as_reference(base: str) -> str:

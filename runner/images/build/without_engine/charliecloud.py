@@ -16,7 +16,8 @@ from runner import process
 from runner.errors import ProgramFailedError, RefusedError
 from runner.files.hashes import sha256
 from runner.images import reference as references
-from runner.images.build.without_engine import dockerfile, wheels
+from runner.images.build import wheels
+from runner.images.build.without_engine import dockerfile
 from runner.images.build.without_engine.build_spec import (
     ARCHIVES,
     BuildSpec,
@@ -87,7 +88,7 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
             arguments = ["build", "--file", str(work / "Dockerfile"), "--tag", _TAG, str(work)]
             _ch_image(arguments, progress, "ch-image build")
         if len(spec.stages) > 1:
-            wheels.keep(_root(f"{_TAG}_stage0") / "opt/wheel")
+            wheels.keep_built(_root(f"{_TAG}_stage0") / "opt/wheel")
         return convert_source(_tree(spec, _root(_TAG)), progress).image.path
     finally:
         _delete()

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from runner.errors import InfrastructureError
 from runner.images import reference as references
-from runner.images.build.without_engine import script, wheels
+from runner.images.build import wheels
+from runner.images.build.without_engine import script
 from runner.images.build.without_engine.build_spec import (
     ARCHIVES,
     BuildSpec,
@@ -70,7 +71,7 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
             for command in commands(stage, spec.base.path, work):
                 followed(command, progress, what=f"enroot {command[1]}", room=str(work), env=_environment(work))
             if name != _IMAGE:
-                wheels.keep(work / "data" / name / "opt/wheel")
+                wheels.keep_built(work / "data" / name / "opt/wheel")
         config = rootfs.Config(
             environment={**known.environment, **environment(spec.stages[-1])},
             workdir=known.workdir,

@@ -59,17 +59,97 @@ def test_a_configuration_must_be_that_of_the_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_image", "wanted", "serves"),
+    ("of_image", "wanted", "suits"),
     [
         ("linux/amd64", "linux/amd64", True),
+        ("linux/amd64/v1", "linux/amd64", True),
+        ("linux/amd64/v3", "linux/amd64", False),
+        ("linux/amd64/v2", "linux/amd64/v3", True),
+        ("linux/amd64", "linux/amd64/v3", True),
         ("linux/arm64/v8", "linux/arm64", True),
         ("linux/arm64", "linux/arm64/v8", True),
-        ("linux/arm/v6", "linux/arm/v7", False),
-        ("windows/amd64", "linux/amd64", False),
+        ("linux/arm64/v8.2", "linux/arm64", False),
+        ("linux/arm64", "linux/arm64/v9", True),
+        ("linux/arm/v6", "linux/arm/v7", True),
+        ("linux/arm/v6", "linux/arm", True),
+        ("linux/arm/v7", "linux/arm/v6", False),
+        ("linux/ppc64le/power9", "linux/ppc64le", False),
+        ("linux/ppc64le", "linux/ppc64le/power9", True),
+        ("linux/arm64", "linux/amd64", False),
     ],
 )
-def test_which_platform_serves(of_image: str, wanted: str, serves: bool) -> None:
-    assert manifests.platform(of_image).serves(manifests.platform(wanted)) == serves
+def test_which_platform_suits(of_image: str, wanted: str, suits: bool) -> None:
+    rank = manifests.platform(of_image).rank(manifests.platform(wanted))
+    assert (rank is not None) == suits
+    assert Platform("windows", *of_image.split("/")[1:]).rank(manifests.platform(wanted)) is None
+
+
+def described(digest: str, text: str, **more: object) -> dict[str, object]:
+    """An entry of an index; the platform may be empty."""
+    names = dict(zip(("os", "architecture", "variant"), text.split("/"), strict=False))
+    return {"digest": digest, "size": 1, **({"platform": names} if text else {}), **more}
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "chosen"),
+    [
+        (["linux/amd64/v3", "linux/amd64"], "linux/amd64", "linux/amd64"),
+        (["linux/amd64/v3", "linux/amd64/v2", "linux/amd64"], "linux/amd64/v3", "linux/amd64/v3"),
+        (["linux/amd64/v4", "linux/amd64/v2", "linux/amd64"], "linux/amd64/v3", "linux/amd64/v2"),
+        (["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"], "linux/arm", "linux/arm/v7"),
+        (["", "linux/amd64"], "linux/amd64", "linux/amd64"),
+        (["windows/amd64", "linux/amd64"], "linux/amd64", "linux/amd64"),
+    ],
+)
+def test_the_best_variant_is_taken_wherever_it_stands(there: list[str], wanted: str, chosen: str) -> None:
+    for order in (there, there[::-1]):
+        digests = {text: f"sha256:{number:064x}" for number, text in enumerate(there)}
+        raw = encoded(manifests=[described(digests[text], text) for text in order])
+        index = manifests.parse(raw, "x")
+        assert isinstance(index, Index)
+        assert manifests.choose(index, manifests.platform(wanted), "x").digest == digests[chosen]
+
+
+def test_a_later_variant_alone_is_refused_and_named() -> None:
+    index = manifests.parse(encoded(manifests=[described(A, "linux/amd64/v3")]), "x")
+    assert isinstance(index, Index)
+    with pytest.raises(RefusedError, match="not made for linux/amd64, only for linux/amd64/v3") as caught:
+        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+    assert "--platform linux/amd64/v3" in caught.value.fix
+
+
+def test_images_for_windows_are_refused_as_such() -> None:
+    index = manifests.parse(encoded(manifests=[described(A, "windows/amd64"), described(B, "unknown/unknown")]), "x")
+    assert isinstance(index, Index)
+    with pytest.raises(RefusedError, match="an image for Windows"):
+        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+    with pytest.raises(UsageError, match="images for windows cannot be converted") as caught:
+        manifests.platform("windows/amd64")
+    assert caught.value.fix == "--platform linux/amd64"
+
+
+def test_attestations_are_no_images_whatever_their_platform() -> None:
+    """As BuildKit writes them: unknown/unknown with an annotation; some tools leave the platform out."""
+    note = {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": B}
+    for platform in ("", "unknown/unknown", "linux/amd64"):
+        entries = [described(A, platform, annotations=note), described(B, "linux/amd64")]
+        assert manifests.parse(encoded(manifests=entries), "x") == Index(
+            (Descriptor(B, 1, Platform("linux", "amd64")),)
+        )
+
+
+def test_sha512_beside_sha256_is_passed_over_and_alone_is_refused_in_words() -> None:
+    foreign = "sha512:" + "c" * 128
+    both = manifests.parse(encoded(manifests=[described(foreign, "linux/amd64"), described(B, "linux/amd64")]), "x")
+    assert isinstance(both, Index)
+    assert manifests.choose(both, Platform("linux", "amd64"), "x").digest == B
+    for entry in (described(foreign, "linux/amd64"), described(foreign, "")):
+        alone = manifests.parse(encoded(manifests=[entry]), "x")
+        assert isinstance(alone, Index)
+        with pytest.raises(RefusedError, match="only sha256 can be checked"):
+            manifests.choose(alone, Platform("linux", "amd64"), "x")
+    with pytest.raises(RefusedError, match="digests are of sha512; only sha256 can be checked"):
+        manifests.parse(encoded(config={"digest": A}, layers=[{"digest": foreign, "size": 3}]), "x")
 
 
 def test_platforms_are_written_as_go_does() -> None:
