@@ -16,7 +16,7 @@ from runner.images.sources import blobs
 
 CONTENT = b"a layer" * 1000
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_another_users_layer_is_reported_in_words(cache: Path) -> None:
         directory.chmod(directory.stat().st_mode | 0o755)
     program = (
         "import os, sys; from runner.images.sources import blobs; from runner.errors import RunnerError\n"
-        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        f"os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
         "try: blobs.find(sys.argv[1])\n"
         "except RunnerError as error: print(error.what, error.where, error.fix, sep='|')\n"
     )
