@@ -110,7 +110,7 @@ def test_the_best_variant_is_taken_wherever_it_stands(there: list[str], wanted: 
         assert manifests.choose(index, manifests.platform(wanted), "x").digest == digests[chosen]
 
 
-def test_a_later_variant_alone_is_refused_and_named() -> None:
+def test_an_image_of_a_later_variant_is_refused_with_the_option() -> None:
     index = manifests.parse(encoded(manifests=[described(A, "linux/amd64/v3")]), "x")
     assert isinstance(index, Index)
     with pytest.raises(RefusedError, match="not made for linux/amd64, only for linux/amd64/v3") as caught:
@@ -138,7 +138,7 @@ def test_attestations_are_no_images_whatever_their_platform() -> None:
         )
 
 
-def test_sha512_beside_sha256_is_passed_over_and_alone_is_refused_in_words() -> None:
+def test_sha512_beside_sha256_is_passed_over_and_otherwise_refused() -> None:
     foreign = "sha512:" + "c" * 128
     both = manifests.parse(encoded(manifests=[described(foreign, "linux/amd64"), described(B, "linux/amd64")]), "x")
     assert isinstance(both, Index)
