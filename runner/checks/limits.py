@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
@@ -51,4 +53,6 @@ def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
     elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
         what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
+        found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
+        unsure = site.slurm.cpus == "allocated"  # the node may have hardware threads
+        yield msgspec.structs.replace(found, severity="warn") if unsure else found

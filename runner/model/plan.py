@@ -83,6 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
         tasks_per_node: ranks on each node, in node order; its length is the number of nodes.
         gpus_per_node: GPUs asked for on every node (the most that any node needs).
         cpus_per_task: schedulable CPUs of each rank.
+        divides_cpus: the script requests no number of CPUs, and divides those of its whole nodes among their ranks.
         whole_nodes: the job has all GPUs of its nodes, so that no other job computes there.
         memory_mb: memory per node, MiB; 0 means all of it.
         memory_per_cpu_mb: a schedulable CPU's share of a node's memory, MiB.
@@ -147,6 +148,7 @@ class Plan(msgspec.Struct, frozen=True):
     existing_allocation: StepNodes | None = msgspec.field(default=None, name="held")
     stage: str = ""
     nsys: str = ""
+    divides_cpus: bool = False
     hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"
 

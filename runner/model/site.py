@@ -79,6 +79,8 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         queue_option: what a queue is: a ``partition``, or a ``qos``.
         tasks: ``per-node`` for ``--ntasks-per-node``; ``total`` for ``--ntasks`` with ``--mincpus``.
         gpus: ``per-node`` for ``--gpus-per-node``, ``gres`` for ``--gres=gpu:``, ``total`` for ``--gpus``.
+        cpus: ``planned`` requests for every rank its share of the node's CPUs, as ``node`` has them; ``allocated``
+            requests none for whole nodes, and divides what they turn out to have.
         memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where jobs request none.
         mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
         exclusive: request ``--exclusive`` when whole nodes are used.
@@ -91,6 +93,7 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_option: Literal["partition", "qos"] = "partition"
     tasks: Literal["per-node", "total"] = "per-node"
     gpus: Literal["per-node", "gres", "total"] = "per-node"
+    cpus: Literal["planned", "allocated"] = "planned"
     memory: Literal["per-node", "per-cpu", "none"] = "per-node"
     mpi: str | None = "none"
     exclusive: bool = True

@@ -66,11 +66,15 @@ def plan(
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, RuntimeAtSite())
     requested = request.wireup or ("own" if recipe.processes == "own" else None)
-    chosen = wireup.choose(site, image, runtime, requested, sum(tasks_per_node))
+    gloo_needed = recipe.framework == "horovod"
+    chosen = wireup.choose(site, image, runtime, requested, sum(tasks_per_node), gloo_needed=gloo_needed)
     gpus_per_task = most if chosen.wireup == "own" else 1
     load = (*way.load, *lines(environment.setup if environment else way.setup))
     if chosen.wireup in wireup.BY_MPI:
         load = (*load, *site.mpi.load)
+    divides = whole and request.cpus_per_gpu is None and _divides_cpus(site, request)
+    if divides and allocation:
+        share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
     program = (
@@ -90,6 +94,7 @@ def plan(
         gpus_per_node=most,
         gpu_type=site.node.gpu_type if request.gpu_type is None else request.gpu_type,
         cpus_per_task=cpus_per_task,
+        divides_cpus=divides and allocation is None,
         memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
@@ -140,6 +145,12 @@ def _profiled(ranks: str, count: int) -> str:
         if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
             raise UsageError(f"{number!r} is not one of {count} ranks", where="--nsys", fix="--nsys 0, 0,8 or all")
     return ranks
+
+
+def _divides_cpus(site: Site, request: Request) -> bool:
+    """Whether a job has all CPUs of its whole nodes without a number: not where it shares them (``exclusive=user``)."""
+    exclusive = dict(request.scheduler_options).get("exclusive", "" if site.slurm.exclusive else "no")
+    return site.slurm.cpus == "allocated" and not exclusive and SCHEDULERS[site.scheduler].exclusive_nodes
 
 
 def _cpus(requested: int | None, share: int) -> int:

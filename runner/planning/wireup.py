@@ -63,13 +63,26 @@ def single_task(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
     return (1,)
 
 
-def choose(site: Site, image: PlannedImage, runtime: str, requested: Wireup | None, ranks: int) -> Choice:
+def choose(
+    site: Site,
+    image: PlannedImage,
+    runtime: str,
+    requested: Wireup | None,
+    ranks: int,
+    *,
+    gloo_needed: bool = False,
+) -> Choice:
     """The requested wireup; else MPI for many ranks, where it is proven for this runtime; else the rendezvous, which
     needs neither MPI nor PMI. The checks decide whether the image fits the requested one.
 
+    Args:
+        gloo_needed: in the rendezvous it is Horovod that meets, by Gloo: without Gloo it meets by MPI.
+
     Raises:
-        RefusedError: the site cannot start ranks in the requested way; says why.
+        RefusedError: the site cannot start ranks in the requested way, or Horovod lacks what it would meet by.
     """
+    if gloo_needed and ranks > 1 and requested in (None, "rendezvous") and _lacks_gloo(image):
+        return _without_gloo(site, image, requested)
     if requested in ("own", "torchrun"):
         return Choice(requested, site.slurm.mpi)
     if requested is not None and requested != "rendezvous":
@@ -82,6 +95,26 @@ def choose(site: Site, image: PlannedImage, runtime: str, requested: Wireup | No
             if f"{runtime}/{way}" in site.proven and image.mpi and not (obstacle(site, way) or misfit(image, way)):
                 return _started_by(way)
     return Choice("rendezvous", site.slurm.mpi)
+
+
+def _lacks_gloo(image: PlannedImage) -> bool:
+    controllers = image.about.horovod.controllers if image.about else ()
+    return bool(controllers) and "gloo" not in {name.lower() for name in controllers}
+
+
+def _without_gloo(site: Site, image: PlannedImage, requested: Wireup | None) -> Choice:
+    """By MPI; each rank would form a world of its own in a rendezvous that Horovod has no Gloo for."""
+    against = {way: obstacle(site, way) or getattr(misfit(image, way), "what", "") for way in BY_MPI}
+    ways = [way for way in BY_MPI if not against[way]]
+    if ways and requested is None:
+        return _started_by(ways[0])
+    build = "build one with Gloo: python -m runner build, or env create"
+    raise RefusedError(
+        f"Horovod in {image.reference} has no Gloo, by which its ranks would meet"
+        + ("" if ways else f", and they cannot meet by MPI: {'; '.join(dict.fromkeys(against.values()))}"),
+        where="--wireup rendezvous" if requested else "--wireup",
+        fix=f"--wireup {ways[0]}; or {build}" if ways else build,
+    )
 
 
 def obstacle(site: Site, wireup: Wireup) -> str:

@@ -102,6 +102,12 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "technion-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
     "technion-13-uneven": ("technion", "pyxis", Request(gpus=13)),
     "technion-hostile": ("technion", "pyxis", msgspec.structs.replace(HOSTILE, account="m1234_g")),
+    "technion-pmix-hostile": ("technion", "pyxis", msgspec.structs.replace(HOSTILE, wireup="pmix")),
+    "technion-pmix-16": ("technion", "pyxis", Request(gpus=16, wireup="pmix")),
+    "alpha-pmix-hostile": ("alpha", "singularity", msgspec.structs.replace(HOSTILE, wireup="pmix")),
+    "alpha-virtualenv-pmix-hostile": ("alpha", "native", msgspec.structs.replace(NATIVE, wireup="pmix")),
+    "perlmutter-shared-2": ("perlmutter", "shifter", Request(gpus=2)),
+    "polaris-capacity-16": ("polaris", "apptainer", Request(gpus=16, walltime_s=600_000)),
     "box-16": ("box", "charliecloud", PLAIN),
     "box-hostile": (
         "box",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script
@@ -19,6 +19,8 @@ from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
+
+_CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
 
 _HELD_TRAPS = """\
 runner_step=
@@ -42,6 +44,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         "unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too",
         head("$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
         world(plan, 'scontrol show hostnames "$SLURM_JOB_NODELIST"'),
+        *_divided_cpus(plan),
         *(statement(entry) for entry in step.prelude),
         "",
     ]
@@ -108,7 +111,8 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield directive("nodes", str(plan.nodes))
     yield from _tasks(plan)
     yield _gpus(plan)
-    yield directive("cpus-per-task", str(plan.cpus_per_task))
+    if not plan.divides_cpus:
+        yield directive("cpus-per-task", str(plan.cpus_per_task))
     yield from _memory(plan)
     if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
         yield directive("exclusive")
@@ -142,6 +146,14 @@ def _gpus(plan: Plan) -> str:
     if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
         return directive("gpus", f"{typed}{plan.tasks * plan.gpus_per_task}")
     return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+
+
+def _divided_cpus(plan: Plan) -> Iterator[str]:
+    """A rank's share of the node that has the fewest CPUs: ``256(x2)``, ``128,256``."""
+    if plan.divides_cpus:
+        yield f"""\
+{_CPUS}=$(tr , '\\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | sort -n | head -n 1)   # hardware threads, where they are on
+{_CPUS}=$(( ${{{_CPUS}%%[!0-9]*}} / {max(plan.tasks_per_node)} ))"""
 
 
 def _memory(plan: Plan) -> Iterator[str]:
@@ -189,7 +201,7 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     if plan.existing_allocation:
         # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
         yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
-    yield text(f"--cpus-per-task={plan.cpus_per_task}")
+    yield (Text("--cpus-per-task="), Var(_CPUS) if plan.divides_cpus else Text(str(plan.cpus_per_task)))
     if plan.whole_nodes:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
     yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))

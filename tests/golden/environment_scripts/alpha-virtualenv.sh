@@ -16,7 +16,7 @@ set +u   # what follows reads names that are not set
 source /scratch/e/elvis/gpu-runner/environments/horovod/made/bin/activate || exit 75
 set -u
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
-  --nccl auto --place environment --cuda-archs 80,90 --horovod auto --out \
+  --nccl auto --place environment --cuda-archs 80 --horovod auto --out \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \

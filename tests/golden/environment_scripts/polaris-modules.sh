@@ -14,7 +14,7 @@ module load conda || exit 74
 conda activate base || exit 74
 set -u
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
-  --nccl auto --place environment --cuda-archs 80,90 --horovod shipped --out \
+  --nccl auto --place environment --cuda-archs 80 --horovod shipped --out \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \

@@ -59,7 +59,7 @@ runner_step=
 trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
 
 srun --mpi=none --ntasks=3 --exact --overlap --distribution=arbitrary --gpus-per-node=2 \
-  --time=00:20:00 --cpus-per-task=32 --kill-on-bad-exit=1 --wait=60 --output=logs/rank-%t.out \
+  --time=00:20:00 --cpus-per-task=16 --kill-on-bad-exit=1 --wait=60 --output=logs/rank-%t.out \
   --error=logs/rank-%t.err --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
   --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
   --no-container-mount-home --no-container-entrypoint --no-container-remap-root \

@@ -43,6 +43,7 @@ def _way(site: str, runtime: str, ranks: tuple[int, ...] = (), wireup: str = "re
 
 WAYS = (
     _way("technion", "pyxis"),
+    _way("technion", "pyxis", wireup="pmix"),
     _way("technion", "pyxis", (8, 5)),
     _way("technion", "pyxis", (3,)),
     _way("perlmutter", "shifter"),
@@ -55,8 +56,11 @@ WAYS = (
     _way("perlmutter", "native"),
     _way("perlmutter", "native", wireup="pmi2"),
     _way("perlmutter", "native", wireup="mpich"),
+    _way("perlmutter", "shifter", (2,)),
     _way("alpha", "native"),
+    _way("alpha", "native", wireup="pmix"),
     _way("alpha", "singularity"),
+    _way("alpha", "singularity", wireup="pmix"),
     _way("alpha", "singularity", (8, 5)),
     _way("neuron", "native"),
     _way("neuron", "singularity"),

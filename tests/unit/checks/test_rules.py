@@ -60,10 +60,10 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("field-missing", "neuron", Observed(absent=("field",)), {}, "showque"),
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
-        ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 300_000}, "--nodes"),
+        ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 700_000}, "--nodes"),
         ("queue-unknown", "polaris", Observed(), {"queue": "prode"}, "did you mean 'prod'?"),
         ("too-many-cpus", "alpha", Observed(), {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
-        ("too-many-cpus", "technion", Observed(), {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
+        ("too-many-cpus", "box", Observed(), {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
         ("directive-emptied", "neuron", Observed(), {"scheduler_options": (("comment", ""),)}, "-S comment=VALUE"),
         ("site-unfinished", "technion", Observed(left_open=("node.count",)), {}, "site check"),
         ("no-bf16-on-gpu", "neuron", Observed(), {"gpu_type": "v100", "arguments": ("--precision", "amp-bf16")}, "7.0"),
@@ -129,10 +129,35 @@ def test_every_refusal_can_be_forced() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "walltime_s", "queue"), [(1, 600, "debug"), (4, 600, "debug-scaling"),
-    (10, 7200, "prod"), (4, 7200, "preemptable"), (12, 600, "prod")])  # fmt: skip
+    (10, 7200, "prod"), (4, 7200, "preemptable"), (4, 300_000, "capacity"),
+    (12, 600, "prod")])  # fmt: skip
 def test_the_queue_is_the_first_that_fits(nodes: int, walltime_s: int, queue: str) -> None:
     planned = plan(RECIPE, read_site("polaris"), Request(gpus=4 * nodes, walltime_s=walltime_s), IMAGE)
     assert planned.queue == queue
+
+
+@pytest.mark.parametrize(
+    ("gpus", "requested", "queue"),
+    [(1, None, "shared"), (2, None, "shared"), (3, None, "regular"), (16, None, "regular"), (16, "debug", "debug")],
+)
+def test_a_part_of_a_node_goes_to_the_queue_for_parts(gpus: int, requested: str | None, queue: str) -> None:
+    site = read_site("perlmutter")
+    planned = plan(RECIPE, site, Request(gpus=gpus, queue=requested), IMAGE)
+    assert planned.queue == queue
+    assert not refuses(check(planned, site, NOTHING_WRONG))
+
+
+def test_a_queue_for_parts_of_a_node_takes_no_more() -> None:
+    refusal = findings_of("perlmutter", gpus=3, queue="shared")["queue-unfit"]
+    assert "takes at most 2 GPUs, and 3 are requested" in refusal.what
+    assert refusal.fix == "--queue regular"
+
+
+def test_more_cpus_than_are_sure_are_no_refusal_where_the_allocation_decides() -> None:
+    """The hardware threads of these nodes may be on or off."""
+    finding = findings_of("technion", cpus_per_gpu=32)["too-many-cpus"]
+    assert finding.severity == "warn"
+    assert "too-many-cpus" not in findings_of("technion", cpus_per_gpu=16)
 
 
 def test_a_slice_of_a_gpu_is_warned_of() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from typing import Any
 
 import msgspec
 import pytest
 
 from runner.errors import UsageError
+from runner.model.allocation import AllocatedNode, Allocation
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.site import Site, SlurmFacts
 from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
 from runner.planning.plan import image_reference, plan
+from runner.runtimes import runtime
+from runner.schedulers import render
 from tests.support.plans import RECIPE, SITE
 
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
@@ -30,6 +36,46 @@ def test_part_of_a_node_takes_its_share() -> None:
     planned = plan(RECIPE, SITE, Request(gpus=2), IMAGE)
     assert (planned.gpus_per_node, planned.cpus_per_task, planned.memory_mb) == (2, 32, 250_000)
     assert not planned.whole_nodes
+
+
+@pytest.mark.parametrize(
+    ("asked", "divided"),
+    [
+        ({"gpus": 16}, True),
+        ({"gpus": 16, "scheduler_options": (("exclusive", ""),)}, True),
+        ({"gpus": 16, "scheduler_options": (("exclusive", "user"),)}, False),
+        ({"gpus": 16, "cpus_per_gpu": 4}, False),
+        ({"gpus": 4}, False),
+    ],
+)
+def test_whole_nodes_may_divide_the_cpus_that_they_turn_out_to_have(asked: dict[str, Any], divided: bool) -> None:
+    """And request no number: with hardware threads off, one that counts them would be impossible."""
+    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    planned = plan(RECIPE, site, Request(**asked), IMAGE)
+    script = render(planned, runtime(planned.runtime).step(planned))
+    assert planned.divides_cpus is divided
+    assert ("#SBATCH --cpus-per-task" not in script) is divided
+    assert ('--cpus-per-task="${runner_cpus}"' in script) is divided
+
+
+@pytest.mark.parametrize(("said", "cpus"), [("256(x2)", 32), ("128(x2)", 16), ("256,128", 16), ("16(x2),256(x3)", 2)])
+def test_a_rank_gets_an_equal_part_of_the_smallest_node(said: str, cpus: int) -> None:
+    """By the lines of the script, and Slurm's own form of the numbers."""
+    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    planned = plan(RECIPE, site, Request(gpus=16), IMAGE)
+    script = render(planned, runtime(planned.runtime).step(planned))
+    lines = [line for line in script.splitlines() if line.startswith("runner_cpus=")]
+    shell = "\n".join(("set -euo pipefail", *lines, 'echo "$runner_cpus"'))
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_CPUS_PER_NODE": said}
+    ran = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout == f"{cpus}\n"
+
+
+def test_a_step_of_an_allocation_divides_what_that_has() -> None:
+    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    held = Allocation("1", (AllocatedNode("a", cpus=128, gpus=8), AllocatedNode("b", cpus=256, gpus=8)))
+    planned = plan(RECIPE, site, Request(gpus=16), IMAGE, allocation=held)
+    assert (planned.cpus_per_task, planned.divides_cpus) == (16, False)
 
 
 def test_nccls_log_is_planned_where_jobs_can_have_several_nodes_and_can_be_overridden() -> None:

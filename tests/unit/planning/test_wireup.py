@@ -52,7 +52,7 @@ def test_above_64_ranks_mpi_is_chosen_only_where_it_is_proven() -> None:
 @pytest.mark.parametrize(
     ("site", "mpi", "asked", "says"),
     [
-        (read_site("technion"), "openmpi", "pmix", "not known to have pmix"),
+        (read_site("slurm"), "openmpi", "pmix", "not known to have pmix"),
         (read_site("perlmutter"), "openmpi", "pmix", "known: pmi2"),
         (read_site("polaris"), "mpich", "pmix", "plugin of srun"),
         (read_site("technion"), "mpich", "mpich", "MPICH's ABI"),
@@ -68,6 +68,39 @@ def test_what_a_site_cannot_do_is_refused(site: Site, mpi: str, asked: Any, says
 def test_what_is_requested_and_not_known_to_fail_is_done() -> None:
     assert choose(pmix_site(), image(), "pyxis", "pmix", 16) == Choice("pmix", "pmix")
     assert choose(read_site("polaris"), image("mpich"), "apptainer", "mpich", 16) == Choice("mpich", None)
+
+
+def mpi_only(flavour: str = "openmpi", pmi: tuple[str, ...] = ("pmix",)) -> PlannedImage:
+    about = ImageFacts(mpi=Mpi(flavour=flavour, pmi=pmi), horovod=Horovod(controllers=("MPI",)))
+    return PlannedImage("theirs", "", "/i", mpi=mpi_of(about), about=about)
+
+
+def test_a_horovod_without_gloo_meets_by_mpi_and_never_as_worlds_of_one() -> None:
+    """Of a site's modules, or of an image that brings its own."""
+    alpha = read_site("alpha")
+    assert choose(alpha, mpi_only(), "native", None, 16, gloo_needed=True) == Choice("pmix", "pmix")
+    assert choose(alpha, mpi_only(), "native", "pmix", 16, gloo_needed=True) == Choice("pmix", "pmix")
+    assert choose(alpha, mpi_only(), "native", None, 1, gloo_needed=True).wireup == "rendezvous"
+    assert choose(alpha, mpi_only(), "native", None, 16).wireup == "rendezvous", "a program of another framework"
+    assert choose(alpha, image("openmpi"), "native", None, 16, gloo_needed=True).wireup == "rendezvous"
+
+
+@pytest.mark.parametrize(
+    ("site", "theirs", "asked", "says", "fix"),
+    [
+        ("alpha", mpi_only(), "rendezvous", "has no Gloo", "--wireup pmix"),
+        ("alpha", mpi_only(pmi=("pmi2",)), None, "takes pmi2", "env create"),
+        ("slurm", mpi_only(), None, "not known to have pmix", "runner build"),
+        ("polaris", mpi_only(), None, "MPICH's ABI", "runner build"),
+    ],
+)
+def test_a_horovod_without_gloo_that_cannot_meet_is_refused(
+    site: str, theirs: PlannedImage, asked: Any, says: str, fix: str
+) -> None:
+    with pytest.raises(RefusedError) as caught:
+        choose(read_site(site), theirs, "native", asked, 16, gloo_needed=True)
+    assert says in caught.value.what
+    assert fix in caught.value.fix
 
 
 def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node() -> None:

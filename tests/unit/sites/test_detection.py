@@ -305,7 +305,7 @@ def test_a_login_node_proves_nothing_about_the_nodes() -> None:
 def test_pbs_is_compared_too() -> None:
     told = differences(read_site("polaris"), detected(None))
     gone = [finding.what for finding in told if finding.code == "queue-gone"]
-    assert gone == [f"there is no queue {name!r} (any more)" for name in ("debug-scaling", "preemptable")]
+    assert gone == [f"there is no queue {name!r} (any more)" for name in ("debug-scaling", "preemptable", "capacity")]
     assert {finding.severity for finding in told if finding.code == "cpus-differ"} == {"warn"}
 
 
