@@ -40,6 +40,7 @@ class Observed:
         left_open: keys that the site's file leaves open (``# UNKNOWN key``).
         storage: where the job's files lie.
         home: the user's home directory, as given.
+        image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
     """
 
     image_problem: str = ""
@@ -54,6 +55,7 @@ class Observed:
     left_open: tuple[str, ...] = ()
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
+    image_owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,13 @@ def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
 def _image(case: Case) -> Iterator[Finding]:
     if case.observed.image_problem:
         yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_fix)
+    if case.observed.image_owner:
+        yield Finding(
+            "image-of-another-user",
+            "warn",
+            f"the image was put into the store by {case.observed.image_owner}, who alone vouches for what it holds",
+            "use it if you trust that user; else convert the image into a store of your own (convert --store DIR)",
+        )
 
 
 def _environment(case: Case) -> Iterator[Finding]:

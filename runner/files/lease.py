@@ -51,6 +51,9 @@ class Lease:
 def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
     """Hold the lock ``path`` during the block; its directory exists.
 
+    Where a dead holder's lock is another user's, and the directory lets only owners remove (sticky), the user holds
+    ``path.UID`` instead: the dead lock holds up no one, and this user's processes still wait for each other.
+
     Args:
         say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
 
@@ -59,7 +62,7 @@ def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) 
         InfrastructureError: no file can be made there.
     """
     owner = process_identity.unique()
-    handle = _wait(path, owner, say, limit_s)
+    handle, path = _wait(path, owner, say, limit_s)
     beating = threading.Event()
     heart = threading.Thread(target=_beat, args=(handle, beating), daemon=True)
     heart.start()
@@ -94,7 +97,7 @@ def read(path: Path) -> Lease | None:
         return Lease("", status.st_mtime, beat)
 
 
-def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> int:
+def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
     began = time.monotonic()
     next_message = began + _SILENT_S
     beat: tuple[int, int] | None = None
@@ -102,7 +105,7 @@ def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
     while True:
         handle = _create(path, owner)
         if handle is not None:
-            return handle
+            return handle, path
         now = time.monotonic()
         holder = _read(path)
         if holder is None:
@@ -111,7 +114,13 @@ def _wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
             beat, changed = holder.beat, now
         state = process_identity.state(holder.owner)
         if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
-            _remove_dead(path, holder)
+            try:
+                _remove_dead(path, holder)
+            except PermissionError as error:
+                own = path.with_name(f"{path.name}.{os.geteuid()}")
+                if path.name.endswith(f".{os.geteuid()}"):
+                    raise _unlockable(path, error) from error
+                path = own
             continue
         if now - began > limit_s:
             raise UnknownStateError(
@@ -138,6 +147,7 @@ def _create(path: Path, owner: str) -> int | None:
             return None
         raise _unlockable(path, error) from error
     try:
+        os.fchmod(handle, 0o644)  # whatever the umask: others must see whom they wait for
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
         os.fsync(handle)
     except BaseException as error:  # Ctrl-C too, or the lock would stay until this process is known to be dead

@@ -97,9 +97,13 @@ def list_images(store_dir: Path) -> tuple[ListedImage, ...]:
 
 
 def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
-    """Remove the images that the limits let go, and what killed conversions left."""
+    """Remove the images that the limits let go, and what killed conversions left; nothing that only others can."""
     uses = image_uses()
-    images = [image for image in store.everything(store_dir) if isinstance(image, StoredImage)]
+    images = [
+        image
+        for image in store.everything(store_dir)
+        if isinstance(image, StoredImage) and store.may_remove(image.path)
+    ]
     candidates = [_candidate(image, uses) for image in images]
     removed = to_remove(candidates, limits)
     if not dry_run:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.checks import environment_fit, storage
 from runner.checks.rules import Observed
+from runner.images.store import owners
 from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
@@ -43,6 +44,7 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
         left_open=tuple(unknown.key for unknown in user_site.unknowns),
         storage=_storage(site, image, runs, user_site.personal.scratch),
         home=str(home()),
+        image_owner=_image_owner(image),
     )
 
 
@@ -59,6 +61,13 @@ def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -
         image_idle_s=idle_s,
         workspaces=workspaces() if site.scratch.workspaces else (),
     )
+
+
+def _image_owner(image: JobImage) -> str:
+    if image.environment is not None or not image.planned.path or image.problem:
+        return ""
+    path = Path(image.planned.path)
+    return owners.stranger(path, path.parent)
 
 
 def _both_names(path: Path) -> tuple[str, ...]:

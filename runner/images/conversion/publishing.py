@@ -106,6 +106,7 @@ def publish(maker: Maker, progress: Progress, *, store_dir: Path | None = None) 
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
         return done
     paths.ensure_directory(target)
+    names.check_writable(target)
     with leased(lease, progress.step):
         store.sweep(key, target)
         if (done := kept()) is not None:

@@ -1,7 +1,8 @@
 """Sidecars: the small file beside each stored image that describes it.
 
 A sidecar holds the image's whole environment. Whoever may read the image reads that in it anyway, so a sidecar has
-its squashfs's permissions: what the umask gave at the conversion (``umask 077`` makes both private).
+its squashfs's permissions: what the umask gave at the conversion (``umask 077`` makes both private), and in a store
+that others may write to, what these need to read it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from runner.errors import InfrastructureError
 from runner.files import atomic
+from runner.images.store import owners
 from runner.images.store.failures import unreadable, writing
 from runner.images.store.stored_image import StoredImage
 
@@ -47,7 +49,13 @@ def read(path: Path) -> StoredImage | None:
 
 
 def write(image: StoredImage, *, mode: int | None = None) -> None:
-    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's."""
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's.
+
+    Raises:
+        InfrastructureError: the disk is full, or it is another user's, who alone vouches for that image.
+    """
+    if not (owners.may_replace(path_of(image.path)) and owners.may_replace(image.path)):
+        raise InfrastructureError("a stored image of another user is described by that user", where=str(image.path))
     content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
     path = path_of(image.path)
     with writing(path):

@@ -189,6 +189,13 @@ def test_packages_of_a_home_that_a_mount_shows_are_warned_of(runtime: str, mount
     assert "user-packages" not in findings_of("neuron", seen, **request)
 
 
+def test_an_image_that_another_user_vouches_for_is_warned_of() -> None:
+    warned = findings_of(observed=Observed(image_owner="mallory"))["image-of-another-user"]
+    assert warned.severity == "warn"
+    assert "put into the store by mallory" in warned.what
+    assert "into a store of your own" in warned.fix
+
+
 def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
     assert findings_of(nsys="0")["nsys-not-known"].severity == "warn"
     site = read_site("technion")

@@ -1,0 +1,95 @@
+"""Who owns what lies in a store, and whose files are believed there.
+
+A store may be one directory for many users. Whoever may write to it can put any file under any name, but not one that
+belongs to someone else: so a file says who vouches for it by its owner.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def believed(path: Path, store: Path) -> bool:
+    """Whether a file is the caller's, root's or that of the store's owner; of a link, both link and target."""
+    with suppress(OSError):
+        return {path.lstat().st_uid, path.stat().st_uid} <= _vouching(store)
+    return False
+
+
+def believed_file(file: os.stat_result, store: Path) -> bool:
+    """The same for an open file."""
+    with suppress(OSError):
+        return file.st_uid in _vouching(store)
+    return False
+
+
+def stranger(path: Path, store: Path) -> str:
+    """The user whose file it is, where that is none of those that are believed; else empty."""
+    return "" if believed(path, store) or not path.exists() else user(path.stat().st_uid)
+
+
+def may_replace(path: Path) -> bool:
+    """Whether the caller should replace this file: one of another user stays, even where it could be overwritten."""
+    with suppress(OSError):
+        return os.geteuid() in (0, path.lstat().st_uid)
+    return True
+
+
+def may_remove(path: Path) -> bool:
+    """Whether the caller can remove this file (unlink(2): in a sticky directory only its owner, or the directory's)."""
+    with suppress(OSError):
+        above = path.parent.stat()
+        owners = {0, path.lstat().st_uid, above.st_uid}
+        return os.access(path.parent, os.W_OK | os.X_OK) and (
+            not above.st_mode & stat.S_ISVTX or os.geteuid() in owners
+        )
+    return False
+
+
+def share(path: Path, store: Path) -> None:
+    """Let those who may write to the store read this file of the caller's, or write to this directory of it.
+
+    In a store that only its owner writes to, permissions are left to the umask.
+    """
+    with suppress(OSError):
+        above, own = store.stat(), path.stat()
+        if not above.st_mode & _OTHERS_WRITE or own.st_uid != os.geteuid():
+            return
+        if own.st_gid != above.st_gid:
+            with suppress(OSError):  # not a group of the caller's
+                os.chown(path, -1, above.st_gid)
+        mode = stat.S_IMODE(above.st_mode)
+        path.chmod(mode if path.is_dir() else stat.S_IMODE(own.st_mode) | mode & 0o044)
+
+
+def user(uid: int) -> str:
+    """The login name of a user id, or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _vouching(store: Path) -> set[int]:
+    found = {os.geteuid(), 0, store.stat().st_uid}
+    unknown = _unknown_user()
+    return found if unknown is None else found - {unknown}
+
+
+def _unknown_user() -> int | None:
+    """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all.
+
+    In a container of an ordinary user, the store's owner and any stranger look the same.
+    """
+    try:
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
+    except (OSError, ValueError):
+        return None
+    return None if any(first <= unknown < first + count for first, _, count in known) else unknown

@@ -1,0 +1,237 @@
+"""Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.files import lease
+from runner.images.build.without_engine.tree import TreeImage
+from runner.images.conversion.squashfs import convert_source
+from runner.images.packing.rootfs import Config
+from runner.images.store import integrity, names, sidecar, store
+from runner.images.store.prune import Limits
+from runner.images.store.stored_image import StoredImage
+from runner.jobs.image_usage import prune_images
+from runner.progress import Silent
+from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users takes root"),
+    pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed"),
+]
+DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with open_directory() as directory:
+        # Python's modules are read once by root: the others may not be able to read them.
+        convert(image(directory), directory / "first")
+        with lease.leased(directory / "first/lease", print):
+            store.sweep("k", directory / "first")
+        prune_images(directory / "first", Limits(max_bytes=0), dry_run=False)
+        yield directory
+
+
+def directory(place: Path, owner: int, mode: int, group: int = 0) -> Path:
+    path = place / "store"
+    path.mkdir()
+    os.chown(path, owner, group or owner)
+    path.chmod(mode)
+    return path
+
+
+def image(place: Path, name: str = "x/y:1", digest: str = DIGEST) -> TreeImage:
+    tree = place / f"tree-{digest[-1]}"
+    tree.mkdir(exist_ok=True)
+    (tree / "file").write_text(digest)
+    return TreeImage(tree, name, digest, "2026-01-01T00:00:00Z", Config(environment={"A": "1"}))
+
+
+def convert(source: TreeImage, target: Path) -> tuple[bool, Path, str]:
+    done = convert_source(source, Silent(), store_dir=target)
+    assert not integrity.problem(done.image)
+    return done.made, done.image.path, done.moved_from
+
+
+def looked_up(name: str, target: Path) -> tuple[Path, str] | None:
+    """The image's file as this user finds and reads it, and whose it is where that is to be known."""
+    known = store.lookup(name, target)
+    if known is None:
+        return None
+    assert known.path.read_bytes()[:4] == b"hsqs"
+    return known.path, store.stranger(known)
+
+
+def test_a_groups_store_serves_all_of_the_group(place: Path) -> None:
+    target = directory(place, ALICE, 0o2775, GROUP)
+    first, second = image(place), image(place, "x/z:1", OTHER)
+    made, path, _ = run_as(ALICE, convert, first, target, umask=0o077, groups=(GROUP,))
+    assert made
+    assert run_as(BOB, convert, first, target, groups=(GROUP,)) == (False, path, "")
+    for user in (ALICE, BOB):
+        for name in ("x/y:1", DIGEST):
+            assert run_as(user, looked_up, name, target, groups=(GROUP,)) == (path, "")
+    made, other, _ = run_as(BOB, convert, second, target, umask=0o077, groups=(GROUP,))
+    assert made
+    assert run_as(ALICE, looked_up, "x/z:1", target, groups=(GROUP,)) == (other, f"user {BOB}")
+    assert run_as(ALICE, looked_up, OTHER, target, groups=(GROUP,)) is None, "Bob does not vouch for a digest to others"
+    assert run_as(BOB, looked_up, OTHER, target, groups=(GROUP,)) == (other, "")
+    assert run_as(CAROL, looked_up, DIGEST, target) == (path, ""), "a reader needs no group"
+    moved = image(place, "x/y:1", OTHER)
+    assert run_as(BOB, convert, moved, target, groups=(GROUP,))[2] == DIGEST
+    assert path.stat().st_uid == ALICE
+    assert {each.stat().st_gid for each in target.rglob("*")} == {GROUP}
+
+
+def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
+    target = directory(place, 0, 0o1777)
+    source = image(place)
+    made, hers, _ = run_as(ALICE, convert, source, target)
+    assert made
+    before = [(each, each.stat().st_ino, each.stat().st_mtime_ns) for each in target.rglob("*") if each.is_file()]
+    assert run_as(BOB, looked_up, "x/y:1", target) == (hers, f"user {ALICE}")
+    assert run_as(BOB, looked_up, DIGEST, target) is None
+    made, his, _ = run_as(BOB, convert, source, target)
+    assert made, "what only Alice vouches for is made again"
+    assert (his.name, his.stat().st_uid) == (f"{hers.stem}-u{BOB}.sqsh", BOB)
+    for user, path in ((ALICE, hers), (BOB, his)):
+        for name in ("x/y:1", DIGEST):
+            assert run_as(user, looked_up, name, target) == (path, "")
+        assert run_as(user, convert, source, target) == (False, path, "")
+    for each, inode, mtime in before:
+        assert each.stat().st_ino == inode
+        assert each.stat().st_mtime_ns == mtime or each.parent.name == "refs"
+
+
+def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place: Path) -> None:
+    target = directory(place, ALICE, 0o755)
+    _, path, _ = run_as(ALICE, convert, image(place), target)
+    assert run_as(BOB, convert, image(place), target) == (False, path, ""), "what is there is good for all"
+    for closed in (target, target / "refs"):
+        if closed != target:
+            target.chmod(0o777)
+        outcome = outcome_as(BOB, convert, image(place, "x/z:1", OTHER), target)
+        assert "you may not write to this image store" in outcome.what
+        assert f"belongs to user {ALICE} (mode 755)" in outcome.what
+        assert outcome.where == str(closed)
+        assert "--store DIR" in outcome.fix
+        assert not list(target.glob(".*")), "nothing was begun"
+
+
+def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
+    target = directory(place, 0, 0o1777)
+    claim = store.lease_path("k", target)
+
+    def die_holding(die: object) -> None:
+        assert callable(die)
+        with lease.leased(claim, print):
+            die()
+
+    killed_as(ALICE, die_holding)
+    assert claim.stat().st_uid == ALICE
+
+    def hold() -> tuple[list[str], float]:
+        began = time.monotonic()
+        with lease.leased(claim, print, limit_s=20):
+            store.sweep("k", target)
+            return sorted(each.name for each in target.glob(".k.claim*")), time.monotonic() - began
+
+    held, seconds = run_as(BOB, hold)
+    assert held == [".k.claim", f".k.claim.{BOB}"]
+    assert seconds < 10
+    assert [each.name for each in target.glob(".k.*")] == [".k.claim"]
+    assert run_as(ALICE, hold)[0] == [".k.claim"], "its owner clears it away"
+    assert not list(target.glob(".*"))
+
+
+def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
+    target = directory(place, ALICE, 0o1777)
+    source = image(place)
+    _, good, _ = run_as(ALICE, convert, source, target)
+    key = (sidecar.read(good) or StoredImage(path=good, reference="")).key
+
+    def plant() -> None:
+        evil = target / "evil.sqsh"
+        shutil.copy(good, evil)
+        known = sidecar.read(good)
+        assert known is not None
+        sidecar.write(msgspec.structs.replace(known, path=evil, digest=OTHER, origin=DIGEST, key="b" * 24))
+        for name in (OTHER, DIGEST, "b" * 24, key, "x/y:1"):
+            planted = names.path_of(name, target, "squashfs")
+            with suppress(OSError):
+                planted.with_name(f"{planted.name}.{CAROL}").write_text(f"evil.sqsh\n{name}\n")
+            with suppress(OSError):
+                planted.write_text(f"evil.sqsh\n{name}\n")
+            later = time.time() + 1e6
+            os.utime(planted.with_name(f"{planted.name}.{CAROL}"), (later, later))
+
+    run_as(CAROL, plant)
+    for user in (0, ALICE, BOB):
+        assert run_as(user, looked_up, OTHER, target) is None
+        assert run_as(user, lambda: store.by_key("b" * 24, target)) is None
+        assert run_as(user, looked_up, DIGEST, target) == (good, "")
+        assert run_as(user, looked_up, "x/y:1", target) == (good, ""), "who is believed comes first"
+        assert run_as(user, lambda: getattr(store.by_key(key, target), "path", None)) == good
+    assert run_as(BOB, convert, source, target) == (False, good, "")
+
+
+def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
+    target = directory(place, ALICE, 0o1777)
+    run_as(ALICE, convert, image(place), target)
+    ref, new = (names.path_of(name, target, "squashfs") for name in (DIGEST, OTHER))
+    run_as(CAROL, os.symlink, ref, new)
+    assert run_as(BOB, looked_up, OTHER, target) is None
+    new.unlink()
+    os.link(ref, new)  # as any user can where the kernel does not protect hard links (fs.protected_hardlinks)
+    assert new.stat().st_uid == ALICE
+    assert run_as(BOB, looked_up, OTHER, target) is None
+
+
+def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path) -> None:
+    target = directory(place, 0, 0o1777)
+    path = target / "mine.sqsh"
+
+    def own_file() -> None:
+        path.write_bytes(b"hsqs")
+
+    def plant() -> None:
+        known = StoredImage(path=path, reference="nvcr.io/nvidia/pytorch:1", digest=DIGEST, environment={"A": "evil"})
+        sidecar.path_of(path).write_bytes(msgspec.json.encode(known, enc_hook=str))
+
+    run_as(BOB, own_file)
+    run_as(CAROL, plant)
+    known = run_as(BOB, store.lookup, str(path), target)
+    assert known == StoredImage(path=path, reference=str(path), size_bytes=4)
+
+
+def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Path) -> None:
+    target = directory(place, 0, 0o1777)
+    _, hers, _ = run_as(ALICE, convert, image(place), target)
+    _, his, _ = run_as(BOB, convert, image(place, "x/z:1", OTHER), target)
+    outcome = outcome_as(BOB, store.remove, hers)
+    assert f"this image belongs to user {ALICE}" in outcome.what
+
+    def verify() -> str:
+        known = store.lookup(str(hers), target)
+        assert known is not None
+        return integrity.verified(msgspec.structs.replace(known, sha256="0" * 64)).broken
+
+    assert "SHA-256" in run_as(BOB, verify)
+    assert run_as(ALICE, looked_up, DIGEST, target) == (hers, "")
+
+    def prune() -> list[Path]:
+        os.environ.update(RUNNER_STATE=str(place / "no-state"), HOME=str(place))
+        return [each.path for each in prune_images(target, Limits(max_bytes=0), dry_run=False).removed]
+
+    assert run_as(BOB, prune) == [his]
+    assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
