@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from runner.images.store.prune import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import Plan
+from runner.model.schedulers import SchedulerName
 from runner.model.verdict import Verdict
+from runner.schedulers import connect
 
 
 class ImageUse(msgspec.Struct, frozen=True):
@@ -67,20 +69,31 @@ class Pruned:
 
 
 def image_uses() -> tuple[ImageUse, ...]:
-    """Every known run of this user, the newest first. Queries the scheduler for those without a record of their end.
-
-    A scheduler that does not answer is queried once, not once a run.
+    """Every known run of this user, the newest first. Each scheduler is queried once, for all runs of it without a
+    record of their end.
     """
-    uses: list[ImageUse] = []
-    unanswered: set[tuple[str, str]] = set()
+    runs: list[tuple[RunDirectory, Plan, Submitted | None]] = []
+    states: dict[Path, str] = {}
+    not_ended: dict[tuple[SchedulerName, str], dict[Path, str]] = {}
     for run in directory.known():
         plan, record = run.read("plan.json", Plan), run.read("job.json", Submitted)
         if plan is None:
             continue  # its submission was cut off before the scheduler was called
-        where = (record.scheduler, record.clients) if record else ("", "")
-        state = "refused" if record and record.refused else _state(run, unanswered, where)
-        uses.append(ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, state))
-    return tuple(uses)
+        runs.append((run, plan, record))
+        if record is not None and record.refused:
+            states[run.path] = "refused"
+        elif _has_ended(run):
+            states[run.path] = "ended"
+        elif record is not None:
+            not_ended.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
+    for (scheduler, clients), jobs in not_ended.items():
+        with suppress(RunnerError):  # one that does not answer leaves its jobs' states unknown
+            known = connect(scheduler, Path(clients) if clients else None).states(jobs)
+            states |= {path: state.phase for path, state in known.items()}
+    return tuple(
+        ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, states.get(run.path, "unknown"))
+        for run, plan, record in runs
+    )
 
 
 def list_images(store_dir: Path) -> tuple[ListedImage, ...]:
@@ -124,19 +137,6 @@ def _candidate(image: StoredImage, uses: tuple[ImageUse, ...]) -> Candidate:
         used=bool(own),
         needed=any(use.needed for use in own),
     )
-
-
-def _state(run: RunDirectory, unanswered: set[tuple[str, str]], where: tuple[str, str]) -> str:
-    if _has_ended(run):
-        return "ended"
-    if where in unanswered:
-        return "unknown"
-    try:
-        scheduler, job_id = scheduler_of(run)
-        return scheduler.state(job_id, run.path).phase
-    except RunnerError:
-        unanswered.add(where)
-        return "unknown"
 
 
 def _has_ended(run: RunDirectory) -> bool:

@@ -9,6 +9,7 @@ in ``runner.model.schedulers``.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -38,6 +39,12 @@ class Scheduler(Protocol):
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """The state of the run's job now. Raises UnknownStateError where the scheduler does not answer."""
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many jobs (run directory -> job id, empty where unknown), by a query or two for all of them.
+
+        Raises UnknownStateError where the scheduler does not answer.
+        """
 
     def cancel(self, job_id: str) -> None:
         """End the job; a job that has ended already is no error."""

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -18,7 +19,7 @@ import msgspec
 
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
-from runner.files import process_identity
+from runner.files import file_system, process_identity
 from runner.model.job import ExitMarker, JobState
 from runner.schedulers.local.job_processes import JobProcesses, is_job_id, job_id
 
@@ -63,7 +64,7 @@ class Local:
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
         with suppress(OSError):
-            left = (run_directory / "job.id").read_text(errors="replace").strip()
+            left = file_system.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
             return left if is_job_id(left) else None
         return None
 
@@ -84,6 +85,14 @@ class Local:
         if not job.of_this_boot:
             return JobState("unknown", reason="of another boot or another machine")
         return JobState("ended", "KILLED", nodes=here)
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs; a job without an id is looked for in its run directory."""
+        known = dict.fromkeys(jobs, JobState(phase="unknown"))
+        for run, name in jobs.items():
+            with suppress(UnknownStateError):  # one run that cannot be read hides no other
+                known[run] = self.state(name or self.find(run) or "", run)
+        return known
 
     def cancel(self, job_id: str) -> None:
         """Ask the script to end its ranks; where it has not within GRACE_S, kill all that is left of the job.
@@ -115,6 +124,6 @@ def _log(path: Path) -> IO[bytes]:
 
 def _marker(run_directory: Path) -> ExitMarker | None:
     try:
-        return msgspec.json.decode((run_directory / "exit.json").read_bytes(), type=ExitMarker)
+        return msgspec.json.decode(file_system.read_bytes(run_directory / "exit.json"), type=ExitMarker)
     except (OSError, msgspec.DecodeError):
         return None

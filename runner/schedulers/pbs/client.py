@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,14 +72,7 @@ class Pbs:
         Raises:
             UnknownStateError: the server does not answer.
         """
-        mine = self._client("qselect", "-x", "-u", getpass.getuser())
-        if mine.code != 0:
-            raise client_call.no_answer("PBS", mine)
-        ids = mine.out.split()
-        for job_id, job in (self._jobs(*ids) if ids else {}).items():
-            if _work_directory(job) == str(run_directory):
-                return job_id
-        return None
+        return next((job_id for job_id, job in self._mine() if _work_directory(job) == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """What PBS knows of the run's job now, finished ones included where the server keeps them.
@@ -93,11 +87,28 @@ class Pbs:
                 return _state(job)
         return JobState(phase="unknown")
 
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs, by one listing of this user's.
+
+        Raises:
+            UnknownStateError: the server does not answer.
+        """
+        known = {_work_directory(job): _state(job) for _, job in self._mine()}
+        return {run: known.get(str(run), JobState(phase="unknown")) for run in jobs}
+
     def cancel(self, job_id: str) -> None:
         """Ask PBS to end the job; a job that has ended already is no error."""
         done = self._client("qdel", job_id)
         if done.code != 0 and not any(word in done.err for word in _GONE):
             raise UnknownStateError(f"qdel failed: {done.last_lines(2)}", where=f"qdel {job_id}")
+
+    def _mine(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Every job of this user that the server knows, with its id."""
+        mine = self._client("qselect", "-x", "-u", getpass.getuser())
+        if mine.code != 0:
+            raise client_call.no_answer("PBS", mine)
+        ids = mine.out.split()
+        return self._jobs(*ids).items() if ids else ()
 
     def _jobs(self, *ids: str) -> dict[str, Any]:
         done = self._client("qstat", "-x", "-f", "-F", "json", *ids)

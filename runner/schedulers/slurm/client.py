@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -112,14 +113,7 @@ class Slurm:
         Raises:
             UnknownStateError: the controller does not answer.
         """
-        done = self._client("squeue", "--noheader", "--format=%i|%Z", "--states=all")
-        if done.code != 0:
-            raise client_call.no_answer("Slurm", done)
-        for line in done.out.splitlines():
-            job_id, _, directory = line.strip().partition("|")
-            if directory == str(run_directory):
-                return job_id
-        return None
+        return next((job_id for job_id, _, directory in self._queue() if directory == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
@@ -137,6 +131,18 @@ class Slurm:
             raise client_call.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
 
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs, without reasons: the queue once, and accounting once for those not in it.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        names = {directory: name for _, name, directory in self._queue()}
+        gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in names]
+        accounted = self._accounting(gone) if gone else []
+        names = {directory: name.partition(" by ")[0] for name, _, _, directory in accounted} | names
+        return {run: _state_of(names.get(str(run), "")) for run in jobs}
+
     def cancel(self, job_id: str) -> None:
         """Ask Slurm to end the job; a job that has ended already is no error."""
         done = self._client("scancel", job_id)
@@ -152,20 +158,31 @@ class Slurm:
         return cancelled
 
     def _accounted(self, job_id: str, run_directory: Path) -> JobState:
-        fields = "State,ExitCode,NodeList,WorkDir"
-        try:
-            done = self._client(
-                "sacct", "--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={job_id}"
-            )
-        except NotAcceptedError:  # a site may well have no accounting client
-            return JobState(phase="unknown")
-        for line in reversed(done.out.splitlines()) if done.code == 0 else ():
-            name, code, nodes, directory = ([*line.split("|", 3), "", "", ""])[:4]
-            if name and directory == str(run_directory):
-                name, _, by = name.partition(" by ")  # "CANCELLED by 1000"
+        for state, code, nodes, directory in reversed(self._accounting([job_id])):
+            if directory == str(run_directory):
+                name, _, by = state.partition(" by ")  # "CANCELLED by 1000"
                 reason = f"by uid {by}" if by else ""
                 return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
         return JobState(phase="unknown")
+
+    def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, str, str, str]]:
+        """State, exit code, nodes and directory of each job that accounting knows, the oldest first."""
+        fields = "State,ExitCode,NodeList,WorkDir"
+        options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}")
+        try:
+            done = self._client("sacct", *options)
+        except NotAcceptedError:  # a site may well have no accounting client
+            return []
+        rows = [([*line.split("|", 3), "", "", ""])[:4] for line in done.out.splitlines()] if done.code == 0 else []
+        return [(name, code, nodes, directory) for name, code, nodes, directory in rows if name]
+
+    def _queue(self) -> list[tuple[str, str, str]]:
+        """Id, state and directory of each job that the controller knows."""
+        done = self._client("squeue", "--noheader", "--format=%i|%T|%Z", "--states=all")
+        if done.code != 0:
+            raise client_call.no_answer("Slurm", done)
+        rows = [[*line.strip().split("|", 2), "", ""][:3] for line in done.out.splitlines()]
+        return [(job_id, name, directory) for job_id, name, directory in rows]
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
         # An existing allocation of this shell must not shape a new job.
@@ -199,6 +216,10 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         nodes=_nodes(nodes),
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
     )
+
+
+def _state_of(name: str) -> JobState:
+    return JobState(_PHASES.get(name, "unknown"), name)
 
 
 def _nodes(field: str) -> str:

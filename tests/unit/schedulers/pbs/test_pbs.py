@@ -280,6 +280,11 @@ def test_a_job_is_found_by_its_directory(clients: Path) -> None:
     shows(clients, "/runs/1", job_state="R")
     assert Pbs(clients).find(Path("/runs/1")) == "7.pbs"
     assert Pbs(clients).find(Path("/runs/3")) is None
+    asked = {Path("/runs/1"): "7.pbs", Path("/runs/3"): "9.pbs"}
+    assert {str(run): state.phase for run, state in Pbs(clients).states(asked).items()} == {
+        "/runs/1": "running",
+        "/runs/3": "unknown",
+    }
     says(clients, "qselect", "true")
     assert Pbs(clients).find(Path("/runs/1")) is None
 
