@@ -34,7 +34,7 @@ HIDDEN_S = 20.0  # sshfs's cache of a directory
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Iterator[tuple[RunDirectory, RunDirectory]]:
+def two_views(tmp_path: Path) -> Iterator[tuple[RunDirectory, RunDirectory]]:
     """One run directory as the login node and as the job's node see it; the login node has just listed its records.
 
     All is there but the exit record of rank 3 and the marker.
@@ -73,9 +73,9 @@ def judged(run: RunDirectory, warnings: list[str]) -> tuple[Verdict, float]:
 
 
 def test_what_a_node_wrote_is_found_although_the_listing_is_an_old_one(
-    seen: tuple[RunDirectory, RunDirectory],
+    two_views: tuple[RunDirectory, RunDirectory],
 ) -> None:
-    here, there = seen
+    here, there = two_views
     assert presence(here).exits == {0, 1, 2}
     write_record(there, ended(3))
     assert presence(here).exits == {0, 1, 2}, "this file system hides nothing: it proves nothing"
@@ -87,9 +87,9 @@ def test_what_a_node_wrote_is_found_although_the_listing_is_an_old_one(
 
 
 def test_a_job_that_ends_while_it_is_waited_for_is_judged_by_all_its_records(
-    seen: tuple[RunDirectory, RunDirectory],
+    two_views: tuple[RunDirectory, RunDirectory],
 ) -> None:
-    here, there = seen
+    here, there = two_views
     with ends_in(3.0, there):
         verdict, waited_s = judged(here, [])
     assert verdict.outcome == "measured"
@@ -97,10 +97,10 @@ def test_a_job_that_ends_while_it_is_waited_for_is_judged_by_all_its_records(
 
 
 def test_who_may_only_read_waits_until_the_record_shows_by_itself(
-    seen: tuple[RunDirectory, RunDirectory], tmp_path: Path
+    two_views: tuple[RunDirectory, RunDirectory], tmp_path: Path
 ) -> None:
     """It cannot make the listing anew, and keeps nothing: `status` afterwards asks again and says no verdict."""
-    here, there = seen
+    here, there = two_views
     reading = tmp_path / "read-only"
     reading.mkdir()
     subprocess.run(["mount", "--bind", here.path, reading], check=True)
