@@ -71,6 +71,19 @@ def command() -> None:
     help="Requirement for pip, instead of the pinned framework.",
 )
 @click.option("--cuda-archs", help="CUDA architectures of Horovod's kernels. [default: the site's GPUs, or 80,90]")
+@click.option(
+    "--conda-installer",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Installer of Miniforge or Miniconda: conda is installed by it, on scratch, if there is none.",
+)
+@click.option(
+    "--channel",
+    "channels",
+    multiple=True,
+    metavar="URL|NAME",
+    help="Channel of conda to take Python from, instead of those of its configuration.",
+)
 @click.option("--force", multiple=True, metavar="CODE", help="Create it even if CODE refuses: environment-in-home.")
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
 @_JSON
@@ -85,7 +98,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
         click.echo(prepared.script, nl=False)
         return Exit.GOOD
     with display(quiet=as_json) as progress:
-        made = make(prepared.spec, prepared.root, progress)
+        made = make(prepared.spec, prepared.root, progress, installer=prepared.installer)
     if as_json:
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
         click.echo(json.dumps(facts | _facts(made.environment)))

@@ -45,12 +45,18 @@ _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
     exit_codes.NOT_LOADED: (
         RefusedError,
         "its modules, or what is activated, could not be loaded",
-        "`module avail` lists the modules; name yours with --module NAME, or in a site file of your own",
+        "`module avail` lists the modules; name yours with --module NAME, or in a site file of your own; a conda that "
+        "is not there is installed by --conda-installer FILE",
     ),
     exit_codes.NOT_MADE: (
         ProgramFailedError,
         "it could not be made",
-        "load a module that has Python and venv, or conda",
+        "load a module that has Python and venv, or conda; or --conda-installer FILE",
+    ),
+    exit_codes.NO_CONDA: (
+        ProgramFailedError,
+        "conda could not be installed",
+        "name an installer of Miniforge or Miniconda for these processors: --conda-installer FILE",
     ),
     exit_codes.NO_FRAMEWORK: (
         ProgramFailedError,
@@ -82,7 +88,7 @@ def inputs_of(spec: EnvironmentSpec) -> str:
     return key_of(msgspec.json.encode(spec, order="sorted").decode(), tree_hash(files_below(programs())))
 
 
-def places_of(spec: EnvironmentSpec, root: Path, key: str) -> Places:
+def places_of(spec: EnvironmentSpec, root: Path, key: str, installer: Path | None = None) -> Places:
     """The directories of an environment with this root and key, and of what is needed to make it."""
     return Places(
         environment=root / f"{spec.kind}-{key}",
@@ -91,16 +97,20 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str) -> Places:
         wheels=paths.cache("wheels"),
         programs=programs(),
         lock=root / "building",
+        installer=installer,
     )
 
 
-def script_of(spec: EnvironmentSpec, root: Path) -> str:
+def script_of(spec: EnvironmentSpec, root: Path, installer: Path | None = None) -> str:
     """The whole script that ``make`` runs."""
-    return scripts.creation(spec, places_of(spec, root, inputs_of(spec)))
+    return scripts.creation(spec, places_of(spec, root, inputs_of(spec), installer))
 
 
-def make(spec: EnvironmentSpec, root: Path, progress: Progress) -> Created:
+def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, installer: Path | None = None) -> Created:
     """The environment: made and proven now, or made before from the same inputs.
+
+    Args:
+        installer: installs conda where the setup's is not there.
 
     Raises:
         UsageError: the directory holds something else. RefusedError: its modules cannot be loaded.
@@ -121,7 +131,7 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress) -> Created:
         with locked(root / "lock", progress.step):
             found = _current(inputs, root)
             if found is None:
-                return Created(_made(spec, inputs, root, progress), root, False, time.monotonic() - began)
+                return Created(_made(spec, inputs, root, progress, installer), root, False, time.monotonic() - began)
     return Created(found, root, True, time.monotonic() - began)
 
 
@@ -150,8 +160,8 @@ def _current(inputs: str, root: Path) -> Environment | None:
     return found if found is not None and found.inputs == inputs else None
 
 
-def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress) -> Environment:
-    places, before = places_of(spec, root, inputs), directory.read(root)
+def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, installer: Path | None) -> Environment:
+    places, before = places_of(spec, root, inputs, installer), directory.read(root)
     environment, work = Path(places.environment), Path(places.work)
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be running
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())

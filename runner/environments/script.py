@@ -11,12 +11,22 @@ from pathlib import PurePath
 
 from runner.environments.spec import VARIABLES, EnvironmentSpec
 from runner.model.environment import Activate, Framework, Setup
-from runner.model.exit_codes import BUSY, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
+from runner.model.exit_codes import BUSY, NO_CONDA, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
 from runner.planning.setup import lines
 from runner.render.shell import quote, statement
 
 _PYTHON = "python=3.11"  # conda's: the one that images are proven with
+
+# Installers of Miniforge and Miniconda take `-b -p DIRECTORY`. What they made cannot be moved, so it is made in its
+# place; a mark beside it tells an interrupted one from a directory that was there before. Two at once wait.
+_INSTALL = """\
+exec 8>>"$2.lock" && flock 8 || exit 1
+if [ -x "$2/bin/conda" ] && [ ! -e "$2.installing" ]; then exit 0; fi
+if [ -e "$2" ] && [ ! -e "$2.installing" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
+rm -rf -- "$2" && : >"$2.installing" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1
+rm -f -- "$2.installing"
+"""
 
 # Variables of a login shell that change which Python runs and what it imports. Proxies and pip's settings stay.
 _LEAKS = (
@@ -32,6 +42,7 @@ class Places:
     Attributes:
         environment: what is made. work: temporary files. caches: of pip and conda. wheels: of Horovod, kept.
         programs: ``containers/horovod``. lock: a file that is locked meanwhile.
+        installer: file that installs conda where the setup's is not there; None where it must be.
     """
 
     environment: PurePath
@@ -40,6 +51,7 @@ class Places:
     wheels: PurePath
     programs: PurePath
     lock: PurePath
+    installer: PurePath | None = None
 
 
 def creation(spec: EnvironmentSpec, places: Places) -> str:
@@ -49,6 +61,8 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
     made: list[Statement] = [
         Export("PIP_CACHE_DIR", text(str(places.caches / "pip"))),
         Export("CONDA_PKGS_DIRS", text(str(places.caches / "conda"))),
+        *(Export(name, text(value)) for name, value in spec.proxies),
+        *_installed(spec.setup, places),
         *_loaded(spec.setup),
     ]
     if spec.kind == "virtualenv":
@@ -58,7 +72,8 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
             _activated(Setup(activate=Activate(virtualenv=environment))),
         ]
     elif spec.kind == "conda":
-        make = texts("conda", "create", "--yes", "--quiet", "--prefix", environment, _PYTHON)
+        sources = ("--override-channels", *(f"--channel={url}" for url in spec.channels)) if spec.channels else ()
+        make = texts("conda", "create", "--yes", "--quiet", *sources, "--prefix", environment, _PYTHON)
         made += [Load((make,), NOT_MADE), _activated(Setup(activate=Activate(conda=environment)))]
     if spec.requirements:
         pip = ("python3", "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off")
@@ -108,6 +123,13 @@ def _variant(mpi: str, nccl: str) -> tuple[str, ...]:
 def _loaded(setup: Setup) -> tuple[Load, ...]:
     found = lines(setup)
     return (Load(tuple(texts(*argv) for argv in found), NOT_LOADED),) if found else ()
+
+
+def _installed(setup: Setup, places: Places) -> tuple[Run, ...]:
+    """The setup's conda, from the installer, unless it is there."""
+    if places.installer is None or not setup.conda:
+        return ()
+    return (Run(texts("bash", "-c", _INSTALL, "bash", str(places.installer), setup.conda), NO_CONDA),)
 
 
 def _activated(setup: Setup) -> Load:

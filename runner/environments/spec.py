@@ -32,6 +32,8 @@ class EnvironmentSpec:
         mpi: ``auto``, ``none``, ``openmpi`` or ``mpich``. nccl: ``auto``, ``none``, or NCCL's directory.
         cuda_archs: for Horovod's kernels: ``80,90``.
         origin: where the framework comes from.
+        channels: from which conda takes Python; empty for those of its own configuration.
+        proxies: variables of the site by which its nodes reach the internet, name and value.
     """
 
     name: str
@@ -43,6 +45,8 @@ class EnvironmentSpec:
     nccl: str = "auto"
     cuda_archs: str = "80,90"
     origin: FrameworkSource = "pip"
+    channels: tuple[str, ...] = ()
+    proxies: tuple[tuple[str, str], ...] = ()
 
 
 def of_site(
@@ -56,28 +60,41 @@ def of_site(
     mpi: str = "auto",
     nccl: str = "auto",
     cuda_archs: str | None = None,
+    channels: tuple[str, ...] = (),
+    conda: str = "",
 ) -> EnvironmentSpec:
     """What the site's native way makes of an environment; empty and None leave the choice to it.
 
     Args:
         modules: instead of the site's.
         requirements: of pip, instead of the pinned ones.
+        conda: directory of a conda installation, for a site that names none of its own.
     """
     way = site.ways.get(NATIVE, RuntimeAtSite())
     made = kind or way.kind
     origin: FrameworkSource = "modules" if made == "modules" else way.framework
     pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]
+    setup = msgspec.structs.replace(way.setup, modules=modules or way.setup.modules)
+    if made == "conda":
+        setup = msgspec.structs.replace(setup, conda=setup.conda or conda)
     return EnvironmentSpec(
         name=name,
         kind=made,
         framework=framework,
-        setup=msgspec.structs.replace(way.setup, modules=modules) if modules else way.setup,
+        setup=setup,
         requirements=requirements or pinned,
         mpi=mpi,
         nccl=nccl,
         cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "80,90",
         origin=origin,
+        channels=channels,
+        proxies=tuple((key, value) for key, value in sorted(site.env.items()) if value and is_proxy(key)),
     )
+
+
+def is_proxy(name: str) -> bool:
+    """Whether a variable says by which proxy programs reach the internet (curl(1), pip, conda)."""
+    return name.lower().endswith("_proxy")
 
 
 def setup_of_jobs(spec: EnvironmentSpec, directory: str) -> Setup:

@@ -20,20 +20,24 @@ from runner.model.site import RuntimeAtSite
 from runner.preparation.site import UserSite, read_user_site
 
 DEFAULT_SITE = "local"
+OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
 
 
 @dataclass(frozen=True)
 class PreparedEnvironment:
-    """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for."""
+    """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for, ``installer``: of
+    conda, if it is not there.
+    """
 
     spec: EnvironmentSpec
     root: Path
     site: str
+    installer: Path | None = None
 
     @property
     def script(self) -> str:
         """The whole script that makes it."""
-        return script_of(self.spec, self.root)
+        return script_of(self.spec, self.root, self.installer)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ def prepare_environment(
     at: Path | None,
     force: tuple[str, ...],
     framework: Framework | None,
+    conda_installer: Path | None = None,
     **choices: Any,
 ) -> PreparedEnvironment:
     """Decide what environment to make, and where.
@@ -63,6 +68,7 @@ def prepare_environment(
     Args:
         at: directory of environments; None for the user's on scratch.
         force: codes that shall not refuse.
+        conda_installer: file that installs conda where there is none.
         choices: as ``of_site`` takes them.
 
     Raises:
@@ -75,7 +81,11 @@ def prepare_environment(
             raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {directory.IN_HOME}")
     root = directory.directory_of(name, at or directory.user_directory(user_site.personal.scratch))
     directory.check_path(root)
-    spec = of_site(user_site.site, name, framework=framework or "pytorch", **choices)
+    own = root.parent / OWN_CONDA
+    conda = str(own) if conda_installer is not None or own.exists() else ""
+    spec = of_site(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
+    if conda_installer is not None:
+        _check_installer(conda_installer, spec)
     home = directory.home_above(root)
     if home is not None and directory.IN_HOME not in force:
         raise RefusedError(
@@ -83,7 +93,24 @@ def prepare_environment(
             where=str(root),
             fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
         )
-    return PreparedEnvironment(spec, root, user_site.site.name)
+    return PreparedEnvironment(
+        spec, root, user_site.site.name, conda_installer.absolute() if conda_installer is not None else None
+    )
+
+
+def _check_installer(installer: Path, spec: EnvironmentSpec) -> None:
+    if spec.kind != "conda":
+        raise UsageError(
+            f"this environment is of the kind {spec.kind}",
+            where="--conda-installer",
+            fix="--kind conda, or leave it out",
+        )
+    if not installer.is_file():
+        raise UsageError(
+            "there is no such file",
+            where=f"--conda-installer {installer}",
+            fix="download the installer of Miniforge or Miniconda, and name its file",
+        )
 
 
 def choose_proof(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -54,6 +55,10 @@ CASES = {
         EnvironmentSpec("horovod", "virtualenv", "pytorch", Setup(), REQUIREMENTS["pytorch", "cpu"]), places("horovod")
     ),
     "perlmutter-conda": lambda: at_site("perlmutter"),
+    "neuron-conda-installed": lambda: creation(
+        of_site(expand_placeholders(read_site("neuron"), ELVIS), "horovod", channels=("conda-forge",)),
+        replace(places("horovod"), installer=PurePath(f"/scratch/e/elvis/{HOSTILE}.sh")),
+    ),
     "alpha-virtualenv": lambda: at_site("alpha"),
     "neuron-conda": lambda: at_site("neuron"),
     "polaris-virtualenv": lambda: at_site("polaris"),

@@ -6,6 +6,12 @@ export PYTHONNOUSERSITE='1'
 export PYTHONDONTWRITEBYTECODE='1'
 export PIP_CACHE_DIR='/scratch/e/elvis/gpu-runner/environments/.caches/pip'
 export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
+export HTTPS_PROXY='http://proxy.alcf.anl.gov:3128'
+export HTTP_PROXY='http://proxy.alcf.anl.gov:3128'
+export ftp_proxy='http://proxy.alcf.anl.gov:3128'
+export http_proxy='http://proxy.alcf.anl.gov:3128'
+export https_proxy='http://proxy.alcf.anl.gov:3128'
+export no_proxy='localhost,127.0.0.1,.alcf.anl.gov'
 set +u   # what follows reads names that are not set
 type module &>/dev/null || . /etc/profile   # without the user's own start-up files
 module use /soft/modulefiles || exit 74

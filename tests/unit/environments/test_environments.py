@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from runner.environments.script import Places, creation
 from runner.environments.spec import EnvironmentSpec, of_site, setup_of_jobs
 from runner.errors import Exit, RefusedError, UsageError
 from runner.model.environment import Activate, Environment, Setup
-from runner.model.exit_codes import NO_HOROVOD, NOT_LOADED, NOT_PROVEN
+from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.image import ImageFacts
 from runner.model.recipe import Recipe
 from runner.model.request import Request
@@ -29,6 +30,7 @@ from runner.render.shell import statement
 from runner.runtimes import runtime
 from runner.runtimes.common import load_lines
 from runner.sites.loader import read_site
+from tests.support.conda_installer import channel, installer
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), needs=("torch", "horovod"))
 SETUP = Setup(modules=("gcc", "cuda/11.7"), activate=Activate(conda="base"))
@@ -121,6 +123,99 @@ def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but
     assert code == 0
     assert calls[0] == f"conda function create --yes --quiet --prefix {tmp_path}/made python=3.11"
     assert calls[1] == f"conda function activate {tmp_path}/made"
+
+
+def conda_of_its_own(tmp_path: Path, **changed: Any) -> tuple[EnvironmentSpec, Places]:
+    """An environment upon a conda that a file of the user's installs."""
+    url = channel(tmp_path, *changed.pop("offered", ("python",)))
+    wanted = EnvironmentSpec(
+        "x", "conda", "pytorch", Setup(conda=f"{tmp_path}/my conda"), ("torch==2.13.0",), channels=(url,)
+    )
+    return wanted, replace(places(tmp_path), installer=installer(tmp_path, tmp_path / "stubs/python3"), **changed)
+
+
+def test_a_conda_is_installed_where_there_is_none_and_then_used_again(tmp_path: Path) -> None:
+    wanted, at = conda_of_its_own(tmp_path)
+    code, calls = recorded(creation(wanted, at), tmp_path)
+    assert code == 0
+    assert "-m pip install" in calls[0]
+    assert (tmp_path / "made/bin/python3").exists()
+    (tmp_path / "made/bin/python3").unlink()
+    (tmp_path / "made/bin").rmdir()
+    assert recorded(creation(wanted, at), tmp_path)[0] == 0
+    log = (tmp_path / "Miniforge3-Linux-x86_64.sh.log").read_text()
+    assert log == f"installing into {tmp_path}/my conda\n", "once"
+    assert not list(tmp_path.glob("*.installing"))
+
+
+def test_an_installation_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    wanted, at = conda_of_its_own(tmp_path)
+    (tmp_path / "Miniforge3-Linux-x86_64.sh.interrupt").touch()
+    assert recorded(creation(wanted, at), tmp_path)[0] == NO_CONDA
+    (tmp_path / "Miniforge3-Linux-x86_64.sh.interrupt").unlink()
+    assert recorded(creation(wanted, at), tmp_path)[0] == 0
+
+
+def test_what_is_somebodys_own_is_not_replaced_by_a_conda(tmp_path: Path) -> None:
+    wanted, at = conda_of_its_own(tmp_path)
+    (tmp_path / "my conda").mkdir()
+    (tmp_path / "my conda/thesis.tex").touch()
+    assert recorded(creation(wanted, at), tmp_path)[0] == NO_CONDA
+    assert (tmp_path / "my conda/thesis.tex").exists()
+
+
+def test_a_channel_without_python_is_no_environment(tmp_path: Path) -> None:
+    wanted, at = conda_of_its_own(tmp_path, offered=("ruby",))
+    assert recorded(creation(wanted, at), tmp_path)[0] == NOT_MADE
+
+
+def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
+    wanted, at = conda_of_its_own(tmp_path)
+    script = creation(wanted, at).partition("set +u")[0]  # up to the installation
+    both = [subprocess.Popen(["bash", "-c", script]) for _ in range(2)]
+    assert [each.wait(60) for each in both] == [0, 0]
+    assert (tmp_path / "Miniforge3-Linux-x86_64.sh.log").read_text().count("installing") == 1
+
+
+def test_the_command_installs_into_scratch_where_the_site_names_no_conda(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = installer(tmp_path)
+    site = tmp_path / "ours.yaml"
+    site.write_text("name: ours\ndescription: ''\nextends: slurm\nruntimes: [apptainer, native]\n")
+    at = tmp_path / "envs"
+    words = ["env", "create", "x", "--site", str(site), "--at", str(at), "--kind", "conda", "--dry-run"]
+    assert run(words) == Exit.GOOD
+    assert ".conda" not in capfd.readouterr().out
+    assert run([*words, "--conda-installer", str(file), "--channel", "conda-forge"]) == Exit.GOOD
+    said = capfd.readouterr().out.replace(" \\\n  ", " ")
+    assert f"bash {file} {at}/.conda || exit 80" in said
+    assert f"source {at}/.conda/etc/profile.d/conda.sh" in said
+    assert "--override-channels --channel=conda-forge" in said
+    (at / ".conda").mkdir(parents=True)
+    assert run(words) == Exit.GOOD
+    said = capfd.readouterr().out.replace(" \\\n  ", " ")
+    assert f"source {at}/.conda/etc/profile.d/conda.sh" in said, "what was installed is used"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--kind", "virtualenv", "--conda-installer", "/etc/hostname"), "this environment is of the kind virtualenv"),
+        (("--kind", "conda", "--conda-installer", "/no/such.sh"), "there is no such file"),
+    ],
+)
+def test_an_installer_that_cannot_serve_is_a_wrong_option(
+    tmp_path: Path, words: tuple[str, ...], says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["env", "create", "x", "--site", "slurm", "--at", str(tmp_path), *words]) == Exit.USAGE
+    assert says in capfd.readouterr().err
+
+
+def test_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
+    polaris = of_site(read_site("polaris"), "x")
+    assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in polaris.proxies
+    assert of_site(read_site("alpha"), "x").proxies == ()
 
 
 @pytest.mark.parametrize(
