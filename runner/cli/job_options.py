@@ -35,9 +35,9 @@ _OPTIONS = (
     click.option(
         "--env",
         multiple=True,
-        metavar="NAME[=VALUE]",
+        metavar="[-]NAME[=VALUE]",
         callback=environment,
-        help="Environment variable of every rank; without a value, its value in this shell.",
+        help="Environment variable of every rank; without a value, its value in this shell; -NAME takes it away.",
     ),
     click.option(
         "--set",

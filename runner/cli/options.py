@@ -29,12 +29,27 @@ def _one_mount(value: str) -> Mount:
     return Mount(str(source), parts[1], read_only)
 
 
-def environment(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """``NAME=VALUE``, or ``NAME`` for its value in this shell: so no command line holds a secret."""
-    return tuple(_pair(value, "NAME=VALUE") if "=" in value else _from_shell(value) for value in values)
+def environment(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str | None], ...]:
+    """``NAME=VALUE``; ``NAME`` for its value in this shell, so that no command line holds a secret; ``-NAME`` for no such
+    variable (None).
+    """
+    return tuple(_variable(value) for value in values)
+
+
+def _variable(text: str) -> tuple[str, str | None]:
+    if not text.startswith("-"):
+        return _pair(text, "NAME=VALUE") if "=" in text else _from_shell(text)
+    name = text[1:]
+    if not name or "=" in name:
+        raise click.BadParameter(f"{text!r} is not -NAME, which takes a variable away; NAME=VALUE sets one")
+    return name, None
 
 
 def _from_shell(name: str) -> tuple[str, str]:
+    if not name:
+        raise click.BadParameter("a variable without a name; use NAME=VALUE, NAME or -NAME")
     if name not in os.environ:
         raise click.BadParameter(f"{name!r} is not set in this shell; use NAME=VALUE")
     return name, os.environ[name]

@@ -96,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
         library_path: put before the image's own LD_LIBRARY_PATH.
         mounts: besides the run directory, which is always at RESULTS.
         env: environment of every rank, sorted by name; a later source (site < recipe < user) has won.
+        unset: variables that the user takes away from every rank, whoever has set them.
         program: the argument list below the launcher.
         wireup: how ranks find each other.
         device: what each rank must compute on.
@@ -149,6 +150,7 @@ class Plan(msgspec.Struct, frozen=True):
     stage: str = ""
     nsys: str = ""
     divides_cpus: bool = False
+    unset: tuple[str, ...] = ()
     hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"
 

@@ -23,7 +23,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
         options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
         samples_option: option that holds the samples (images) of a rank and step; empty where there is none.
-        env: environment of every rank.
+        env: environment of every rank; null takes away what the site sets.
     """
 
     name: str
@@ -36,4 +36,4 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processes: Literal["per-gpu", "own"] = "per-gpu"
     options: dict[str, Option] = {}
     samples_option: str = ""
-    env: dict[str, str] = {}
+    env: dict[str, str | None] = {}

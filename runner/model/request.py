@@ -32,6 +32,7 @@ class Request(msgspec.Struct, frozen=True):
         stage: copy the image to each node's own disk first.
         nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
         env_name: name or directory of an environment that ``env create`` has made.
+        env: name and value of variables, in order; None takes the variable away.
         options: ``--set key=value`` pairs, in order.
         arguments: program arguments after ``--``, appended as they are.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
@@ -55,7 +56,7 @@ class Request(msgspec.Struct, frozen=True):
     wireup: Wireup | None = None
     scheduler_options: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str | None], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
     directory: str | None = None

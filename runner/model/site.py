@@ -155,7 +155,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         load: lines that make it available, each an argument list: ``[module, load, apptainer]``,
             ``[source, /path/activate]``, ``[conda, activate, /path]``.
-        env: environment of every job in this runtime; it overrides the site's.
+        env: environment of every job in this runtime; it overrides the site's, and null takes a variable away.
         mounts: what jobs see of the host, besides the user's mounts.
         modules: modules of the container runtime itself (Shifter's, podman-hpc's).
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
@@ -167,7 +167,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     load: tuple[tuple[str, ...], ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str | None] = {}
     mounts: tuple[Mount, ...] = ()
     modules: tuple[str, ...] = ()
     library_path: str = ""
@@ -208,7 +208,7 @@ class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     demonstration: str = ""
     image_tags: dict[str, str] = {}
-    env: dict[str, str] = {}
+    env: dict[str, str | None] = {}
     options: dict[str, dict[str, Option]] = {}
 
 
@@ -248,7 +248,10 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_walltime_s: the longest time limit allowed, seconds; null for none.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site.
-        env: environment of every job there (fabric, caches); recipe and user override it.
+        env: environment of every job there (fabric, caches); recipe and user override it, null takes away what the
+            extended site sets. What only concerns data between nodes (``NCCL_NET``, ``NCCL_IB_*``, ``NCCL_SOCKET_*``,
+            ``FI_*``, ``HOROVOD_GLOO_IFACE``, ``MELLANOX_VISIBLE_DEVICES`` and their like) is set for jobs on several
+            nodes only.
         options: recipe name -> program options that make the recipe fit this site.
         demonstration: why throughput measured there is no performance claim; empty where it is one.
         box: name of the box on this machine (``runner box``) whose scheduler this is; empty for a real cluster.
@@ -284,7 +287,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_walltime_s: int | None = None
     local_scratch: str = "/tmp"
     image_tags: dict[str, str] = {}
-    env: dict[str, str] = {}
+    env: dict[str, str | None] = {}
     options: dict[str, dict[str, Option]] = {}
     demonstration: str = ""
     box: str = ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from runner.errors import UsageError
 from runner.model.plan import RESULTS
 from runner.model.schedulers import SCHEDULERS
@@ -103,6 +105,32 @@ LAUNCHER_OWNED = frozenset(
     ]
 )
 
+# What chooses networks, interfaces and adapters. On one node there is nothing to choose, and a name that the node does
+# not have (a network plugin, an interface) ends even a job that needs no network (NCCL's guide, "Environment
+# Variables"; fi_cxi(7); UCX's parameters; Enroot's 99-mellanox).
+_FABRIC = re.compile(
+    r"(NCCL_(NET|NET_\w+|IB_\w+|SOCKET_\w+|CROSS_NIC|COLLNET_\w+|SHARP_\w+)|OFI_NCCL_\w+|FI_\w+|UCX_NET_DEVICES"
+    r"|HOROVOD_GLOO_IFACE|GLOO_SOCKET_IFNAME|TP_SOCKET_IFNAME|MELLANOX_VISIBLE_DEVICES)\Z",
+    re.ASCII,
+)
+
+
+class Variables(msgspec.Struct, frozen=True):
+    """The environment of every rank.
+
+    Attributes:
+        env: names and values, sorted by name.
+        unset: names that the user takes away, sorted: also where the image or a module sets them.
+    """
+
+    env: tuple[tuple[str, str], ...]
+    unset: tuple[str, ...] = ()
+
+
+def is_fabric(name: str) -> bool:
+    """Whether a variable only concerns data between nodes."""
+    return bool(_FABRIC.match(name))
+
 
 def refuse_reason(name: str) -> str | None:
     """Why ``name`` may not be set for a job; None if it may."""
@@ -134,14 +162,22 @@ def nccl_log(site: Site) -> dict[str, str]:
 
 
 def merge(
-    site: Mapping[str, str], recipe: Mapping[str, str], user: Iterable[tuple[str, str]]
-) -> tuple[tuple[str, str], ...]:
-    """The environment of every rank, sorted by name; user wins over recipe, recipe over site.
+    site: Mapping[str, str | None],
+    recipe: Mapping[str, str | None],
+    user: Iterable[tuple[str, str | None]],
+    *,
+    nodes: int,
+) -> Variables:
+    """The environment of every rank; user wins over recipe, recipe over site, and None takes away what was set before.
+
+    Args:
+        nodes: of the job. On one node, the site's variables of the fabric are left out.
 
     Raises:
         UsageError: a name that may not be set, or a NUL in a value; says who set it.
     """
     merged: dict[str, str] = {}
+    unset: set[str] = set()
     for origin, pairs in (
         ("the site's env", site.items()),
         ("the recipe's env", recipe.items()),
@@ -151,7 +187,12 @@ def merge(
             reason = refuse_reason(name)
             if reason:
                 raise UsageError(f"{name!r} {reason}", where=origin, fix="leave it out")
-            if "\0" in value:
+            if value is not None and "\0" in value:
                 raise UsageError(f"the value of {name} contains a NUL character", where=origin)
-            merged[name] = value
-    return tuple(sorted(merged.items()))
+            merged.pop(name, None)
+            unset.discard(name)
+            if value is None:
+                unset.update((name,) if origin == "--env" else ())
+            elif nodes > 1 or origin != "the site's env" or not is_fabric(name):
+                merged[name] = value
+    return Variables(tuple(sorted(merged.items())), tuple(sorted(unset)))

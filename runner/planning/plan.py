@@ -77,6 +77,8 @@ def plan(
         share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
+    provided = nccl_log(site) | (environment.env if environment else {})
+    variables = merge({**provided, **site.env, **way.env}, recipe.env, request.env, nodes=len(tasks_per_node))
     program = (
         *recipe.program,
         *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
@@ -110,9 +112,8 @@ def plan(
         library_path=way.library_path,
         image=image,
         mounts=_mounts((*way.mounts, *_with_directory(request))),
-        env=merge(
-            nccl_log(site) | (environment.env if environment else {}) | site.env | way.env, recipe.env, request.env
-        ),
+        env=variables.env,
+        unset=variables.unset,
         program=program,
         samples_per_step=samples_per_step(program, recipe.samples_option),
         wireup=chosen.wireup,

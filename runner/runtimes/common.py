@@ -63,12 +63,15 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     wireup = _LAUNCHERS.get(plan.wireup, ("--wireup", "env"))
     own = ("--gpus", str(plan.gpus_per_node)) if plan.wireup == "own" else ()
     bind = ("--bind", "none") if plan.bind == "none" else ()
+    unset = ("--unset", ",".join(plan.unset)) if plan.unset else ()
     return (
         *texts("python3", "-u"),
         (*run, Text("/lib/launch.py")),
         text("--run"),
         run,
-        *texts("--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *own, *bind, *options, *_profile(plan)),
+        *texts(
+            "--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *own, *bind, *unset, *options, *_profile(plan)
+        ),
         *texts("--", *plan.program),
     )
 

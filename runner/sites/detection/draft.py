@@ -58,7 +58,7 @@ def _head(found: Detected, name: str) -> Iterator[Entry]:
         yield Fact("extends", base.name, "")
         return
     yield Fact("scheduler", found.scheduler_name, "")
-    yield Fact("env", dict(base.env), "")
+    yield Fact("env", {name: value for name, value in base.env.items() if value is not None}, "")
     yield Fact("image_tags", dict(base.image_tags), "")
 
 

@@ -137,12 +137,14 @@ def arrives_or_is_refused(
     Returns:
         How many values have arrived; 0 where the job was refused.
     """
+    site_env: dict[str, str | None] = {**envs[0]}
+    recipe_env: dict[str, str | None] = {**envs[1]}
     site = Site(
         name="s", description="", scheduler="slurm", runtimes=(via,), node=NodeShape(cores=8, memory_mb=1, gpus=4),
-        slurm=SlurmFacts(mpi=mpi), env=envs[0],
+        slurm=SlurmFacts(mpi=mpi), env=site_env,
     )  # fmt: skip
     recipe = Recipe(
-        name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=envs[1]
+        name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=recipe_env
     )
     request = Request(
         gpus=8,

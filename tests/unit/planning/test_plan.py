@@ -130,7 +130,9 @@ def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: 
 def test_reserved_names_are_refused(name: str) -> None:
     assert refuse_reason(name)
     with pytest.raises(UsageError, match=re.escape(repr(name))):
-        merge({}, {}, ((name, "x"),))
+        merge({}, {}, ((name, "x"),), nodes=1)
+    with pytest.raises(UsageError, match=re.escape(repr(name))):
+        merge({}, {}, ((name, None),), nodes=1)
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "NCCL_DEBUG", "HOROVOD_TIMELINE", "PYTHONPATH", "lower", "_X"])

@@ -128,10 +128,12 @@ class Launch:
         if self.options.run_dir is not None:
             made["RUNNER_RUN_DIR"] = self.options.run_dir
         made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        if self.options.bind != "none":
+        if self.options.bind != "none" and here.nodes > 1:
             adapters = fabric.nccl_adapters(fabric.ports())
             if adapters:
                 made.setdefault("NCCL_IB_HCA", adapters)
+        for name in self.options.unset:
+            made.pop(name, None)
         return made
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:

@@ -19,6 +19,7 @@ class Options:
     wireup: str
     gpus: int | None
     bind: str
+    unset: tuple[str, ...]
     timeout_s: float
     leave_together: float | None
     nsys: str
@@ -45,6 +46,7 @@ def options_of(words: list[str]) -> Options:
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
     parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
+    parser.add_argument("--unset", default="", metavar="A,B", help="variables that PROGRAM must not have")
     parser.add_argument(
         "--rendezvous-timeout",
         type=float,
@@ -78,6 +80,7 @@ def options_of(words: list[str]) -> Options:
         given.wireup,
         given.gpus,
         given.bind,
+        tuple(filter(None, given.unset.split(","))),
         given.rendezvous_timeout,
         given.leave_together,
         given.nsys,
