@@ -13,7 +13,7 @@ from runner.model.site import Site
 from runner.planning.queues import fitting, misfit
 from runner.suggest import instead
 
-CODES = frozenset({"queue-unfit", "queue-unknown", "walltime-too-long", "too-many-cpus"})
+CODES = frozenset({"queue-unfit", "walltime-too-long", "too-many-cpus"})
 
 
 def findings(plan: Plan, site: Site) -> Iterator[Finding]:
@@ -21,6 +21,32 @@ def findings(plan: Plan, site: Site) -> Iterator[Finding]:
     yield from _queue(plan, site)
     yield from _walltime(plan, site)
     yield from _cpus(plan, site)
+    yield from _beyond(plan, site)
+
+
+def _beyond(plan: Plan, site: Site) -> Iterator[Finding]:
+    """GPUs that the job gets, and may be charged for, though no rank uses them."""
+    used, allocated = plan.tasks * plan.gpus_per_task, _allocated_gpus(plan, site)
+    if allocated <= used:
+        return
+    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    yield Finding(
+        "gpus-left-over",
+        "warn",
+        f"{allocated} GPUs are allocated on {nodes}, and {used} are used: {plan.site} gives every node "
+        f"{allocated // plan.nodes}",
+        f"--gpus {allocated} uses them all",
+    )
+
+
+def _allocated_gpus(plan: Plan, site: Site) -> int:
+    """GPUs of the whole allocation; 0 where the nodes are not allocated for this job."""
+    scheduler = SCHEDULERS[plan.scheduler]
+    if scheduler.nodes != "allocated" or plan.existing_allocation:
+        return 0
+    if plan.pbs.whole_nodes or "exclusive" in dict(plan.directives):
+        return plan.nodes * site.node.gpus
+    return plan.tasks * plan.gpus_per_task if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
 
 
 def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
@@ -31,9 +57,10 @@ def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
         fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
         yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
     elif plan.queue and site.queues and queue is None:
-        what = f"{plan.site} is not known to have a queue {plan.queue!r}"
-        fix = instead(plan.queue, site.queues, f"queues: {', '.join(site.queues)}")
-        yield Finding("queue-unknown", "refuse", what, fix)
+        known = f"queues: {', '.join(site.queues)}"
+        what = f"{plan.site} is not known to have a queue {plan.queue!r} ({known}): its limits are not checked"
+        fix = instead(plan.queue, site.queues, f"nothing, if it exists; else one of these {known}")
+        yield Finding("queue-unknown", "warn", what, fix)
 
 
 def _walltime(plan: Plan, site: Site) -> Iterator[Finding]:

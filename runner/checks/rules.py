@@ -18,6 +18,7 @@ from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import Owned, Site
+from runner.planning.directives import MEMORY
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
 
@@ -37,7 +38,8 @@ class Observed:
         login_node: why this machine, which would run the job, looks like a cluster's login node; empty if it does not.
         environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
         absent: names of the user's values that the site needs and that are not set (``account``).
-        left_open: keys that the site's file leaves open (``# UNKNOWN key``).
+        left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
+        defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         storage: where the job's files lie.
         home: the user's home directory, as given.
         image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
@@ -53,6 +55,7 @@ class Observed:
     environment_problem: str = ""
     environment_fix: str = ""
     left_open: tuple[str, ...] = ()
+    defaulted: tuple[str, ...] = ()
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
     image_owner: str = ""
@@ -196,7 +199,10 @@ def _directives(case: Case) -> Iterator[Finding]:
     """An option that the site requires of every job, set to nothing."""
     demanded = case.site.directives
     given = dict(case.plan.directives)
+    sized = any(option in given for option in MEMORY)  # one takes the place of any other
     for option, value in demanded.items():
+        if sized and option in MEMORY:
+            continue
         if value and not given.get(option):
             yield Finding(
                 "directive-emptied",
@@ -225,6 +231,13 @@ def _left_open(case: Case) -> Iterator[Finding]:
             "refuse",
             f"the file of {case.plan.site} is not finished, it leaves open: {', '.join(case.observed.left_open)}",
             "`python -m runner site check FILE` says how to find out each of them",
+        )
+    if case.observed.defaulted:
+        yield Finding(
+            "site-defaults",
+            "warn",
+            f"the file of {case.plan.site} leaves to their defaults: {', '.join(case.observed.defaulted)}",
+            "give them in the file, or delete their lines; `python -m runner site check FILE` says more",
         )
 
 

@@ -32,8 +32,8 @@ def _one_mount(value: str) -> Mount:
 def environment(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str | None], ...]:
-    """``NAME=VALUE``; ``NAME`` for its value in this shell, so that no command line holds a secret; ``-NAME`` for no such
-    variable (None).
+    """``NAME=VALUE``; ``NAME`` for its value in this shell, so that no command line holds a secret; ``-NAME`` (None)
+    for a variable that shall not be there.
     """
     return tuple(_variable(value) for value in values)
 

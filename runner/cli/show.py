@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 
 def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
-    """Print a prepared job's findings, and its script for a dry run; returns whether it may be submitted."""
+    """Print a prepared job's findings, the unconfirmed facts that it uses, and for a dry run its script; returns
+    whether it may be submitted.
+    """
     for finding in prepared.findings:
         label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
         click.echo(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
+    if prepared.unconfirmed:
+        site = prepared.plan.site
+        click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)
     if with_script:
         sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()

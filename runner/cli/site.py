@@ -74,8 +74,8 @@ def detect_site(
 ) -> int:
     """Write a site file for the cluster that this host is part of.
 
-    Facts that could not be detected appear as `# UNKNOWN key: how to find out`; `site check` refuses the file until
-    they are filled in.
+    Facts that could not be detected appear as `# UNKNOWN key: how to find out` where jobs need them, and `site check`
+    refuses the file until they are filled in; else as `# DEFAULT key: how to find out`.
     """
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
     from runner.sites.detection import draft
@@ -86,10 +86,13 @@ def detect_site(
         click.echo(text, nl=False)
         return Exit.GOOD
     left = write_draft(output, text)
-    click.echo(f"{output}: {detected.scheduler}; {len(left)} facts are unknown:", err=True)
-    for entry in left:
+    needed = [entry for entry in left if entry.needed]
+    click.echo(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:", err=True)
+    for entry in needed:
         click.echo(f"  {entry.key} ({entry.where})", err=True)
-    click.echo(f"fill them in, then: python -m runner site check {output}", err=True)
+    others = ", ".join(entry.key for entry in left if not entry.needed)
+    click.echo(f"left to their defaults: {others or 'none'}", err=True)
+    click.echo(f"{'fill them in, then' if needed else 'now'}: python -m runner site check {output}", err=True)
     return Exit.GOOD
 
 
@@ -109,6 +112,8 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
         return report.exit_code
     for unknown in report.left_open:
         click.echo(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}", err=True)
+    for unknown in report.defaulted:
+        click.echo(f"warning [{unknown.key}] {unknown.where}: left to the default: {unknown.how}", err=True)
     for finding in report.findings:
         word = "refused" if finding.severity == "refuse" else "warning"
         click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)

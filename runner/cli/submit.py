@@ -34,7 +34,13 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
-        facts = {"run": run.run_id, "directory": str(run.path), "job": job_id, "image": prepared.plan.image.pinned}
+        facts = {
+            "run": run.run_id,
+            "directory": str(run.path),
+            "job": job_id,
+            "image": prepared.plan.image.pinned,
+            "unconfirmed": prepared.unconfirmed,
+        }
         click.echo(json.dumps(facts))
     if not wait:
         return Exit.GOOD

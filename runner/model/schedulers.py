@@ -23,6 +23,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         exclusive_nodes: a job that has all GPUs of its nodes shares them with no other job.
         compared: ``site check`` compares a site file with the cluster that answers.
         asks_memory: every job asks for its memory.
+        nodes_differ: the nodes of one job can have different numbers of GPUs.
         steps: a job can run as a step of an allocation that the shell holds.
     """
 
@@ -33,12 +34,21 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     exclusive_nodes: bool = True
     compared: bool = False
     asks_memory: bool = False
+    nodes_differ: bool = False
     steps: bool = False
 
 
 SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
     "slurm": SchedulerFacts("slurm", "allocated", launcher="srun", directives="slurm", compared=True, steps=True),
-    "pbs": SchedulerFacts("pbs", "allocated", launcher="mpiexec", directives="pbs", compared=True, asks_memory=True),
+    "pbs": SchedulerFacts(
+        "pbs",
+        "allocated",
+        launcher="mpiexec",
+        directives="pbs",
+        compared=True,
+        asks_memory=True,
+        nodes_differ=True,
+    ),
     "local": SchedulerFacts("local", "this-machine"),
     "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False),  # nothing keeps other users' programs away
 }

@@ -82,10 +82,12 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cpus: ``planned`` requests for every rank its share of the node's CPUs, as ``node`` has them; ``allocated``
             requests none for whole nodes, and divides what they turn out to have.
         memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where jobs request none.
+            ``mem``, ``mem-per-cpu`` or ``mem-per-gpu`` in ``directives``, or as ``-S`` of a job, replaces it.
         mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
         exclusive: request ``--exclusive`` when whole nodes are used.
         wait_s: how long ``srun`` lets the other ranks go on after the first has ended well, seconds; 0 for as long as
-            they need. By default 60 for recipes that measure and 0 for other programs.
+            they need. By default 60 for recipes that measure and 0 for other programs. ``-S wait=SECONDS`` of a job
+            replaces it.
         directives: further ``#SBATCH`` options that the site requires, long name without dashes -> value.
         step: further options of ``srun``, long name -> value.
     """

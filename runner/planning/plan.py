@@ -5,6 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 
+import msgspec
+
 from runner.errors import UsageError
 from runner.model.allocation import Allocation
 from runner.model.environment import Environment
@@ -15,7 +17,7 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import hosts, queues, wireup
+from runner.planning import directives, hosts, queues, wireup
 from runner.planning.environment import merge, nccl_log
 from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, samples_per_step
@@ -77,6 +79,7 @@ def plan(
         share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
+    options = directives.merge(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
     provided = nccl_log(site) | (environment.env if environment else {})
     variables = merge({**provided, **site.env, **way.env}, recipe.env, request.env, nodes=len(tasks_per_node))
     program = (
@@ -103,10 +106,10 @@ def plan(
         walltime_s=walltime_s,
         queue=queues.choose(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
-        slurm=site.slurm,
+        slurm=site.slurm if options.wait_s is None else msgspec.structs.replace(site.slurm, wait_s=options.wait_s),
         pbs=site.pbs,
         mpi=chosen.mpi,
-        directives=tuple(sorted((site.directives | dict(request.scheduler_options)).items())),
+        directives=options.options,
         load=load,
         modules=way.modules,
         library_path=way.library_path,

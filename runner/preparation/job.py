@@ -21,6 +21,7 @@ from pathlib import Path
 
 from runner import process
 from runner.checks.rules import check, refuses
+from runner.checks.unconfirmed import unconfirmed
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of, submit
 from runner.model.finding import Finding
@@ -55,6 +56,11 @@ class PreparedJob:
     findings: tuple[Finding, ...]
     script: str
     recipe_directory: Path | None
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Keys of the site's facts that shape this job and are unconfirmed."""
+        return unconfirmed(self.plan, self.site)
 
     @property
     def is_refused(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from runner.checks.unconfirmed import WORD
 from runner.errors import Exit, RunnerError, UsageError
 from runner.files import atomic
 from runner.model.finding import Finding
@@ -40,12 +41,14 @@ class SiteReport(msgspec.Struct, frozen=True):
     """The result of checking a site.
 
     Attributes:
-        left_open: keys that its files leave unknown; nothing else was checked then.
+        left_open: keys that jobs need and its files leave unknown; nothing else was checked then.
+        defaulted: keys that its files leave unknown and to the default.
         findings: where the live cluster differs.
         remarks: further results, a line each.
     """
 
     left_open: tuple[Unknown, ...] = ()
+    defaulted: tuple[Unknown, ...] = ()
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -66,15 +69,16 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
         RefusedError: a GPU node did not answer.
     """
     documents = read_documents(name)
-    left_open = unknowns(documents)
+    unknown = unknowns(documents)
+    left_open, defaulted = (tuple(each for each in unknown if each.needed is needed) for needed in (True, False))
     if left_open:
-        return SiteReport(left_open=left_open)
+        return SiteReport(left_open=left_open, defaulted=defaulted)
     site = site_of(documents)
     user_site = with_user_values(site, Request(gpus=1), read_config())
     if SCHEDULERS[site.scheduler].nodes == "allocated":
         _try_every_way(user_site)
     remarks = [f"{site.name}: the file is valid; its runtimes: {', '.join(site.runtimes)}"]
-    unconfirmed = sorted(key for key, source in site.sources.items() if "unconfirmed" in source)
+    unconfirmed = sorted(key for key, source in site.sources.items() if WORD in source)
     if unconfirmed:
         remarks.append(f"unconfirmed: {', '.join(unconfirmed)}")
     missing = user_site.missing
@@ -83,16 +87,17 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
             f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or set it in your configuration"
         )
     if offline or not SCHEDULERS[site.scheduler].compared:
-        return SiteReport(remarks=tuple(remarks))
+        return SiteReport(defaulted=defaulted, remarks=tuple(remarks))
     try:
         detected = detect_cluster(site, on_node=on_node, options=options)
     except RunnerError as error:
         if on_node:
             raise
-        return SiteReport(remarks=(*remarks, f"not compared with a live cluster: {error.what}"))
+        return SiteReport(defaulted=defaulted, remarks=(*remarks, f"not compared with a live cluster: {error.what}"))
     findings = differences(site, detected)
     agrees = "" if findings else "; it agrees"
-    return SiteReport(findings=findings, remarks=(*remarks, f"compared with {detected.scheduler}{agrees}"))
+    remarks.append(f"compared with {detected.scheduler}{agrees}")
+    return SiteReport(defaulted=defaulted, findings=findings, remarks=tuple(remarks))
 
 
 def detect_cluster(

@@ -96,6 +96,11 @@ def _over(document: Document, base: Document) -> Document:
     if not isinstance(base.value, dict):
         return document.over(base)
     inherited = {key: value for key, value in base.value.items() if key not in _NOT_INHERITED}
+    sources = inherited.get("sources")
+    if isinstance(sources, dict):  # of a value that this file gives anew, the old source says nothing
+        inherited["sources"] = {
+            key: said for key, said in sources.items() if tuple(key.split(".")) not in document.marks
+        }
     runtimes, ways = document.value.get("runtimes"), inherited.get("ways")
     if isinstance(runtimes, list) and isinstance(ways, dict):  # of a runtime that this file drops, nothing is left
         inherited["ways"] = {name: way for name, way in ways.items() if name in runtimes}
@@ -131,9 +136,6 @@ def _check(site: Site, path: Path) -> None:
         raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", fix=PLAIN_NAME_FIX)
     if not site.runtimes:
         raise UsageError("no runtime is given", where=f"{path}: runtimes")
-    if site.queue is not None and site.queues and site.queue not in site.queues:
-        fix = instead(site.queue, site.queues, f"queues: {', '.join(site.queues)}")
-        raise UsageError(f"{site.queue!r} is not one of its queues", where=f"{path}: queue", fix=fix)
     for way, facts in site.ways.items():
         if way not in site.runtimes:
             fix = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")

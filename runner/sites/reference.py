@@ -52,7 +52,8 @@ another file). `--account`, `--project` and `--scratch` override it:
 
 On a cluster's login node, `python -m runner site detect -o ours.yaml` writes such a file. It gives the source of each
 fact; `--on-node` also queries a GPU node. A fact that could not be detected appears as `# UNKNOWN key: how to find
-out`. `python -m runner site check ours.yaml` refuses the file (exit 2) until you give each such key or delete its line.
+out` if jobs need it: `python -m runner site check ours.yaml` refuses the file (exit 2) until you give each such key or
+delete its line. What has a default that will do appears as `# DEFAULT key: how to find out`, which is a warning.
 Then it tries a script of every way and compares the file with the live cluster (exit 3 if they differ).
 
 This page is the output of `python -m runner site reference`; a test keeps it up to date.

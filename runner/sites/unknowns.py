@@ -1,26 +1,30 @@
-"""Keys that a site file marks as unknown (``# UNKNOWN key: how to find out``) and does not give."""
+"""Keys that a site file marks as unknown and does not give: those that a job needs (``# UNKNOWN key: how to find
+out``), and those that have a default that will do (``# DEFAULT key: how to find out``).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.strict_yaml import Document
 
 MARK = "# UNKNOWN"
+DEFAULT = "# DEFAULT"
 CONTINUED = "#   "  # starts each further line of a remark
-_LINE = re.compile(rf"\s*{MARK}\s+(?P<key>[A-Za-z0-9_.-]+)\s*:?\s*(?P<how>.*)")
+_LINE = re.compile(rf"\s*(?P<mark>{MARK}|{DEFAULT})\s+(?P<key>[A-Za-z0-9_.-]+)\s*:?\s*(?P<how>.*)")
 _FURTHER = re.compile(rf"\s*{CONTINUED}\s*(?P<how>\S.*)")
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """One key: its dotted path, ``FILE:LINE`` of its comment, and how to find its value out."""
+    """One key: its dotted path, ``FILE:LINE`` of its comment, how to find its value out, and whether jobs need it."""
 
     key: str
     where: str
     how: str
+    needed: bool = True
 
 
 def unknowns(documents: Iterable[Document]) -> tuple[Unknown, ...]:
@@ -45,8 +49,8 @@ def _marked(document: Document) -> list[Unknown]:
         begins = _LINE.fullmatch(line)
         further = _FURTHER.fullmatch(line) if continued else None
         if begins:
-            entries.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"]))
+            entries.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"], begins["mark"] == MARK))
         elif further:
-            entries[-1] = Unknown(entries[-1].key, entries[-1].where, f"{entries[-1].how} {further['how']}")
+            entries[-1] = replace(entries[-1], how=f"{entries[-1].how} {further['how']}")
         continued = bool(begins or further)
     return entries

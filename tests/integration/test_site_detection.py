@@ -28,7 +28,7 @@ GIVEN = {
 
 def fill(path: Path) -> None:
     """As a person would: what is known in the place of the remark, the rest left to the defaults."""
-    remark = re.compile(r"^ *# UNKNOWN ([\w.]+):.*\n(?: *#   .*\n)*", re.MULTILINE)
+    remark = re.compile(r"^ *# (?:UNKNOWN|DEFAULT) ([\w.]+):.*\n(?: *#   .*\n)*", re.MULTILINE)
     path.write_text(remark.sub(lambda found: GIVEN[found[1]] + "\n" if found[1] in GIVEN else "", path.read_text()))
 
 

@@ -6,8 +6,11 @@ deadline, nice, qos, comment, exclusive (sbatch(1), Slurm 22.05 to 26.05).
 
 from __future__ import annotations
 
+import re
+
 from runner.errors import UsageError
 from runner.model.plan import Plan
+from runner.planning.directives import MEMORY
 
 # Option -> what it follows from.
 _PLANNED = {
@@ -15,7 +18,6 @@ _PLANNED = {
     **dict.fromkeys(("ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "overcommit"), "--gpus and --nodes"),
     **dict.fromkeys(("sockets-per-node", "cores-per-socket", "extra-node-info", "spread-job"), "--gpus and --nodes"),
     **dict.fromkeys(("gpus", "gpus-per-node", "gres"), "--gpus and --gpu-type"),
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "the node's shape"),
     "job-name": "--name",
     "partition": "--queue",
     "account": "--account",
@@ -40,12 +42,31 @@ _REFUSED = {
     "no-requeue": "every script has it",
     "distribution": "the plan says which rank is on which node",
     "clusters": "states and logs come from the cluster that this host belongs to: submit from a host of the other one",
-    "wait": "sbatch would not return until the job ends: `submit --wait`, or `wait`",
+    "wait": "sbatch would not return until the job ends: `submit --wait`, or `wait` (-S wait=SECONDS is srun's option)",
     **dict.fromkeys(("test-only", "help", "usage", "version"), "sbatch would submit nothing: use --dry-run"),
     **dict.fromkeys(("parsable", "quiet", "verbose"), "the runner reads sbatch's output"),
     **dict.fromkeys(("uid", "gid"), "a run belongs to the user who submits it"),
     "container": _IN_CONTAINER,
 }
+
+_SIZE = re.compile(r"[0-9]{1,12}[KMGT]?\Z", re.ASCII | re.IGNORECASE)
+
+
+def memory(plan: Plan) -> str:
+    """The option of memory that the site or the job gives; empty where the plan decides.
+
+    Raises:
+        UsageError: sbatch would not take it; says why.
+    """
+    given = {option: value for option, value in plan.directives if option in MEMORY}
+    where = "--scheduler-option, or slurm.directives of the site"
+    if len(given) > 1:
+        raise UsageError(f"--{' and --'.join(given)} exclude each other", where=where, fix="give one of them")
+    for option, value in given.items():
+        if not _SIZE.match(value):
+            what = f"--{option}={value!r} is no size of memory"
+            raise UsageError(what, where=where, fix=f"-S {option}=100G; -S mem=0 is all memory of each node")
+    return next(iter(given), "")
 
 
 def refuse(option: str, plan: Plan) -> None:
@@ -54,6 +75,10 @@ def refuse(option: str, plan: Plan) -> None:
     Raises:
         UsageError: it may not; says why, and what to use instead.
     """
+    if option not in MEMORY and any(name.startswith(option) for name in MEMORY):
+        raise UsageError(
+            f"--{option} is short for more than one", where="directives", fix=f"one of {', '.join(MEMORY)}"
+        )
     # getopt_long(3) takes the beginning of a name for the name.
     name = option if option in _PLANNED or option in _REFUSED else _abbreviated(option)
     if option == plan.slurm.queue_option:

@@ -157,6 +157,8 @@ def _divided_cpus(plan: Plan) -> Iterator[str]:
 
 
 def _memory(plan: Plan) -> Iterator[str]:
+    if slurm_options.memory(plan):
+        return
     if plan.slurm.memory == "per-node":
         yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
     elif plan.slurm.memory == "per-cpu":

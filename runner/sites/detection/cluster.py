@@ -130,7 +130,7 @@ def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
     where = f"on {found.node.name}" if found.node is not None else "here; a GPU node was not asked"
     if not found.runtimes:
         how = f"no container runtime on PATH {where}: ask the site, or `site detect --on-node`"
-        return (Unknown("runtimes", f"{how}; one or more of {', '.join(RUNTIMES)}"),)
+        return (Unknown("runtimes", f"{how}; one or more of {', '.join(RUNTIMES)}", needed=True),)
     loads = ((name, found.module_of(name)) for name in found.runtimes)
     source = f"module avail, {found.day}"
     return (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from runner.sites.detection.cluster import Detected, entries
 from runner.sites.detection.facts import Entry, Fact, Unknown, Value
 from runner.sites.loader import read_site
-from runner.sites.unknowns import CONTINUED, MARK
+from runner.sites.unknowns import CONTINUED, DEFAULT, MARK
 
 _ORDER = (
     *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "slurm", "pbs"),
@@ -22,7 +22,8 @@ _WIDTH = 118
 
 
 def draft(found: Detected, name: str, partition: str | None = None) -> str:
-    """The file's text. ``site check`` refuses it until every ``# UNKNOWN`` in it is filled or deleted.
+    """The file's text. ``site check`` refuses it until every ``# UNKNOWN`` in it is filled or deleted, and warns of
+    every ``# DEFAULT``.
 
     Args:
         name: of the site. partition: whose nodes are meant, as it was detected with.
@@ -32,8 +33,9 @@ def draft(found: Detected, name: str, partition: str | None = None) -> str:
     everything = [*_head(found, name), *found_entries, Fact("sources", _sources(facts), "")]
     lines = [
         f"# Written by `site detect` on {found.day}, from what {found.scheduler} and its hosts say.",
-        f"# A line `{MARK} key` is unknown here: put the key there, or delete the line to leave it to",
-        "# the default. `site check FILE` refuses the file until then.",
+        f"# A line `{MARK} key` is unknown here and jobs need it: put the key there, or delete the line to leave",
+        "# it to the default. `site check FILE` refuses the file until then. A line",
+        f"# `{DEFAULT} key` is unknown, too, and left to the default, which is warned of until the line is deleted.",
         *_block(everything, (), ""),
     ]
     return "\n".join(lines) + "\n"
@@ -93,7 +95,10 @@ def _holds_facts(found_entries: Sequence[Entry]) -> bool:
 def _comment(entry: Entry, indent: str) -> Iterator[str]:
     if isinstance(entry, Fact):
         return
-    text = f"{MARK} {entry.key}: {entry.how}" if isinstance(entry, Unknown) else f"# {entry.text}"
+    if isinstance(entry, Unknown):
+        text = f"{MARK if entry.needed else DEFAULT} {entry.key}: {entry.how}"
+    else:
+        text = f"# {entry.text}"
     yield from textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent + CONTINUED, break_long_words=False,
         break_on_hyphens=False,

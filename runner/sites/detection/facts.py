@@ -24,10 +24,11 @@ class Fact:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A key whose value is unknown here; ``how`` to find it out."""
+    """A key whose value is unknown here; ``how`` to find it out. ``needed``: no job can be planned by the default."""
 
     key: str
     how: str
+    needed: bool = False
 
 
 @dataclass(frozen=True)

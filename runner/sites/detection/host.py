@@ -118,7 +118,9 @@ def _hardware(login: Host | None, node: Host | None, day: str) -> Iterator[Entry
     source = f"{node.name}, {day}"
     yield Fact("hardware.cpu", node.cpu, f"uname -m on {source}")
     if not node.driver:
-        yield Unknown("device", f"cuda or cpu: {node.name} has no NVIDIA driver loaded; cpu where its GPUs are fake")
+        yield Unknown(
+            "device", f"cuda or cpu: {node.name} has no NVIDIA driver loaded; cpu where its GPUs are fake", needed=True
+        )
         return
     yield Fact("hardware.driver", node.driver, f"/proc/driver/nvidia/version on {source}")
     capabilities = sorted({gpu[1] for gpu in node.gpus if len(gpu) > 1})

@@ -90,7 +90,9 @@ def entries(complex_: Pbs, day: str) -> Iterator[Entry]:
         yield from _chunk(group, source)
     else:
         for key in ("gpus", "cores", "memory_mb"):
-            yield Unknown(f"node.{key}", "pbsnodes shows no GPU node: `pbsnodes NAME` of one, or ask the site")
+            yield Unknown(
+                f"node.{key}", "pbsnodes shows no GPU node: `pbsnodes NAME` of one, or ask the site", needed=True
+            )
     yield Unknown("node.cpus_per_gpu", "the most CPUs for each GPU: the site's guide; null for no such rule")
     open_queues = sorted((q for q in complex_.queues if q.open), key=lambda q: q.name != complex_.default_queue)
     if open_queues:

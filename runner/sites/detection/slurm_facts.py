@@ -26,7 +26,9 @@ def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator
     source = f"sinfo --Node, {day}"
     if not group:
         for key in ("gpus", "cores", "memory_mb"):
-            yield Unknown(f"node.{key}", "sinfo shows no GPU node: `scontrol show node NAME` of one, or ask the site")
+            yield Unknown(
+                f"node.{key}", "sinfo shows no GPU node: `scontrol show node NAME` of one, or ask the site", needed=True
+            )
         return
     shape = group[0].shape
     whole = shape.whole_gpus or shape.gpus

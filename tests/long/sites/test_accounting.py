@@ -79,7 +79,7 @@ def test_what_the_rules_forbid_is_refused_with_its_fix(
     here: Cluster, runner: Runner, words: tuple[str, ...], refusal: str, fix: str
 ) -> None:
     """Our own checks know some of it and are overridden here: these are Slurm's."""
-    forced = ("--force", "queue-unknown", "--force", "queue-unfit")
+    forced = ("--force", "queue-unfit")
     said = runner(*request(here, 4, *words, *forced), code=4)
     assert refusal in said.err
     assert fix in said.err
@@ -95,7 +95,7 @@ def test_what_the_rules_forbid_is_refused_with_its_fix(
 def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
     here: Cluster, runner: Runner, queue: str, gpus: int, reason: str
 ) -> None:
-    mine = ("--account", "m1234", "--queue", queue, "--force", "queue-unknown", "--json")
+    mine = ("--account", "m1234", "--queue", queue, "--json")
     first, second = (
         Path(json.loads(runner(*request(here, gpus, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
         for seconds in ("300", "0")
@@ -108,7 +108,7 @@ def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
 
 
 def test_a_job_that_a_limit_will_never_let_start_is_reported(here: Cluster, runner: Runner) -> None:
-    mine = ("--account", "m1234", "--queue", "tiny", "--force", "queue-unknown", "--json")
+    mine = ("--account", "m1234", "--queue", "tiny", "--json")
     run = Path(json.loads(runner(*request(here, 4, *mine), code=0).out)["directory"])
     said = "pending (QOSMaxGRESPerJob: it asks for more than the QOS's limit on GPUs of one job: it will never start"
     until(lambda: said in runner("status", str(run), code=0).out, timeout_s=120)

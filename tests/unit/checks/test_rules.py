@@ -61,7 +61,6 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
         ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 700_000}, "--nodes"),
-        ("queue-unknown", "polaris", Observed(), {"queue": "prode"}, "did you mean 'prod'?"),
         ("too-many-cpus", "alpha", Observed(), {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
         ("too-many-cpus", "box", Observed(), {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
         ("directive-emptied", "neuron", Observed(), {"scheduler_options": (("comment", ""),)}, "-S comment=VALUE"),
@@ -77,6 +76,43 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
     assert says in f"{refusal.what} {refusal.fix}"
     forced = findings_of(site, observed, force=(code,), **asked)[code]
     assert (forced.severity, forced.forced) == ("warn", True)
+
+
+def test_a_queue_that_the_file_does_not_know_is_warned_of_with_those_that_it_knows() -> None:
+    warning = findings_of("polaris", queue="prode")["queue-unknown"]
+    assert (warning.severity, warning.fix) == ("warn", "did you mean 'prod'?")
+    assert "(queues: debug, debug-scaling, prod, preemptable)" in warning.what
+    assert "queue-unknown" not in findings_of("technion", queue="any"), "where none is known, none is unknown"
+
+
+def test_what_a_file_leaves_to_its_defaults_is_warned_of() -> None:
+    warning = findings_of(observed=Observed(defaulted=("needs", "mpi.pmi")))["site-defaults"]
+    assert (warning.severity, "needs, mpi.pmi" in warning.what) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("site", "asked", "numbers"),
+    [
+        ("technion", {"gpus": 3, "nodes": 2}, "4 GPUs are allocated on 2 nodes, and 3 are used"),
+        ("technion", {"gpus": 13}, "16 GPUs are allocated on 2 nodes, and 13 are used"),
+        ("technion", {"gpus": 1, "scheduler_options": (("exclusive", ""),)}, "8 GPUs are allocated on 1 node, and 1"),
+        ("polaris", {"gpus": 3}, "4 GPUs are allocated on 1 node, and 3 are used"),
+        ("technion", {"gpus": 16}, ""),
+        ("technion", {"gpus": 3}, ""),
+        ("technion", {"gpus": 8, "wireup": "own"}, ""),
+    ],
+)
+def test_gpus_that_are_allocated_and_not_used_are_counted(site: str, asked: dict[str, Any], numbers: str) -> None:
+    found = findings_of(site, **asked)
+    assert ("gpus-left-over" in found) is bool(numbers)
+    assert not numbers or numbers in found["gpus-left-over"].what
+
+
+def test_memory_of_a_job_takes_the_place_of_memory_that_the_site_requires() -> None:
+    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(directives={"mem-per-cpu": "4G"}))
+    planned = plan(RECIPE, site, Request(gpus=16, scheduler_options=(("mem", "100G"),)), IMAGE)
+    assert planned.directives == (("mem", "100G"),)
+    assert "directive-emptied" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
 
 
 def test_a_time_beyond_the_sites_limit_is_refused() -> None:
@@ -119,13 +155,12 @@ def test_every_refusal_can_be_forced() -> None:
         max_walltime_s=10,
         runtimes=("pyxis",),
     )
-    seen: set[str] = set()
-    for asked in ({"queue": "nobodys"}, {"walltime_s": 10**6}):
-        emptied = (("comment", ""),)
-        request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, **asked)
-        findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
-        seen |= {finding.code for finding in findings if finding.severity == "refuse"}
-    assert seen == CODES - image_fit.CODES  # those have tests of their own
+    emptied = (("comment", ""),)
+    request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
+    findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
+    assert {
+        finding.code for finding in findings if finding.severity == "refuse"
+    } == CODES - image_fit.CODES  # those have tests of their own
 
 
 @pytest.mark.parametrize(("nodes", "walltime_s", "queue"), [(1, 600, "debug"), (4, 600, "debug-scaling"),

@@ -52,7 +52,6 @@ def test_what_leaves_the_run_as_it_is_goes_through(option: str, value: str) -> N
     [
         ("array", "one run directory"),
         ("requeue", "submit again"),
-        ("wait", "`submit --wait`"),
         ("test-only", "--dry-run"),
         ("clusters", "of the other one"),
         ("export", "--env"),
@@ -78,6 +77,41 @@ def test_what_would_break_the_run_is_refused_with_the_reason(option: str, says: 
 def test_a_qos_is_the_queue_where_the_site_says_so() -> None:
     with pytest.raises(UsageError, match="decided by the plan"):
         script("perlmutter", ("qos", "debug"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("mem", "100G"), ("mem", "0"), ("mem-per-cpu", "3g"), ("mem-per-gpu", "60G")]
+)
+def test_memory_of_the_job_replaces_what_the_site_would_ask_for(option: str, value: str) -> None:
+    for gpus in (2, 16):
+        lines = script("technion", (option, value), gpus=gpus)
+        assert [line for line in lines if line.startswith("#SBATCH --mem")] == [f"#SBATCH --{option}={value}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((("mem", "1G"), ("mem-per-gpu", "2G")), "exclude each other"),
+        ((("mem", ""),), "-S mem=100G"),
+        ((("mem", "lots"),), "no size of memory"),
+        ((("mem", "1G "),), "no size of memory"),
+        ((("mem", "-1"),), "no size of memory"),
+        ((("mem-per", "1G"),), "one of mem, mem-per-cpu, mem-per-gpu"),
+    ],
+)
+def test_memory_that_sbatch_would_not_take_is_refused(options: tuple[tuple[str, str], ...], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        script("technion", *options)
+    assert says in str(caught.value)
+
+
+def test_how_long_ranks_may_go_on_can_be_set_for_a_job() -> None:
+    assert any("--wait=0 " in line for line in script("technion"))
+    assert any("--wait=600 " in line for line in script("technion", ("wait", "600")))
+    assert not any("#SBATCH --wait" in line for line in script("technion", ("wait", "600")))
+    for value in ("", "soon", "-1", "1e9", "9" * 20):
+        with pytest.raises(UsageError, match="-S wait=SECONDS"):
+            script("technion", ("wait", value))
 
 
 def test_a_part_of_a_node_can_be_requested() -> None:

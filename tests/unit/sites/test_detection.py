@@ -196,7 +196,9 @@ def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
     left = {entry.key: entry for entry in unknowns(read_documents(str(path)))}
     assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
     line = path.read_text().splitlines()[int(left["hardware.driver"].where.rpartition(":")[2]) - 1]
-    assert line.strip().startswith("# UNKNOWN hardware.driver: `srun --gpus=1 nvidia-smi`")
+    assert line.strip().startswith("# DEFAULT hardware.driver: `srun --gpus=1 nvidia-smi`")
+    needed = {key for key, entry in left.items() if entry.needed}
+    assert needed == {"runtimes", "node.gpus", "node.cores", "node.memory_mb"}, "no job can do without"
     assert "native" in left["runtimes"].how, "further lines of a remark are read, too"
 
 
@@ -342,11 +344,15 @@ def test_a_pbs_that_answers_becomes_a_file(
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()
     assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
-    left = json.loads(capfd.readouterr().out)["left_open"]
-    assert "pbs.resources" in [entry["key"] for entry in left]
+    report = json.loads(capfd.readouterr().out)
+    assert [entry["key"] for entry in report["left_open"]] == ["runtimes"]
+    assert "pbs.resources" in [entry["key"] for entry in report["defaulted"]]
     completed_file(path, runtimes="[apptainer]")
     assert run(["site", "check", str(path)]) == Exit.GOOD
     assert "compared with PBS 2022.1.1" in capfd.readouterr().out
+    path.write_text(path.read_text() + "# DEFAULT home.quota_gb: quota -s\n")
+    assert run(["site", "check", str(path)]) == Exit.GOOD, "a warning"
+    assert f"warning [home.quota_gb] {path}:" in capfd.readouterr().err
     path.write_text(path.read_text().replace("prod:", "production:"))
     assert run(["site", "check", str(path)]) == Exit.REFUSED
     assert run(["site", "check", str(path), "--offline"]) == Exit.GOOD

@@ -72,7 +72,6 @@ def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         (OURS + "node:\n  gpu: 4\n", "ours.yaml:5: node.gpu"),
         (OURS + "node: {gpus: four}\n", "ours.yaml:4: node.gpus"),
         (OURS + "node: {cpus_per_gpu: 0}\n", "node.cpus_per_gpu"),
-        (OURS + "queue: prodd\n", "did you mean 'prod'?"),
         (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
         (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
         (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
