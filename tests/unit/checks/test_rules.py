@@ -81,7 +81,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
 def test_a_queue_that_the_file_does_not_know_is_warned_of_with_those_that_it_knows() -> None:
     warning = findings_of("polaris", queue="prode")["queue-unknown"]
     assert (warning.severity, warning.fix) == ("warn", "did you mean 'prod'?")
-    assert "(queues: debug, debug-scaling, prod, preemptable)" in warning.what
+    assert "(queues: debug, debug-scaling, prod, preemptable" in warning.what
     assert "queue-unknown" not in findings_of("technion", queue="any"), "where none is known, none is unknown"
 
 
