@@ -19,7 +19,7 @@ from tests.support.plans import RECIPE, SITE
 IMAGE = PlannedImage("registry.example/i:1", "sha256:ab", "/store/x")
 
 
-def named(key: str, site: Site = SITE, **asked: Any) -> bool:
+def is_printed(key: str, site: Site = SITE, **asked: Any) -> bool:
     facts = msgspec.structs.replace(site, sources={key: "somewhere, unconfirmed", "node": "the data sheet"})
     planned = plan(RECIPE, facts, Request(**({"gpus": 16} | asked)), IMAGE)
     return unconfirmed(planned, facts) == (key,)
@@ -47,7 +47,7 @@ def changed(**values: Any) -> Site:
     ],
 )
 def test_what_shapes_the_job_is_named(key: str, site: Site, asked: dict[str, Any]) -> None:
-    assert named(key, site, **asked)
+    assert is_printed(key, site, **asked)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_shapes_the_job_is_named(key: str, site: Site, asked: dict[str, Any
     ],
 )
 def test_what_makes_no_difference_to_it_is_not(key: str, site: Site, asked: dict[str, Any]) -> None:
-    assert not named(key, site, **asked)
+    assert not is_printed(key, site, **asked)
 
 
 def test_a_fact_that_a_file_gives_anew_has_no_source_of_the_file_that_it_extends(tmp_path: Path) -> None:
