@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from runner.files import process_identity
 
@@ -68,9 +69,44 @@ def again_if_stale(read: Callable[[], T]) -> T:
     return read()
 
 
-def read_bytes(path: Path) -> bytes:
-    """The file's content. Raises OSError where it cannot be read."""
-    return again_if_stale(path.read_bytes)
+class UnusableFileError(OSError):
+    """Something lies there that is no file to read: a pipe, a device, a loop of links, or more than may be read."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file, to be read. A pipe would block for ever, and a device never end: neither is opened.
+
+    Raises:
+        UnusableFileError: it is no regular file, or its links lead nowhere.
+        OSError: it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # links; a socket; a device without a driver
+            raise UnusableFileError(error.errno, error.strerror, str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
+    """The file's content.
+
+    Raises:
+        UnusableFileError: it is no regular file, or longer than ``most`` bytes.
+        OSError: it cannot be read.
+    """
+
+    def read() -> bytes:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > most:
+                raise UnusableFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+            return file.read()
+
+    return again_if_stale(read)
 
 
 def touch_directory(directory: Path) -> bool:

@@ -138,7 +138,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             if (match := log_patterns.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.read("cancelled.json", Cancelled),
-        plan_sha256=hashes.sha256(run.path / "plan.json"),
+        plan_sha256=hashes.sha256(file_system.read_bytes(run.path / "plan.json")),
         disk_full=_disk_full(run),
     )
 
@@ -179,7 +179,7 @@ def _is_ours(result: Path, plan: Plan) -> bool:
     if plan.result == "throughput" or not result.exists():
         return result.exists()
     try:
-        return b'"schema"' in result.read_bytes()
+        return b'"schema"' in file_system.read_bytes(result)
     except OSError:
         return False
 
@@ -227,8 +227,9 @@ def _lines(path: Path, *, from_start: int = 0) -> list[str]:
     """The last 50 kB of a log (or so many bytes from its start), by lines; none where it cannot be read."""
 
     def read() -> bytes:
-        with path.open("rb") as file:
-            file.seek(0 if from_start else max(0, path.stat().st_size - 50_000))
+        with file_system.open_regular(path) as file:
+            if not from_start:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 50_000))
             return file.read(from_start or 50_000)
 
     try:

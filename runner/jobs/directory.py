@@ -64,7 +64,9 @@ class RunDirectory:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
         try:
             return msgspec.convert(json.loads(file_system.read_bytes(self.path / name)), kind)
-        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError, msgspec.ValidationError):
+        except (FileNotFoundError, file_system.UnusableFileError):
+            return None
+        except (ValueError, RecursionError, msgspec.ValidationError):
             return None
 
     def plan(self) -> PlanRecord:
