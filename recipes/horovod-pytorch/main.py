@@ -21,6 +21,7 @@ import horovod  # noqa: E402
 import horovod.torch as hvd  # noqa: E402
 import torch  # noqa: E402
 from gpu_runner_inside.benchmark import benchmark, proof  # noqa: E402
+from gpu_runner_inside.benchmark.cuda_uuid import device_uuid  # noqa: E402
 from gpu_runner_inside.benchmark.options import options_of  # noqa: E402
 from models import CLASSES, MODELS  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
@@ -47,8 +48,10 @@ def device_of(wanted: str) -> benchmark.Device:
         )
     torch.cuda.set_device(index)
     properties = torch.cuda.get_device_properties(index)
+    # The driver first: it tells the parts of one GPU apart (MIG), and torch before 2.4 knows no UUID.
     uuid = getattr(properties, "uuid", None)
-    return benchmark.Device("cuda", properties.name, f"GPU-{uuid}" if uuid else f"index-{index}", index)
+    identity = device_uuid(index) or (f"GPU-{uuid}" if uuid else f"index-{index}")
+    return benchmark.Device("cuda", properties.name, identity, index)
 
 
 class World:

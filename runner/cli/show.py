@@ -104,6 +104,13 @@ def warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
+def printable(text: str) -> str:
+    """``text`` for a terminal: what a record, a log or a host's name holds of control characters is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
 def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
     """Print a verdict, for people or as JSON."""
     if as_json:
@@ -119,9 +126,9 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""
     click.echo(f"verdict: {verdict.outcome}{transport}{label}")
     for reason in verdict.reasons:
-        click.echo(f"  ! {reason}")
+        click.echo(f"  ! {printable(reason)}")
     for fact in verdict.proven if good else ():
-        click.echo(f"  = {fact}")
+        click.echo(f"  = {printable(fact)}")
     if verdict.forced:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
     if verdict.images_per_s is not None:
@@ -134,9 +141,9 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
         if verdict.gpu_energy_j_per_sample is not None:
             click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/image (GPU only)")
     for sentence in verdict.remarks:
-        click.echo(f"  note: {sentence}")
+        click.echo(f"  note: {printable(sentence)}")
     if verdict.log:
-        click.echo(f"  log: {verdict.log}")
+        click.echo(f"  log: {printable(verdict.log)}")
     click.echo(f"  run directory: {run.path}")
 
 
@@ -147,7 +154,7 @@ def describe(progress: JobProgress, tasks: int) -> str:
     else:
         where = progress.state.name.lower() or "not known to the scheduler"
         if progress.state.phase == "pending" and progress.state.reason:
-            where += f" ({progress.state.reason})"
+            where += f" ({printable(progress.state.reason)})"
     return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
 
 

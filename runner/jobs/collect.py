@@ -95,7 +95,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     starts: dict[int, StartRecord] = {}
     exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
-    watched: dict[int, NodeRecord] = {}
+    nodes: list[NodeRecord] = []
     for name in sorted(file_system.names_in(run.ranks)):
         match = _RECORD.match(name)
         if match is None:
@@ -107,10 +107,8 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             _keep(exits, rank, _record(path, ExitRecord, damaged))
         elif match[2] == "report":
             _keep(reports, rank, _record(path, Report, damaged))
-        elif (
-            record := _record(path, NodeRecord, [])
-        ) is not None:  # it supports a figure, and refutes none by its absence
-            watched[record.node_rank] = record
+        elif (node := _record(path, NodeRecord, [])) is not None:  # one that is damaged is as good as none
+            nodes.append(node)
     result_path = run.path / "result.json"
     return Evidence(
         plan=plan,
@@ -128,7 +126,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             for rank in range(plan.tasks)
             if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
         },
-        watched=watched,
+        watched=_by_node(nodes, starts),
         nccl=_nccl(run),
         container_line="" if starts else container_line(run),
         task_ends=_task_ends(run),
@@ -152,7 +150,10 @@ def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
     """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
     try:
         record = _decoded(file_system.read_bytes(path), kind)
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
+    except OSError as error:
+        damaged.append(f"{path.name}: {error.strerror}")
+        return None
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         damaged.append(f"{path.name}: {error}")
         return None
     named = _RECORD.match(path.name)
@@ -172,6 +173,17 @@ def _decoded(content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.convert(json.loads(content), kind)
+
+
+def _by_node(records: list[NodeRecord], starts: dict[int, StartRecord]) -> dict[int, NodeRecord]:
+    """The watchers' records by node, of those only whose launcher says itself that it ran there."""
+    return {
+        record.node_rank: record
+        for record in records
+        if (start := starts.get(record.rank)) is not None
+        and (start.node_rank, start.local_rank, start.host, start.token)
+        == (record.node_rank, 0, record.host, record.token)
+    }
 
 
 def _is_ours(result: Path, plan: Plan) -> bool:

@@ -22,6 +22,7 @@ _THROTTLING = (
 )
 _LOWERED = 0.99  # of the product's own limit
 _OTHERS = 0.05  # of a processor, on average over the window
+_POWER_ROOM = 1.5
 _MOST = 4  # names in one remark
 
 
@@ -32,10 +33,10 @@ def remarks(evidence: Evidence) -> Iterable[str]:
         begin, end = record.window_begin, record.window_end
         if begin is None or end is None:
             continue
-        for index, summary in enumerate(record.gpus):
-            if not _is_used(evidence, summary.uuid):
-                continue
-            for cause in _of_gpu(summary, _state(begin, index), _state(end, index)):
+        used = _used(evidence, record)
+        links = max((sum(_state(end, index, summary).nvlinks or ()) for index, summary in used), default=0)
+        for index, summary in used:
+            for cause in _of_gpu(summary, _state(begin, index, summary), _state(end, index, summary), links):
                 causes.setdefault(cause, []).append(f"GPU {index} of {record.host}")
         for cause in _of_processors(evidence, begin, end):
             causes.setdefault(cause, []).append(record.host)
@@ -52,11 +53,15 @@ def unseen(evidence: Evidence) -> Iterable[str]:
     if evidence.plan.device != "cuda":
         return
     records = _of_this_run(evidence)
-    blind = [record.host for record in records if not record.gpus]
-    if len(records) < evidence.plan.nodes or blind:
+    seen = [record for record in records if record.gpus and record.window_begin and record.window_end]
+    if len(seen) < evidence.plan.nodes:
         yield "the state of the GPUs (clocks, throttling, energy) is not visible on every node"
-    elif not all(summary.throttle_known for record in records for summary in record.gpus):
+    elif not all(summary.throttle_known for record in records for _, summary in _used(evidence, record)):
         yield "the driver does not say whether GPUs throttled"
+    lost = [record.host for record in seen if _stopped_answering(evidence, record)]
+    if lost:
+        where = ", ".join(lost[:_MOST]) + (f" and {len(lost) - _MOST} more" if len(lost) > _MOST else "")
+        yield f"the driver stopped answering in the window on {where}: what came later is unknown"
 
 
 def energy_j_per_sample(evidence: Evidence) -> float | None:
@@ -71,11 +76,11 @@ def energy_j_per_sample(evidence: Evidence) -> float | None:
         if begin is None or end is None:
             continue
         for index, summary in enumerate(record.gpus):
-            first, last = _state(begin, index).energy_j, _state(end, index).energy_j
+            first, last = _state(begin, index, summary).energy_j, _state(end, index, summary).energy_j
             if summary.uuid and not summary.mig and first is not None and last is not None and last > first:
                 report = evidence.reports.get(record.rank)
                 span_s = end.monotonic_s - begin.monotonic_s
-                if report is not None and report.ends_s and span_s > 0.0:
+                if report is not None and report.ends_s and _is_power(summary, end, index, last - first, span_s):
                     # The marks lie just outside of the window.
                     meters[summary.uuid] = (last - first) * min(1.0, report.ends_s[-1] / span_s)
     if not used or any(uuid not in meters for uuid in used.values()):
@@ -96,20 +101,63 @@ def _of_this_run(evidence: Evidence) -> list[NodeRecord]:
     ]
 
 
-def _is_used(evidence: Evidence, uuid: str | None) -> bool:
-    """Whether a rank computes there; all GPUs count where the framework reported no UUIDs."""
+def _used(evidence: Evidence, record: NodeRecord) -> list[tuple[int, GpuSummary]]:
+    """The GPUs of a node on which a rank computes. All of them count where that is unknown: the framework reported no
+    UUIDs, or those of parts of GPUs (MIG), which the driver's library lists as whole ones.
+    """
+    if evidence.plan.device != "cuda":
+        return []
+    every = list(enumerate(record.gpus))
     reported = {
-        report.device_uuid for report in evidence.reports.values() if (report.device_uuid or "").startswith("GPU")
+        report.device_uuid
+        for rank, report in evidence.reports.items()
+        if rank in evidence.starts and evidence.starts[rank].node_rank == record.node_rank
     }
-    return uuid in reported if reported else evidence.plan.device == "cuda"
+    return [(index, summary) for index, summary in every if summary.uuid in reported] or every
 
 
-def _state(end: WindowEnd, index: int) -> GpuState:
-    return end.gpus[index] if index < len(end.gpus) else GpuState()
+def _state(end: WindowEnd, index: int, summary: GpuSummary) -> GpuState:
+    """A GPU's state; nothing is known where another one stands in its place."""
+    state = end.gpus[index] if index < len(end.gpus) else GpuState()
+    return state if None in (state.uuid, summary.uuid) or state.uuid == summary.uuid else GpuState()
 
 
-def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState) -> Iterable[str]:
-    """One GPU's causes, each the same words for every GPU where it is the same cause."""
+def _stopped_answering(evidence: Evidence, record: NodeRecord) -> bool:
+    """Whether a GPU that was visible at the window's begin was not at its end."""
+    begin, end = record.window_begin, record.window_end
+    if begin is None or end is None:
+        return False
+    for index, summary in _used(evidence, record):
+        first, last = _state(begin, index, summary), _state(end, index, summary)
+        if any(_readings(first)) and not any(_readings(last)):
+            return True
+    return False
+
+
+def _readings(state: GpuState) -> tuple[bool, ...]:
+    values = (state.power_limit_w, state.energy_j, state.pcie_width, state.memory_celsius, state.ecc_uncorrected)
+    return tuple(value is not None for value in values)
+
+
+def _is_power(summary: GpuSummary, end: WindowEnd, index: int, energy_j: float, span_s: float) -> bool:
+    """Whether the energy fits the power that was read once a second, with room for what lay between the readings."""
+    if span_s <= 0.0:
+        return False
+    watts, limit = energy_j / span_s, _state(end, index, summary).power_limit_w
+    least, most = summary.power_w_min, summary.power_w_max
+    return (
+        (least is None or watts >= least / _POWER_ROOM)
+        and (most is None or watts <= most * _POWER_ROOM)
+        and (limit is None or watts <= limit * _POWER_ROOM)
+    )
+
+
+def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> Iterable[str]:
+    """One GPU's causes, each the same words for every GPU where it is the same cause.
+
+    Args:
+        links: the most NVLinks that are up on a GPU of the node: not every machine connects all that a GPU has.
+    """
     shown = Counter({reason: summary.throttled.get(reason, 0) for reason in _THROTTLING})
     reasons = [f"{reason} in {count} of {summary.samples} seconds" for reason, count in shown.items() if count]
     if reasons:
@@ -129,8 +177,10 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState) -> Iterable[str
         yield f"{errors} uncorrected memory errors in the window"
     if end.pcie_width and summary.pcie_width_max and end.pcie_width < summary.pcie_width_max:
         yield f"its PCIe link has {end.pcie_width} of {summary.pcie_width_max} lanes"
-    if end.nvlinks and any(end.nvlinks) and not all(end.nvlinks):
-        yield f"{end.nvlinks.count(False)} of its {len(end.nvlinks)} NVLinks are down"
+    if end.nvlinks is not None:
+        most = max(links, sum(begin.nvlinks or ()))
+        if sum(end.nvlinks) < most:
+            yield f"{most - sum(end.nvlinks)} of its {most} NVLinks are down"
 
 
 def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 from runner.jobs.collect import Evidence
+from runner.jobs.failure_causes import format_ranks
 from runner.model.records import Report
 from runner.statistics.precision import LEAST_GROUPS
 from runner.statistics.run import RankWindow, Throughput, throughput
@@ -24,7 +26,11 @@ from runner.statistics.stragglers import Stragglers, stragglers
 WARMUP_STEPS, WARMUP_S = 50, 30.0
 WINDOW_STEPS, WINDOW_S = 200, 30.0
 _SAME = 1e-6  # relative difference of two figures that are the same
+# How far apart ranks of one node may leave a barrier: on a processor they may have to wait for each other.
+_BARRIER_S = {"cuda": 0.5, "cpu": 10.0}
+_MARK_S = 5.0  # after the last step a mark waits 2 s at most for its answer
 _CLOCK_S = 0.1  # between two readings of one clock, with room
+_AUTOTUNE = re.compile(r"\s*\+?0*[1-9]", re.ASCII)
 _LEAST_S, _MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
 
 
@@ -76,6 +82,8 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if broken:
         yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
         return
+    yield from _common_start(evidence, reports)
+    yield from _marks(evidence, reports)
     yield from _against_result(evidence, throughput(_windows(evidence)))
 
 
@@ -169,9 +177,28 @@ def _one_job(evidence: Evidence) -> Iterable[str]:
     ):
         if len(values) > 1:
             yield f"the ranks' records are of {len(values)} different {what}: they are not of one run"
+    if any(not start.token for start in starts):
+        yield "not every rank's start record has the token of its job step"
+    foreign = sorted(
+        rank
+        for rank, report in evidence.reports.items()
+        if rank in evidence.starts and report.token not in (None, evidence.starts[rank].token)
+    )
+    if foreign:
+        yield f"the reports of {format_ranks(foreign)} are of another job step than their start records"
+    marker = evidence.marker.job if evidence.marker is not None else ""
+    if marker and any(_is_another(start.job_id or marker, marker) for start in starts):
+        yield f"the ranks' records are of another job than the batch script's end marker, which is of job {marker}"
     plans = {start.plan_sha256 for start in starts}
     if evidence.plan_sha256 and plans != {evidence.plan_sha256}:
         yield "the ranks did not see the plan that lies in the run directory"
+
+
+def _is_another(job: str, marker: str) -> bool:
+    """Whether these are ids of two jobs. A step of an allocation has an id of its own (PROCESS.START.BOOT), which not
+    every container runtime hands on: its ranks then have the allocation's.
+    """
+    return job != marker and job.isdigit() == marker.isdigit()
 
 
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
@@ -210,6 +237,39 @@ def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
     return ""
 
 
+def _common_start(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
+    """Whether the ranks of each node, which share one clock, left the barrier before the window together."""
+    began: dict[str, list[float]] = {}
+    for rank, report in reports.items():
+        if rank in evidence.nodes and report.window_began_monotonic_s is not None:
+            began.setdefault(evidence.nodes[rank], []).append(report.window_began_monotonic_s)
+    for node, times_s in began.items():
+        apart_s = max(times_s) - min(times_s)
+        if apart_s > _BARRIER_S[evidence.plan.device]:
+            yield f"the ranks on {node} began the window {apart_s:.1f} s apart: they did not leave its barrier together"
+            return
+
+
+def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
+    """Whether the window ended when a node's watcher saw it end, on the clock that both read.
+
+    The watcher drops a mark that it could not answer within its program's patience, and nothing lies between the last
+    step and the mark. Before the window there is a barrier, at which a rank may wait for the others.
+    """
+    for record in evidence.watched.values():
+        report, end, start = reports.get(record.rank), record.window_end, evidence.starts.get(record.rank)
+        if report is None or end is None or start is None or start.token != record.token:
+            continue
+        ended_s = (report.window_began_monotonic_s or 0.0) + report.ends_s[-1]
+        if not ended_s - _CLOCK_S <= end.monotonic_s <= ended_s + _MARK_S:
+            late_s = end.monotonic_s - ended_s
+            yield (
+                f"by the watcher of {record.host} the window ended {abs(late_s):.1f} s "
+                f"{'after' if late_s > 0 else 'before'} the last step that rank {record.rank} reports"
+            )
+            return
+
+
 def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
     """The program's own sums over the whole window."""
     result = evidence.result
@@ -228,9 +288,12 @@ def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
 
 
 def _autotuned(evidence: Evidence) -> bool:
+    """Whether Horovod tuned itself: it takes the variable's leading digits for a number (operations.cc: strtol), so
+    ``false`` and ``true`` are both off.
+    """
     environments: list[Mapping[str, str]] = [dict(evidence.plan.env)]
     environments += [start.environment for start in evidence.starts.values()]
-    return any(each.get("HOROVOD_AUTOTUNE", "0") not in ("", "0") for each in environments)
+    return any(_AUTOTUNE.match(each.get("HOROVOD_AUTOTUNE", "")) for each in environments)
 
 
 def _undecided(run: Throughput) -> Iterable[str]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
-from runner.jobs.port_counters import carried
+from runner.jobs.port_counters import carried, trouble
 from runner.model.transport import transport_of
 
 
@@ -102,7 +102,21 @@ def _remarks(evidence: Evidence) -> list[str]:
             "rank must see all GPUs of its node (no --gpu-bind, no CUDA_VISIBLE_DEVICES of one GPU), and the container "
             "must share the host's /dev/shm and IPC namespace"
         )
-    return found
+    return [*found, *_ports(evidence)] if evidence.plan.nodes > 1 else found
+
+
+def _ports(evidence: Evidence) -> Iterable[str]:
+    """What the ports counted besides bytes: it explains a figure, and refutes none."""
+    counted = trouble(evidence)
+    if counted.errors:
+        shown = ", ".join(f"{name} {count} (most on {where})" for name, count, where in counted.errors)
+        yield f"the ports between nodes counted errors in the window: {shown}"
+    if counted.waited is not None:
+        ticks, where = counted.waited
+        yield (
+            f"data waited for the fabric: port_xmit_wait rose by {ticks} ticks on {where}, the most of all ports; some "
+            "is normal under load, much is congestion"
+        )
 
 
 def _may_have_nvlink(evidence: Evidence) -> bool:

@@ -9,7 +9,7 @@ the figure is the one that the ranks' own records give.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 import msgspec
 
@@ -29,6 +29,7 @@ from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
 _DEVICE_UUIDS = ("GPU-", "MIG-")
+_MOST_NODES = 8  # in one sentence
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -75,8 +76,7 @@ def _world(evidence: Evidence) -> Iterable[str]:
             yield f"rank {rank} never met the other ranks"
     per_node = Counter(evidence.nodes.values())
     if evidence.starts and sorted(per_node.values()) != sorted(plan.tasks_per_node):
-        placed = ", ".join(f"{node}: {count}" for node, count in sorted(per_node.items()))
-        yield f"the ranks were placed as {placed}, planned {','.join(map(str, plan.tasks_per_node))}"
+        yield f"the ranks were placed as {_placed(per_node)}, planned {_planned(plan.tasks_per_node)}"
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.world_size != tasks)
     if wrong:
         sizes = sorted({evidence.reports[rank].world_size for rank in wrong})
@@ -91,6 +91,26 @@ def _world(evidence: Evidence) -> Iterable[str]:
         yield f"the framework's world has {format_ranks(beyond)}, which the plan has not"
 
 
+def _placed(per_node: Counter[str]) -> str:
+    """``n0: 3, n1: 1``; of many nodes those with the rarest numbers of ranks."""
+    how_many = Counter(per_node.values())
+    ordered = sorted(per_node.items(), key=lambda item: (how_many[item[1]], item[0]) if _is_long(per_node) else item)
+    more = f" and {len(ordered) - _MOST_NODES} nodes more" if _is_long(per_node) else ""
+    return ", ".join(f"{node}: {count}" for node, count in ordered[:_MOST_NODES]) + more
+
+
+def _planned(tasks_per_node: tuple[int, ...]) -> str:
+    """``4,4,2``; of many nodes ``4 on each of 300 nodes, 2 on each of 1``."""
+    if not _is_long(tasks_per_node):
+        return ",".join(map(str, tasks_per_node))
+    counts = sorted(Counter(tasks_per_node).items(), reverse=True)
+    return ", ".join(f"{tasks} on each of {nodes} nodes" for tasks, nodes in counts)
+
+
+def _is_long(nodes: Sized) -> bool:
+    return len(nodes) > _MOST_NODES
+
+
 def _devices(evidence: Evidence) -> Iterable[str]:
     """Every rank on a device of its own, of the planned kind."""
     kind, uuids = evidence.plan.device, _reported_uuids(evidence)
@@ -102,13 +122,13 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     wrong = sorted(rank for rank, report in evidence.reports.items() if report.device_kind != kind)
     if wrong and _claims_a_figure(evidence):
         yield f"{format_ranks(wrong)} did not compute on {kind} as planned"
-    if len(uuids) == evidence.plan.tasks:
-        yield from _shared((uuid, rank) for rank, uuid in uuids.items())
-        return
-    # What the framework calls its device may be the same name on every rank that sees only its own.
+    yield from _shared((uuid, rank) for rank, uuid in uuids.items())
+    # Of the others only the launcher's view is known: what their framework calls a device may be the same name on every
+    # rank that sees only its own.
     yield from _shared(
         (f"{start.device_uuid or f'index {_index(start)}'} on {evidence.nodes[rank]}", rank)
         for rank, start in evidence.starts.items()
+        if rank not in uuids
     )
 
 
@@ -173,7 +193,9 @@ def _collectives(evidence: Evidence) -> Iterable[str]:
     without = sorted(rank for rank, report in evidence.reports.items() if not report.nccl_built)
     if without:
         yield f"{format_ranks(without)} ran a Horovod without NCCL: GPU data went through the host"
-    elsewhere = sorted(rank for rank, report in evidence.reports.items() if report.gradients_device == "cpu")
+    elsewhere = sorted(
+        rank for rank, report in evidence.reports.items() if report.gradients_device not in ("cuda", None)
+    )
     if elsewhere:
         yield f"the gradients of {format_ranks(elsewhere)} were not on the GPU when they were reduced"
 

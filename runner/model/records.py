@@ -55,7 +55,7 @@ class StartRecord(msgspec.Struct, frozen=True):
     node_name: str | None = None
     boot_id: str | None = None
     clock_offset_s: Difference | None = None
-    clock_error_s: Difference | None = None
+    clock_error_s: Seconds | None = None
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -107,6 +107,7 @@ class Report(msgspec.Struct, frozen=True):
         steps, elapsed_s: what the program says of them; compared.
         compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
         allreduce_bytes_per_step: given to allreduces in a step, after compression; None where that is not known.
+        token: of the job step that the program ran in; None where its launcher said none.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
     """
 
@@ -134,6 +135,7 @@ class Report(msgspec.Struct, frozen=True):
     elapsed_s: Seconds | None = None
     compute_quarters_p50_s: tuple[Difference, ...] = ()
     allreduce_bytes_per_step: Count | None = None
+    token: str | None = None
     nccl_built: bool | None = None
     gradients_device: str | None = None
 
@@ -151,7 +153,7 @@ class Port(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Literal["infiniband", "roce", "cxi", "interface"]
+    kind: Literal["infiniband", "roce", "cxi", "efa", "interface"]
     active: bool
     for_ranks: bool
     virtual: bool
@@ -212,7 +214,7 @@ class GpuSummary(msgspec.Struct, frozen=True):
     """A GPU over the window.
 
     Attributes:
-        samples: readings in the window, one a second.
+        samples: readings in the window, one a second. power_w_min, power_w_max: of those.
         throttled: reason -> samples that show it.
         throttle_known: the driver tells whether it throttles.
     """
@@ -225,6 +227,8 @@ class GpuSummary(msgspec.Struct, frozen=True):
     mig: bool | None = None
     sm_clock_mhz_min: Rate | None = None
     sm_clock_mhz_max: Rate | None = None
+    power_w_min: Rate | None = None
+    power_w_max: Rate | None = None
     throttled: dict[str, Counter] = {}
     throttle_known: bool = False
 

@@ -100,6 +100,29 @@ def test_a_library_that_hangs_delays_a_run_by_seconds_only(tmp_path: Path) -> No
     assert time.monotonic() - began < 20.0
 
 
+IMPATIENT = """
+import os, socket, time
+time.sleep(0.3)
+for which in ("begin", "end"):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect("\\0" + os.environ["RUNNER_WATCHER"])
+        sock.sendall(which.encode())
+        if which == {answered!r}:
+            sock.recv(8)
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize(("answered", "begin"), [("begin", True), ("end", False)])
+def test_a_mark_whose_program_does_not_wait_for_the_answer_is_none(answered: str, begin: bool, tmp_path: Path) -> None:
+    """It was read later than the program takes it for, so that nothing can be compared with it."""
+    launched(tmp_path, IMPATIENT.format(answered=answered))
+    made = record(tmp_path)
+    late = "end" if begin else "begin"
+    assert (made["window_begin"] is not None, made["window_end"]) == (begin, None)
+    assert f"the window's {late} was read too late to count" in made["faults"]
+
+
 def test_it_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path), "--", "sleep", "60"]
     with subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}) as launcher:

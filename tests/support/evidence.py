@@ -15,7 +15,19 @@ from runner.files.hashes import sha256
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState
-from runner.model.records import ExitRecord, NodeRecord, Port, PortReading, Report, Result, StartRecord, WindowEnd
+from runner.model.records import (
+    ExitRecord,
+    GpuState,
+    GpuSummary,
+    NodeRecord,
+    Port,
+    PortReading,
+    Processors,
+    Report,
+    Result,
+    StartRecord,
+    WindowEnd,
+)
 from tests.support.plans import PLAN
 
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
@@ -55,7 +67,7 @@ RESULT = Result(schema="2", size=4, window_s=3.3, preliminary_images_per_s=240 /
 GOOD = Evidence(
     plan=PLAN,
     state=COMPLETED,
-    marker=ExitMarker("1", 0, 0.0),
+    marker=ExitMarker("41", 0, 0.0),
     starts={rank: start(rank) for rank in range(4)},
     exits={rank: ended(rank) for rank in range(4)},
     reports={rank: report(rank) for rank in range(4)},
@@ -87,6 +99,50 @@ def long_run(times: list[float], **changes: Any) -> Evidence:
         reports={rank: report(rank, **(fields | changes)) for rank in range(4)},
         result=Result("2", size=4, window_s=ends_s[-1], preliminary_images_per_s=40 * steps / ends_s[-1]),
     )
+
+
+def watched_run(evidence: Evidence, power_w: float = 250.0) -> Evidence:
+    """The same run with a record of each node's watcher: two rails that carried what a ring sends, two healthy GPUs."""
+    size = 2_000_000
+    reports = {
+        rank: msgspec.structs.replace(each, allreduce_bytes_per_step=size) for rank, each in evidence.reports.items()
+    }
+    first = reports[0]
+    window_s, began_s = first.ends_s[-1], first.window_began_monotonic_s or 0.0
+    moved = int(1.5 * size * len(first.ends_s) * (first.group_steps or 0) / 2)
+
+    def ports(carried: int) -> tuple[Port, ...]:
+        return tuple(port(name, 9 + carried, 7 + carried, wait_ticks=3) for name in ("mlx5_0:1", "mlx5_1:1"))
+
+    def end(number: int, at_s: float, carried: int) -> WindowEnd:
+        gpus = tuple(
+            GpuState(
+                uuid=f"GPU-{2 * number + index}", power_limit_w=400.0, energy_j=1000.0 + power_w * (at_s - began_s),
+                ecc_uncorrected=0, pcie_width=16, nvlinks=(True,) * 12, processes_foreign=0,
+            )
+            for index in range(2)
+        )  # fmt: skip
+        return WindowEnd(at_s, ports(carried), gpus, Processors(10.0, 0.0, 10.0, 0, 0.0))
+
+    def record(number: int) -> NodeRecord:
+        gpus = tuple(
+            GpuSummary(
+                uuid=f"GPU-{2 * number + index}", samples=int(window_s), power_limit_default_w=400.0, pcie_width_max=16,
+                mig=False, power_w_min=power_w - 5.0, power_w_max=power_w + 5.0, throttle_known=True,
+            )
+            for index in range(2)
+        )  # fmt: skip
+        return node(
+            number,
+            [],
+            quiet=(PortReading(began_s - 33.0, ports(0)), PortReading(began_s - 32.0, ports(0))),
+            window_begin=end(number, began_s - 0.01, 0),
+            window_end=end(number, began_s + window_s + 0.01, moved),
+            gpus=gpus,
+        )
+
+    fields = {name: getattr(evidence, name) for name in Evidence.__dataclass_fields__}
+    return changed(**(fields | {"reports": reports, "watched": {number: record(number) for number in range(2)}}))
 
 
 def write_plan(run: RunDirectory, evidence: Evidence) -> None:

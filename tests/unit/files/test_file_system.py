@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files.file_system import again_if_stale, is_local, magic, names_in
+from runner.files.file_system import UnusableFileError, again_if_stale, is_local, magic, names_in, read_bytes
 
 
 def failing(times: int, number: int) -> list[OSError]:
@@ -51,3 +51,10 @@ def test_a_directory_is_listed_at_once(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert names_in(tmp_path) == {"a", "b"}
     assert names_in(tmp_path / "none") == names_in(tmp_path / "a") == frozenset()
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "f", most=5) == b"12345"
+    with pytest.raises(UnusableFileError, match="longer than 4 bytes"):
+        read_bytes(tmp_path / "f", most=4)

@@ -103,3 +103,24 @@ def test_a_part_of_a_gpu_is_known_by_its_uuid() -> None:
     assert binding.part_of_gpu("MIG-1d2c,MIG-77aa") == "MIG-1d2c"
     assert binding.part_of_gpu("MIG-GPU-5c/1/0") == "MIG-GPU-5c/1/0"
     assert [binding.part_of_gpu(text) for text in (None, "", "0", "GPU-5c", "0,MIG-1d2c")] == [None] * 5
+
+
+def test_a_start_record_names_the_device_that_a_task_uses(dgx: str) -> None:
+    found = binding.gpus(dgx)
+
+    def device(local_rank: int, **env: str) -> tuple[str, int | None, str | None, int]:
+        shown = binding.visible(found, env.get("CUDA_VISIBLE_DEVICES"))
+        made = binding.device_of_task(local_rank, found, shown, env)
+        return made.kind, made.index, made.uuid, made.count
+
+    assert device(3) == ("cuda", 3, found[3].uuid, 8)
+    assert device(3, CUDA_VISIBLE_DEVICES="5") == ("cuda", 0, found[5].uuid, 1)
+    assert device(3, CUDA_VISIBLE_DEVICES="0,1") == ("cpu", None, None, 2)
+    assert device(3, CUDA_VISIBLE_DEVICES="") == ("cpu", None, None, 0)
+    for local_rank in (0, 1):
+        part = f"MIG-{local_rank}"
+        assert device(local_rank, CUDA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
+        # A container runtime was given the part: CUDA's own variable is not needed there.
+        assert device(local_rank, NVIDIA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
+    assert device(2, CUDA_VISIBLE_DEVICES="1,2,3", NVIDIA_VISIBLE_DEVICES="MIG-1")[2] == found[3].uuid
+    assert binding.device_of_task(0, (), (), {"CUDA_VISIBLE_DEVICES": "MIG-1"}).kind == "cpu", "no driver"

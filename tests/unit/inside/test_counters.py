@@ -62,6 +62,21 @@ def test_slingshot_telemetry_holds_a_value_and_its_time(tmp_path: Path) -> None:
     assert ports["cxi1"]["sent_bytes"] is None
 
 
+def test_efa_counts_each_operation_and_no_byte_twice(tmp_path: Path) -> None:
+    ports = read("efa", tmp_path)
+    assert ports["rdmap16s27:1"] == {
+        "name": "rdmap16s27:1", "kind": "efa", "active": True, "gbit_s": 100.0, "for_ranks": True, "virtual": False,
+        "sent_bytes": 7450, "received_bytes": 9000, "ip_sent_bytes": 0, "ip_received_bytes": 0, "wait_ticks": None,
+        "errors": {"rx_drops": 2},
+    }  # fmt: skip
+    older = ports["rdmap32s27:1"]
+    assert (older["kind"], older["sent_bytes"], older["received_bytes"]) == ("efa", 1000, None)
+
+
+def test_a_virtual_function_that_a_virtual_machine_was_given_is_one(tmp_path: Path) -> None:
+    assert read("efa", tmp_path)["rdmap64s27:1"]["virtual"] is True
+
+
 def test_this_machines_own_counters_can_be_read() -> None:
     assert all(isinstance(port["sent_bytes"], int) for port in counters.read() if port["kind"] == "interface")
 

@@ -53,3 +53,18 @@ def test_the_line_that_a_program_prints_is_called_preliminary(
     assert line.startswith("preliminary throughput: 12.3 images/s")
     assert "the figure is the verdict's" in line
     assert ("no performance claim" in line) is demonstration
+
+
+@pytest.mark.parametrize(
+    ("devices", "distinct"),
+    [
+        (("GPU-0", "GPU-1"), True), (("GPU-0", "GPU-0"), False), (("MIG-0", "MIG-0"), False),
+        # Each rank sees its own GPU only, or has a process namespace of its own: the names tell nothing.
+        (("index-0", "index-0"), True), (("cpu-7", "cpu-7"), True),
+    ],
+)  # fmt: skip
+def test_only_uuids_tell_that_two_ranks_share_a_device(devices: tuple[str, str], distinct: bool) -> None:
+    ranks = [
+        proof.RankFacts(rank, 2, "n0", each, f"g{rank}", "p", True, True, True) for rank, each in enumerate(devices)
+    ]
+    assert proof.judge(ranks, 2).devices_distinct is distinct

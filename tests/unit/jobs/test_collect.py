@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from runner.errors import UsageError
 from runner.jobs import directory
 from runner.jobs.cancel import cancel
 from runner.jobs.collect import collect
@@ -14,7 +17,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.verdict import judge
 from runner.model.job import JobState
 from runner.schedulers.slurm.client import Slurm
-from tests.support.evidence import ended
+from tests.support.evidence import GOOD, ended, node, start, write_plan, write_record
 from tests.support.plans import PLAN
 
 ENDED = JobState("ended", "FAILED", exit_code=1)
@@ -93,3 +96,55 @@ def test_who_cancels_leaves_word(run: RunDirectory, tmp_path: Path, monkeypatch:
     cancelled = collect(run, ENDED).cancelled
     assert cancelled is not None
     assert msgspec.to_builtins(cancelled)["user"] == "ann"
+
+
+def empty(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a directory": Path.mkdir,
+    "a loop of links": lambda path: path.symlink_to(path.name),
+    "a link to nowhere": lambda path: path.symlink_to("/nowhere"),
+    "a terabyte of nothing": lambda path: empty(path, 1 << 40),
+}
+
+
+@pytest.mark.parametrize("made", NO_FILES)
+def test_what_is_no_file_neither_blocks_nor_fills_memory(run: RunDirectory, made: str) -> None:
+    names = [f"ranks/1.{kind}.json" for kind in ("start", "exit", "report", "node")]
+    for name in (*names, "result.json", "exit.json", "cancelled.json", "nccl/n0.1.log", "logs/batch.err"):
+        NO_FILES[made](run.path / name)
+    evidence = collect(run, ENDED)
+    damaged = {sentence.split(":")[0] for sentence in evidence.damaged}
+    assert {"1.start.json", "1.exit.json", "1.report.json"} <= damaged
+    assert (evidence.starts, evidence.exits, evidence.reports, evidence.watched) == ({}, {}, {}, {})
+    assert (evidence.result, evidence.marker, evidence.cancelled) == (None, None, None)
+    assert judge(evidence).outcome == "failed"
+
+
+@pytest.mark.parametrize("made", NO_FILES)
+def test_a_plan_that_is_no_file_cannot_be_read(run: RunDirectory, made: str) -> None:
+    (run.path / "plan.json").unlink()
+    NO_FILES[made](run.path / "plan.json")
+    with pytest.raises(UsageError, match="plan cannot be read"):
+        collect(run, ENDED)
+
+
+def test_a_watchers_record_counts_where_its_own_launcher_ran(run: RunDirectory) -> None:
+    write_plan(run, GOOD)
+    for rank in range(4):
+        write_record(run, start(rank))
+    kept = [node(0, [])]
+    strangers = [
+        node(1, [], token="u"), node(1, [], host="n9"), node(1, [], node_rank=0), node(1, [], rank=3),
+        node(1, [], rank=9),
+    ]  # fmt: skip
+    for stranger in strangers:
+        for record in (*kept, stranger):
+            (run.ranks / f"{record.rank}.node.json").write_bytes(msgspec.json.encode(record))
+        assert collect(run, ENDED).watched == {0: kept[0]}
+        (run.ranks / f"{stranger.rank}.node.json").unlink()

@@ -60,7 +60,7 @@ def test_a_healthy_gpu_under_load_is_no_remark() -> None:
         ({"processes_foreign": 2}, {}, "GPU 1 of n1: 2 processes of others compute there"),
         ({"ecc_uncorrected": 1}, {}, "GPU 1 of n1: 1 uncorrected memory errors in the window"),
         ({"pcie_width": 8}, {}, "GPU 1 of n1: its PCIe link has 8 of 16 lanes"),
-        ({"nvlinks": (True, False)}, {}, "GPU 1 of n1: 1 of its 2 NVLinks are down"),
+        ({"nvlinks": (True,) * 11 + (False,)}, {}, "GPU 1 of n1: 1 of its 12 NVLinks are down"),
         (
             {"remapped_rows_pending": True},
             {},
@@ -126,3 +126,55 @@ def test_processors_throttled_limited_or_shared() -> None:
     assert cpu(busy_s=112.2).remarks == ("n0: others used 2.0 processors on average in the window",)
     assert cpu(throttles=9).remarks == ("n0: its processors were throttled by heat (2 events)",)
     assert cpu(quota_throttled_s=3.0).remarks == ("n0: a limit on processor time kept ranks waiting for 2.0 s in all",)
+
+
+def test_links_that_no_gpu_of_the_machine_has_are_not_down() -> None:
+    """PCIe cards whose bridges connect some of their links."""
+    some = (True,) * 8 + (False,) * 4
+    first = msgspec.structs.replace(HEALTHY, nvlinks=some)
+    records = {}
+    for number in range(2):
+        record = watched(number, {"nvlinks": some})
+        assert record.window_begin is not None and record.window_end is not None
+        last = msgspec.structs.replace(record.window_end.gpus[0], nvlinks=some)
+        records[number] = msgspec.structs.replace(
+            record,
+            window_begin=msgspec.structs.replace(record.window_begin, gpus=(first, first)),
+            window_end=msgspec.structs.replace(record.window_end, gpus=(last, last)),
+        )
+    assert judge(changed(watched=records)).remarks == ()
+
+
+def test_gpus_that_no_rank_uses_are_no_remark_unless_that_is_unknown() -> None:
+    slow = {"power_limit_w": 300.0}
+    records = {0: watched(0), 1: watched(1, slow)}
+    elsewhere = changed().reports | {3: report(3, device_uuid="GPU-9")}
+    assert judge(changed(watched=records, reports=elsewhere)).remarks == ()
+    # Parts of GPUs: the driver's library lists whole ones.
+    parts = {rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}
+    lowered = ("GPU 1 of n1: its power limit is lowered to 300 of 400 W",)
+    assert judge(changed(watched=records, reports=parts)).remarks == lowered
+
+
+def test_a_driver_that_stops_answering_in_the_window_is_reported() -> None:
+    gone = dict.fromkeys(("power_limit_w", "energy_j", "ecc_uncorrected", "pcie_width", "nvlinks", "processes_foreign"))
+    verdict = judged(end=gone)
+    assert "the driver stopped answering in the window on n1: what came later is unknown" in verdict.proven
+    assert (verdict.outcome, verdict.gpu_energy_j_per_sample, verdict.remarks) == ("measured", None, ())
+
+
+def test_a_watcher_that_saw_no_window_saw_no_gpu() -> None:
+    record = msgspec.structs.replace(watched(1), window_end=None)
+    blind = "the state of the GPUs (clocks, throttling, energy) is not visible on every node"
+    assert blind in judge(changed(watched={0: watched(0), 1: record})).proven
+
+
+@pytest.mark.parametrize("energy_j", [1000.5, 1060.0 * 5, 1e9])
+def test_an_energy_that_the_power_contradicts_is_none(energy_j: float) -> None:
+    powered = {"power_w_min": 18.0, "power_w_max": 22.0}  # 60 J in 3.1 s
+    assert judged({"energy_j": energy_j}, powered).gpu_energy_j_per_sample is None
+    assert judged(summary=powered).gpu_energy_j_per_sample is not None
+
+
+def test_a_state_in_another_gpus_place_is_not_its_own() -> None:
+    assert judged({"uuid": "GPU-77", "power_limit_w": 100.0}).remarks == ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -15,16 +16,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
-from runner.model.records import ExitRecord, Report, Result, StartRecord
-from tests.support.evidence import RESULT, long_run
+from runner.model.records import (
+    ExitRecord,
+    GpuState,
+    GpuSummary,
+    NodeRecord,
+    Port,
+    PortReading,
+    Processors,
+    Report,
+    Result,
+    StartRecord,
+    WindowEnd,
+)
+from tests.support.evidence import RESULT, long_run, start, watched_run
 from tests.support.series import group_times
 
 EVIDENCE = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
 # Its start is left out, so that one time more decides where the figure's window begins.
 WITH_A_START = long_run(group_times(Random(1), 60, deviation=0.003, start=0.3, decay=0.02, mean_s=1.0))
-TRUE = {id(each): judge(each).images_per_s for each in (EVIDENCE, WITH_A_START)}
+# Without NCCL's log, so that the counters of its nodes' ports are what proves.
+WATCHED = dataclasses.replace(watched_run(EVIDENCE), nccl=NcclLog())
+TRUE = {id(each): judge(each).images_per_s for each in (EVIDENCE, WITH_A_START, WATCHED)}
 LARGEST_ERROR = 0.001
 
 NUMBERS = st.one_of(
@@ -61,7 +77,7 @@ def scaled(value: Any, factor: float) -> Any:
     return int(value * factor) if isinstance(value, int) else value * factor
 
 
-PLACES: dict[type, str] = {StartRecord: "starts", ExitRecord: "exits", Report: "reports"}
+PLACES: dict[type, str] = {StartRecord: "starts", ExitRecord: "exits", Report: "reports", NodeRecord: "watched"}
 
 
 def replaced(evidence: Evidence, kind: type, rank: int, record: Any) -> Evidence:
@@ -87,6 +103,84 @@ def test_one_changed_field_gives_no_other_figure(kind: type, name: str, rank: in
         made = with_field(record, name, changed)
         if made is not None:
             believed(replaced(EVIDENCE, kind, rank, made))
+
+
+ENERGY = judge(WATCHED).gpu_energy_j_per_sample
+PARTS = (NodeRecord, WindowEnd, PortReading, Port, GpuState, GpuSummary, Processors)
+NODE_FIELDS = [(kind, name) for kind in PARTS for name in kind.__struct_fields__]
+
+
+def with_part(record: NodeRecord, kind: type, name: str, change: Callable[[Any], Any]) -> NodeRecord | None:
+    """The watcher's record with one field of one of its parts changed: of the first of that kind."""
+
+    def changed(value: Any) -> tuple[Any, bool]:
+        if isinstance(value, tuple):
+            for index, each in enumerate(value):
+                made, done = changed(each)
+                if done:
+                    return [*value[:index], made, *value[index + 1 :]], True
+            return value, False
+        if not isinstance(value, msgspec.Struct):
+            return value, False
+        fields = {each: getattr(value, each) for each in value.__struct_fields__}
+        if type(value) is kind:
+            return fields | {name: change(fields[name])}, True
+        for each in reversed(fields):
+            made, done = changed(fields[each])
+            if done:
+                return fields | {each: made}, True
+        return value, False
+
+    made, done = changed(record)
+    assert done, kind
+    try:
+        return msgspec.convert(msgspec.to_builtins(made), NodeRecord)
+    except msgspec.ValidationError:
+        return None
+
+
+@pytest.mark.parametrize(("kind", "name"), NODE_FIELDS)
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(node=st.integers(0, 1), value=VALUES, factor=FACTORS)
+def test_one_changed_field_of_a_watchers_record_gives_no_other_figure(
+    kind: type, name: str, node: int, value: Any, factor: float
+) -> None:
+    changes: tuple[Callable[[Any], Any], ...] = (lambda _old: value, lambda old: scaled(old, factor))
+    for change in changes:
+        made = with_part(WATCHED.watched[node], kind, name, change)
+        if made is None:
+            continue
+        evidence = replaced(WATCHED, NodeRecord, node, made)
+        believed(evidence, WATCHED)
+        energy = judge(evidence).gpu_energy_j_per_sample
+        assert ENERGY is not None
+        assert energy is None or ENERGY / 2 < energy < ENERGY * 2
+
+
+def test_a_watched_run_is_proven_by_its_counters_and_has_an_energy() -> None:
+    verdict = judge(WATCHED)
+    assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "proven", ())
+    assert pytest.approx(250.0 * 60.0 * 4 / (4 * 600 * 10), rel=0.01) == ENERGY
+
+
+@pytest.mark.parametrize(("kind", "name"), [each for each in FIELDS if each[0] is not Result])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(value=VALUES, factor=FACTORS)
+def test_one_field_changed_alike_on_all_ranks_gives_no_other_figure(
+    kind: type, name: str, value: Any, factor: float
+) -> None:
+    changes: tuple[Callable[[Any], Any], ...] = (lambda _old: value, lambda old: scaled(old, factor))
+    for change in changes:
+        evidence = WATCHED
+        for rank in range(4):
+            made = with_field(
+                record_of(WATCHED, kind, rank), name, change(getattr(record_of(WATCHED, kind, rank), name))
+            )
+            if made is None:
+                break
+            evidence = replaced(evidence, kind, rank, made)
+        else:
+            believed(evidence, WATCHED)
 
 
 @pytest.mark.parametrize("evidence", [EVIDENCE, WITH_A_START])
@@ -162,11 +256,12 @@ def test_a_field_that_is_scaled_on_all_ranks_gives_no_other_figure(name: str, fa
     believed(evidence)
 
 
-@pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 10.0])
-def test_times_that_are_scaled_everywhere_do_not_outlast_the_program(factor: float) -> None:
-    """The result, too: only the launcher's own clock is left to contradict."""
-    evidence = EVIDENCE
-    for rank, report in EVIDENCE.reports.items():
+@pytest.mark.parametrize("factor", [0.25, 0.5, 0.9, 1.1, 2.0, 10.0])
+@pytest.mark.parametrize("of", [EVIDENCE, WATCHED])
+def test_times_that_are_scaled_everywhere_are_contradicted_from_outside(of: Evidence, factor: float) -> None:
+    """The result, too: only the launchers' clocks and, where there are any, the watchers' marks are left."""
+    evidence = of
+    for rank, report in of.reports.items():
         ends_s = tuple(scaled(report.ends_s, factor))
         made = msgspec.structs.replace(report, ends_s=ends_s, elapsed_s=ends_s[-1], ends_checksum=None)
         evidence = replaced(evidence, Report, rank, made)
@@ -177,7 +272,8 @@ def test_times_that_are_scaled_everywhere_do_not_outlast_the_program(factor: flo
         preliminary_images_per_s=EVIDENCE.result.preliminary_images_per_s / factor,
     )
     verdict = judge(dataclasses.replace(evidence, result=result))
-    assert (verdict.outcome == "not-proven") is (factor > 1.0)  # shorter ones are beyond what can be seen
+    # Shorter ones are beyond what can be seen without a watcher; the program lived on for a minute.
+    assert (verdict.outcome == "not-proven") is (of is WATCHED or factor > 1.1)
 
 
 def test_one_ranks_records_do_not_stand_for_anothers() -> None:
@@ -197,6 +293,58 @@ def test_records_of_another_run_are_not_taken() -> None:
             believed(dataclasses.replace(EVIDENCE, **{part: mixed}))
     believed(dataclasses.replace(EVIDENCE, result=other.result))
     believed(dataclasses.replace(EVIDENCE, reports=other.reports, exits=other.exits))
+
+
+def test_a_whole_set_of_another_jobs_records_is_not_taken() -> None:
+    """Of the same plan: all that differs is the job, which the batch script's marker of this run names, too."""
+    foreign = {rank: msgspec.structs.replace(each, token="u", job_id="42") for rank, each in EVIDENCE.starts.items()}
+    verdict = judge(dataclasses.replace(EVIDENCE, starts=foreign))
+    assert verdict.reasons == (
+        "the ranks' records are of another job than the batch script's end marker, which is of job 41",
+    )
+    without = {rank: msgspec.structs.replace(each, job_id=None) for rank, each in EVIDENCE.starts.items()}
+    own = {rank: msgspec.structs.replace(each, job_id="9.8.b") for rank, each in EVIDENCE.starts.items()}
+    for good in (without, own):  # a step of an allocation has an id of its own
+        assert judge(dataclasses.replace(EVIDENCE, starts=good)).outcome == "measured"
+
+
+def test_reports_of_another_job_step_are_not_taken() -> None:
+    named = {rank: msgspec.structs.replace(each, token="t") for rank, each in EVIDENCE.reports.items()}
+    assert judge(dataclasses.replace(EVIDENCE, reports=named)).outcome == "measured"
+    foreign = {rank: msgspec.structs.replace(each, token="u" if rank > 1 else "t") for rank, each in named.items()}
+    assert judge(dataclasses.replace(EVIDENCE, reports=foreign)).reasons == (
+        "the reports of ranks 2, 3 are of another job step than their start records",
+    )
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_records_without_a_token_are_of_no_known_job_step(token: str | None) -> None:
+    nameless = {rank: start(rank, token=token) for rank in range(4)}
+    assert judge(dataclasses.replace(EVIDENCE, starts=nameless)).reasons == (
+        "not every rank's start record has the token of its job step",
+    )
+
+
+def test_ranks_of_a_node_that_began_apart_give_no_figure() -> None:
+    late = msgspec.structs.replace(EVIDENCE.reports[1], window_began_monotonic_s=1006.0)
+    assert judge(replaced(EVIDENCE, Report, 1, late)).reasons == (
+        "the ranks on n0 began the window 1.0 s apart: they did not leave its barrier together",
+    )
+    elsewhere = {  # another node has another clock
+        rank: msgspec.structs.replace(EVIDENCE.reports[rank], window_began_monotonic_s=1020.0) for rank in (2, 3)
+    }
+    assert judge(dataclasses.replace(EVIDENCE, reports=EVIDENCE.reports | elsewhere)).outcome == "measured"
+
+
+def test_a_window_that_its_watcher_saw_end_elsewhere_gives_no_figure() -> None:
+    record = WATCHED.watched[1]
+    assert record.window_end is not None
+    for late_s, words in ((6.0, "ended 6.0 s after the last step"), (-0.2, "ended 0.2 s before the last step")):
+        end = msgspec.structs.replace(record.window_end, monotonic_s=1005.0 + WATCHED.reports[2].ends_s[-1] + late_s)
+        moved = msgspec.structs.replace(record, window_end=end)
+        assert words in judge(replaced(WATCHED, NodeRecord, 1, moved)).reasons[0]
+        stranger = msgspec.structs.replace(moved, token="u")
+        assert judge(replaced(WATCHED, NodeRecord, 1, stranger)).outcome == "measured"
 
 
 def test_a_flattering_result_is_not_believed() -> None:

@@ -47,6 +47,15 @@ def test_ranks_on_another_node_than_planned_are_reported_by_its_name() -> None:
     assert "the ranks were placed as localhost (aaaaaaaa): 3, localhost (bbbbbbbb): 1, planned 2,2" in reasons
 
 
+def test_thousands_of_nodes_are_one_short_sentence() -> None:
+    plan = msgspec.structs.replace(PLAN, tasks_per_node=(4,) * 1000)
+    places = {rank: f"n{rank // 4:04d}" for rank in range(4000)} | {3999: "n0500"}
+    placed = {rank: start(rank, size=4000, host=host, node_name=host) for rank, host in places.items()}
+    (sentence,) = [each for each in judge(changed(plan=plan, starts=placed)).reasons if "placed" in each]
+    assert sentence.startswith("the ranks were placed as n0500: 5, n0999: 3, n0000: 4, ")
+    assert sentence.endswith(" and 992 nodes more, planned 4 on each of 1000 nodes")
+
+
 def test_ranks_are_named_with_the_nodes_of_their_own_names() -> None:
     assert nodes_of(GOOD.starts, (2, 2)) == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
     shared = starts(host=lambda rank: "localhost", node_name=lambda rank: f"gpu{rank // 2}")

@@ -80,14 +80,16 @@ def test_ways_that_cost_time_are_remarks_with_their_fix() -> None:
     assert all("fix: " in remark for remark in verdict.remarks)
 
 
-STEP_BYTES = 1_000_000  # of 6 steps: S is 6 MB
+RAILS = "=mlx5_0:1,mlx5_1:1"  # as a launcher sets it where a node has other ports, too
+STEP_BYTES = 10_000_000  # of 6 steps: S is 60 MB
 
 
 def counted(*shares: float, **changes: object) -> Evidence:
     """Four ranks on two nodes whose NCCL left no log; their ports carried these parts of S each way."""
     reports = {rank: report(rank, allreduce_bytes_per_step=STEP_BYTES) for rank in range(4)}
+    starts = {rank: start(rank, environment={"NCCL_IB_HCA": RAILS}) for rank in range(4)}
     nodes = {number: carrying(number, share) for number, share in enumerate(shares)}
-    fields: dict[str, object] = {"nccl": NcclLog(), "reports": reports, "watched": nodes}
+    fields: dict[str, object] = {"nccl": NcclLog(), "starts": starts, "reports": reports, "watched": nodes}
     return changed(**(fields | changes))
 
 
@@ -105,7 +107,7 @@ def test_counters_prove_where_the_log_cannot_tell() -> None:
     verdict = judge(counted(1.5, 1.02))
     assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "proven", ())
     (sentence,) = [each for each in verdict.proven if "counters" in each]
-    assert "node n1 sent 1.02 S and received 1.02 S over its planned ports; 6 steps gave S = 0.006 GB" in sentence
+    assert "node n1 sent 1.02 S and received 1.02 S over its planned ports; 6 steps gave S = 0.06 GB" in sentence
     assert "a ring sends 1.50 S, double trees 1 to 2 S, SHARP 1 S" in sentence
 
 
@@ -206,7 +208,7 @@ def noisy(share: float) -> Evidence:
 
 
 def test_what_others_sent_before_is_taken_off_and_refutes_nothing() -> None:
-    # 2 MB/s over 3.3 s are 1.1 S.
+    # 20 MB/s over 3.3 s are 1.1 S.
     assert carried(noisy(2.2)).verdict == "proven"
     assert carried(noisy(1.5)).verdict == "cannot tell"
     assert carried(noisy(0.6)).verdict == "cannot tell"
@@ -246,3 +248,90 @@ def test_the_variable_that_the_rank_had_chooses_where_the_plan_says_nothing() ->
 )  # fmt: skip
 def test_ports_are_chosen_by_nccls_grammar(chosen: str, name: str, hit: bool) -> None:
     assert selects(chosen, name) is hit
+
+
+def test_rdma_that_went_over_a_port_that_nothing_excludes_went_over_the_fabric() -> None:
+    """Without NCCL_IB_HCA, NCCL may take the slower port as well, which the launcher does not count as the ranks'."""
+    starts = {rank: start(rank) for rank in range(4)}
+    assert carried(counted(0.1, 0.1, starts=starts)).verdict == "cannot tell"
+    idle = {number: node(number, [(port("mlx5_0:1"), port("mlx5_0:1", 5, 5))]) for number in range(2)}
+    assert carried(counted(starts=starts, watched=idle)).verdict == "absent"
+
+
+def test_too_few_bytes_do_not_stand_out() -> None:
+    small = {rank: report(rank, allreduce_bytes_per_step=1000) for rank in range(4)}
+    assert "0.006 MB in all are too few to stand out" in carried(counted(1.5, 1.5, reports=small)).sentence
+
+
+def test_a_counter_that_is_full_cannot_tell() -> None:
+    full = 4 * 0xFFFFFFFF
+    assert "are full" in carried(counted(watched=silent(1, sent_bytes=full, received_bytes=full))).sentence
+
+
+@pytest.mark.parametrize("change", [{"host": "n7"}, {"node_rank": 0}, {"rank": 0}])
+def test_counters_of_another_node_are_not_this_ones(change: dict[str, object]) -> None:
+    assert "are of no rank of this run" in carried(counted(watched=without(1, **change))).sentence
+
+
+def test_efa_is_libfabric() -> None:
+    plan = msgspec.structs.replace(PLAN, transport="libfabric")
+    pairs = [(port("rdmap0:1", kind="efa"), port("rdmap0:1", 10**8, 10**8, kind="efa"))]
+    assert carried(counted(plan=plan, watched={0: node(0, pairs), 1: node(1, pairs)})).verdict == "proven"
+
+
+def on_processors(**plan: object) -> Evidence:
+    """Processors whose planned ports carried nothing."""
+    fields = {"device": "cpu", "env": (("HOROVOD_GLOO_IFACE", "eth1"),)} | plan
+    pairs = [
+        (port("eth1", kind="interface"), port("eth1", 5, 5, kind="interface")),
+        (port("eth10", kind="interface"), port("eth10", 10**9, 10**9, kind="interface")),
+        (port(), port()),
+    ]
+    return counted(plan=msgspec.structs.replace(PLAN, **fields), watched={0: node(0, pairs), 1: node(1, pairs)})
+
+
+def test_gloo_takes_one_interface_by_its_whole_name() -> None:
+    assert carried(on_processors(transport="sockets")).verdict == "absent"
+
+
+def test_processors_that_could_not_have_used_the_planned_ports_are_no_fault() -> None:
+    assert "by Gloo, through sockets and not verbs" in carried(on_processors()).sentence
+    assert "MPI chooses its own" in carried(on_processors(transport="sockets", wireup="pmix")).sentence
+    assert carried(on_processors(wireup="pmix")).verdict == "absent", "MPI can use verbs"
+
+
+def troubled(share: float = 1.5) -> dict[int, NodeRecord]:
+    """Both nodes; on the first rail of n1 errors and waiting, before the window and in it."""
+    record = carrying(1, share)
+    assert record.window_begin is not None and record.window_end is not None
+    ends = []
+    for end, errors, ticks in (
+        (record.window_begin, {"symbol_error": 7, "link_downed": 1}, 100),
+        (record.window_end, {"symbol_error": 9, "link_downed": 1}, 350),
+    ):
+        rail = msgspec.structs.replace(end.ports[0], errors=errors, wait_ticks=ticks)
+        storage = msgspec.structs.replace(end.ports[2], errors={"symbol_error": errors["symbol_error"] * 1000})
+        ends.append(msgspec.structs.replace(end, ports=(rail, end.ports[1], storage)))
+    return {0: carrying(0, share), 1: msgspec.structs.replace(record, window_begin=ends[0], window_end=ends[1])}
+
+
+def test_errors_and_waiting_of_the_ports_are_notes_and_overrule_nothing() -> None:
+    for evidence in (counted(watched=troubled()), counted(watched=troubled(0.0), nccl=GOOD.nccl)):
+        verdict = judge(evidence)
+        assert (verdict.outcome, verdict.transport) == ("measured", "proven")
+        assert verdict.remarks == (
+            "the ports between nodes counted errors in the window: symbol_error 2 (most on mlx5_0:1 of n1)",
+            "data waited for the fabric: port_xmit_wait rose by 250 ticks on mlx5_0:1 of n1, the most of all ports; "
+            "some is normal under load, much is congestion",
+        )
+
+
+def test_counters_of_errors_that_were_reset_or_are_new_are_none() -> None:
+    record = troubled()[1]
+    assert record.window_begin is not None and record.window_end is not None
+    swapped = msgspec.structs.replace(
+        record,
+        window_begin=msgspec.structs.replace(record.window_end, monotonic_s=record.window_begin.monotonic_s),
+        window_end=msgspec.structs.replace(record.window_begin, monotonic_s=record.window_end.monotonic_s),
+    )
+    assert judge(counted(watched={0: carrying(0, 1.5), 1: swapped}, nccl=GOOD.nccl)).remarks == ()

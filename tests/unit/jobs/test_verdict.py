@@ -125,6 +125,29 @@ def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str
     assert (verdict.outcome, verdict.demonstration) == ("measured", f"demonstration, no performance claim: {label}")
 
 
+@pytest.mark.parametrize(
+    ("value", "tunes"),
+    [
+        ("1", True), ("2x", True), (" +01", True), ("0", False), ("", False), ("false", False), ("true", False),
+        ("-1", False), ("00", False), ("\u0661", False),
+    ],
+)  # fmt: skip
+def test_autotuning_is_on_where_horovod_reads_a_number_above_zero(value: str, tunes: bool) -> None:
+    starts = {rank: start(rank, environment={"HOROVOD_AUTOTUNE": value}) for rank in range(4)}
+    verdict = judge(dataclasses.replace(long_run([1.0] * 60), starts=starts))
+    assert ("HOROVOD_AUTOTUNE" in verdict.demonstration) is tunes
+
+
+def test_a_device_that_two_ranks_report_is_shared_though_another_rank_reports_none() -> None:
+    some = {0: report(0), 1: report(1, device_uuid="GPU-0"), 2: report(2), 3: report(3, device_uuid=None)}
+    assert judge(changed(reports=some)).reasons == ("ranks 0, 1 shared one device (GPU-0)",)
+
+
+def test_gradients_on_any_other_device_than_the_gpu_are_a_fault() -> None:
+    verdict = judge(with_report(1, gradients_device="xla"))
+    assert verdict.reasons == ("the gradients of rank 1 were not on the GPU when they were reduced",)
+
+
 def test_devices_are_called_distinct_only_by_the_frameworks_uuids() -> None:
     assert "4 distinct devices, by the UUIDs that the framework reported" in judge(GOOD).proven
     own = {rank: report(rank, device_uuid="index-0") for rank in range(4)}  # each rank sees its own GPU only
@@ -418,8 +441,8 @@ def test_a_world_that_is_not_the_planned_one_is_not_proven() -> None:
         (JobState("ended", "FAILED", exit_code=9), None, "failed", 5),
         (JobState("unknown"), None, "unknown", 9),
         (JobState("ended", "SPECIAL_EXIT"), None, "unknown", 9),
-        (JobState("unknown"), ExitMarker("1", 0, 0.0), "measured", 0),
-        (JobState("unknown"), ExitMarker("1", 3, 0.0), "failed", 5),
+        (JobState("unknown"), ExitMarker("41", 0, 0.0), "measured", 0),
+        (JobState("unknown"), ExitMarker("41", 3, 0.0), "failed", 5),
         (COMPLETED, None, "measured", 0),
     ],
 )

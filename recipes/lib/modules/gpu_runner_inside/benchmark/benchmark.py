@@ -114,6 +114,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     )
     report = figures.report_of(training.versions, asdict(device), facts, timed, length, options.batch_size)
     report.update(
+        token=os.environ.get("RUNNER_TOKEN"),
         world_local_rank=world.local_rank,
         gradients_device=training.gradients_device,
         allreduce_bytes_per_step=training.allreduce_bytes,

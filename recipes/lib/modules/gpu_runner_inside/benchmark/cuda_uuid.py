@@ -22,6 +22,7 @@ def device_uuid(index: int, driver: str = DRIVER) -> str | None:
     device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), ctypes.c_int(index)) or ask(raw, device):
         return None
-    # CUDA shows parts of GPUs only where they are named so.
-    prefix = "MIG" if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", "") else "GPU"
+    # CUDA shows parts of GPUs only where its variable, or that of the container runtime, names them so.
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", os.environ.get("NVIDIA_VISIBLE_DEVICES", ""))
+    prefix = "MIG" if "MIG-" in named else "GPU"
     return f"{prefix}-{uuid.UUID(bytes=bytes(raw))}"

@@ -17,7 +17,8 @@ class RankFacts:
 
     Attributes:
         rank, size: as Horovod says.
-        host, device: a pair that no other rank may have.
+        host, device: a pair that no other rank may have, if the device is a GPU's or a part's own UUID. Any other name
+            may be the same on ranks that see only their own device, and be right.
         gradients: checksum of the local gradients before the first allreduce.
         parameters: checksum of the parameters after the last step; moved: whether they differ from the first ones.
         onehot: whether an allreduce of this rank's unit vector gave all ones.
@@ -56,6 +57,7 @@ class Proof:
 def judge(facts: Sequence[RankFacts], expected_size: int) -> Proof:
     """The proof for a world that should have ``expected_size`` ranks. Pure."""
     size = len(facts)
+    uuids = [each.device for each in facts if each.device.startswith(("GPU-", "MIG-"))]
     checks = {
         "world": (
             size == expected_size and sorted(each.rank for each in facts) == list(range(size))
@@ -73,7 +75,7 @@ def judge(facts: Sequence[RankFacts], expected_size: int) -> Proof:
         "parameters_moved": (all(each.moved for each in facts), "parameters did not change in training"),
         "onehot": (all(each.onehot for each in facts), "an allreduce of unit vectors did not give all ones"),
         "devices_distinct": (
-            len({(each.host, each.device) for each in facts}) == size,
+            len(set(uuids)) == len(uuids),
             "two ranks share a device",
         ),
         "loss_finite": (all(each.finite for each in facts), "the loss is not finite"),

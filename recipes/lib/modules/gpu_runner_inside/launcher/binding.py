@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import FrozenSet, Sequence
+from typing import FrozenSet, Mapping, Sequence
 
 Cpus = FrozenSet[int]
 
@@ -22,6 +22,23 @@ class Gpu:
     uuid: str
     minor: int
     near: Cpus
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a task computes on, as far as its launcher sees.
+
+    Attributes:
+        kind: ``cuda`` or ``cpu``. index: among what CUDA shows; uuid: of the GPU, or of a part of one.
+        count: how many devices CUDA shows.
+        gpu: the whole GPU; None for a part of one, and for none.
+    """
+
+    kind: str
+    index: int | None
+    uuid: str | None
+    count: int
+    gpu: Gpu | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,19 @@ def of_task(local_rank: int, shown: Sequence[Gpu]) -> Gpu | None:
     if len(shown) == 1:
         return shown[0]
     return shown[local_rank] if local_rank < len(shown) else None
+
+
+def device_of_task(local_rank: int, found: Sequence[Gpu], shown: Sequence[Gpu], env: Mapping[str, str]) -> Device:
+    """What a task computes on by convention. A part of a GPU is a device of its own, though the driver's files list
+    whole GPUs only: CUDA's variable names it, or that of the container runtime.
+    """
+    part = part_of_gpu(env.get("CUDA_VISIBLE_DEVICES", env.get("NVIDIA_VISIBLE_DEVICES"))) if found else None
+    if part is not None:
+        return Device("cuda", 0, part, 1, None)
+    gpu = of_task(local_rank, shown)
+    if gpu is None:
+        return Device("cpu", None, None, len(shown), None)
+    return Device("cuda", list(shown).index(gpu), gpu.uuid, len(shown), gpu)
 
 
 def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cpus, root: str = "/") -> Binding:

@@ -89,6 +89,7 @@ class Launch:
         world.check(here, options.size, options.local_sizes)
         token = world.token(self.env)
         made = self._environment_of(here)
+        made["RUNNER_TOKEN"] = token
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(
             here, token, shown
@@ -186,8 +187,7 @@ class Launch:
         if self.options.run_dir is None:
             return
         env = self.env if made is None else made
-        gpu = binding.of_task(here.local_rank, shown)
-        part = binding.part_of_gpu(env.get("CUDA_VISIBLE_DEVICES")) if gpu is None and binding.gpus() else None
+        device = binding.device_of_task(here.local_rank, binding.gpus(), shown, env)
         fields: dict[str, Any] = dict(
             asdict(here),
             local_sizes=world.text_of(here.local_sizes),  # a list would make the records grow with ranks times nodes
@@ -208,12 +208,14 @@ class Launch:
             wireup=self.options.wireup,
             rendezvous=None if place is None else f"{place.address}:{place.port}",
             interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
-            gpus_seen=len(shown) if part is None else 1,
-            device_kind="cpu" if gpu is None and part is None else "cuda",
-            device_index=0 if part is not None else None if gpu is None else shown.index(gpu),
-            device_uuid=part if gpu is None else gpu.uuid,
-            device_bus=None if gpu is None else gpu.bus,
-            device_ports=[] if gpu is None else [port.text for port in fabric.near_gpu(gpu, fabric.ports())],
+            gpus_seen=device.count,
+            device_kind=device.kind,
+            device_index=device.index,
+            device_uuid=device.uuid,
+            device_bus=None if device.gpu is None else device.gpu.bus,
+            device_ports=[]
+            if device.gpu is None
+            else [port.text for port in fabric.near_gpu(device.gpu, fabric.ports())],
             cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
             cpus=binding.show(frozenset(os.sched_getaffinity(0))),
             bound="" if bound is None else bound.why,

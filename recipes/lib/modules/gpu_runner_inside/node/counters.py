@@ -5,6 +5,9 @@ Sources:
   sysfs-class-infiniband): ``port_xmit_data`` and ``port_rcv_data`` count words of 4 bytes. On an Ethernet port they
   count RDMA alone (mlx5: drivers/infiniband/hw/mlx5/mad.c), and netdev's counters leave RDMA out.
 - On an InfiniBand port they count IP over InfiniBand, too: the bytes of its network interfaces are read beside.
+- EFA: ``hw_counters`` of the port (before Linux 5.15 of the device): ``tx_bytes`` and ``rx_bytes``, and those of each
+  operation (drivers/infiniband/hw/efa/efa_verbs.c). Whether the first hold RDMA's bytes is not documented: the larger
+  of both is read, so that no byte counts twice and a difference of two readings is never too large.
 - Slingshot: ``/sys/class/cxi/NAME/device/telemetry/hni_sts_{tx,rx}_ok_octets``, bytes, written ``VALUE@TIME``; IP over
   the same adapter is counted, too.
 - Sockets: ``/proc/net/dev``, which holds the interfaces of the reader's own network namespace.
@@ -26,6 +29,18 @@ _ERRORS = (
     "port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors",
 )  # fmt: skip
 _HARDWARE_ERRORS = ("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err")
+_EFA_SENT = ("send_bytes", "rdma_write_bytes", "rdma_read_resp_bytes")
+_EFA_RECEIVED = ("recv_bytes", "rdma_write_recv_bytes", "rdma_read_bytes")
+_EFA_ERRORS = (
+    "rx_drops",
+    "rdma_read_wr_err",
+    "rdma_write_wr_err",
+    "retrans_timeout_events",
+    "unresponsive_remote_events",
+)
+_AMAZON, _MELLANOX = 0x1D0F, 0x15B3
+# Virtual functions of ConnectX-4 to -7 and BlueField (pci.ids): a virtual machine shows them without their physfn.
+_VIRTUAL = frozenset((0x1014, 0x1016, 0x1018, 0x101A, 0x101C, 0x101E, 0xA2D3))
 _MOST_INTERFACES = 64
 
 
@@ -47,6 +62,9 @@ def _infiniband(root: str, interfaces: dict[str, tuple[int, int]]) -> list[Readi
         adapter, number = port.name.rsplit(":", 1)
         device = os.path.join(root, "sys/class/infiniband", adapter)
         counters = os.path.join(device, "ports", number, "counters")
+        if _hexadecimal(os.path.join(device, "device/vendor")) == _AMAZON:
+            found.append(_efa(port, device, number, port in chosen))
+            continue
         is_ethernet = port.link == "Ethernet"
         sent, received = (_number(os.path.join(counters, name)) for name in ("port_xmit_data", "port_rcv_data"))
         errors = {name: _number(os.path.join(counters, name)) for name in _ERRORS}
@@ -60,7 +78,7 @@ def _infiniband(root: str, interfaces: dict[str, tuple[int, int]]) -> list[Readi
                 "active": port.active,
                 "gbit_s": port.gbit_s,
                 "for_ranks": port in chosen,
-                "virtual": os.path.exists(os.path.join(device, "device/physfn")),
+                "virtual": _is_virtual(os.path.join(device, "device")),
                 "sent_bytes": None if sent is None else sent * _WORD_BYTES,
                 "received_bytes": None if received is None else received * _WORD_BYTES,
                 "ip_sent_bytes": ip_sent,
@@ -70,6 +88,40 @@ def _infiniband(root: str, interfaces: dict[str, tuple[int, int]]) -> list[Readi
             }
         )
     return found
+
+
+def _efa(port: fabric.Port, device: str, number: str, for_ranks: bool) -> Reading:
+    places = [os.path.join(device, "ports", number, "hw_counters"), os.path.join(device, "hw_counters")]
+
+    def count(name: str) -> int | None:
+        values = (_number(os.path.join(place, name)) for place in places)
+        return next((value for value in values if value is not None), None)
+
+    def moved(total: str, parts: tuple[str, ...]) -> int | None:
+        whole = count(total)
+        return None if whole is None else max(whole, sum(count(name) or 0 for name in parts))
+
+    errors = {name: count(name) for name in _EFA_ERRORS}
+    return {
+        "name": port.name,
+        "kind": "efa",
+        "active": port.active,
+        "gbit_s": port.gbit_s,
+        "for_ranks": for_ranks,
+        "virtual": False,
+        "sent_bytes": moved("tx_bytes", _EFA_SENT),
+        "received_bytes": moved("rx_bytes", _EFA_RECEIVED),
+        "ip_sent_bytes": 0,
+        "ip_received_bytes": 0,
+        "wait_ticks": None,
+        "errors": {name: value for name, value in errors.items() if value is not None},
+    }
+
+
+def _is_virtual(device: str) -> bool:
+    """Whether a PCI device is a virtual function, whose counters are not the port's."""
+    vendor, kind = (_hexadecimal(os.path.join(device, name)) for name in ("vendor", "device"))
+    return os.path.exists(os.path.join(device, "physfn")) or (vendor == _MELLANOX and kind in _VIRTUAL)
 
 
 def _slingshot(root: str, interfaces: dict[str, tuple[int, int]]) -> list[Reading]:
@@ -158,6 +210,12 @@ def _number(path: str) -> int | None:
     """The number that a file starts with; None where there is none, or the file cannot be read."""
     match = re.match(r"\d+", _text(path))
     return int(match.group(0)) if match else None
+
+
+def _hexadecimal(path: str) -> int | None:
+    """The number in a file of PCI's, ``0x15b3``; None where there is none."""
+    match = re.match(r"0x([0-9a-fA-F]{1,8})\s*\Z", _text(path))
+    return int(match.group(1), 16) if match else None
 
 
 def _listed(directory: str) -> list[str]:

@@ -59,6 +59,13 @@ class Watch:
             moment = self._moment()
             self._ended = dict(self._states(), **moment)
 
+    def drop(self, which: str) -> None:
+        """A mark whose program did not wait for its answer any more was read too late: it is none."""
+        if which == "begin":
+            self._began = None
+        self._ended = None
+        _note(self._faults, f"the window's {which} was read too late to count")
+
     def write(self) -> None:
         """Leave the record; a disk that is full or gone leaves none."""
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -125,7 +132,10 @@ def _serve(watch: Watch, listener: socket.socket) -> None:
             if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid() or which not in ("begin", "end"):
                 return
             watch.mark(which)
-            connection.sendall(b"done")
+            try:
+                connection.sendall(b"done")
+            except OSError:
+                watch.drop(which)
         if which == "end":
             watch.write()
 

@@ -1,0 +1,29 @@
+"""How a verdict is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli.show import show_verdict
+from runner.jobs.directory import RunDirectory
+from runner.model.verdict import Verdict
+
+HOSTILE = "rank 0 on n0\x1b[2J\x07\n\r\u202e\udcff\x00 ende"
+SHOWN = "rank 0 on n0\\x1b[2J\\x07\\n\\r\\u202e\\udcff\\x00 ende"
+
+
+@pytest.mark.parametrize("place", ["reasons", "proven", "remarks", "log"])
+def test_control_characters_of_records_and_logs_do_not_reach_the_terminal(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields: dict[str, Any] = {place: HOSTILE if place == "log" else (HOSTILE,)}
+    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="ran", **fields), as_json=False)
+    assert SHOWN in capsys.readouterr().out
+
+
+def test_any_language_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="failed", reasons=("Größe 日本 ñ",)), as_json=False)
+    assert "Größe 日本 ñ" in capsys.readouterr().out
