@@ -159,7 +159,7 @@ def test_one_changed_field_of_a_watchers_record_gives_no_other_figure(
 
 def test_a_watched_run_is_proven_by_its_counters_and_has_an_energy() -> None:
     verdict = judge(WATCHED)
-    assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "proven", ())
+    assert (verdict.outcome, verdict.transport) == ("measured", "proven")
     assert pytest.approx(250.0 * 60.0 * 4 / (4 * 600 * 10), rel=0.01) == ENERGY
 
 
