@@ -4,13 +4,15 @@
 
 The image is made on the engine, the same each time: the project's own image and many small generated files. Every
 pass begins after a sync, with the image's files in the page cache. Ours is the whole of ``convert``: packing,
-verification, checksum, fsync and publication; Enroot's has none of the last four.
+verification, checksum, fsync and publication; Enroot's has none of the last four. A pass that fails, or that needed a
+second try, is noted and not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import shutil
 import statistics
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import enroot
 from runner import process
+from runner.errors import InfrastructureError, RunnerError
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine
@@ -58,11 +61,18 @@ class Passes:
         self.cpu: dict[str, float] = {}
         self.disk: dict[str, int] = {}
         self.size: dict[str, int] = {}
+        self.failed: dict[str, list[str]] = {}
 
     def time(self, name: str, work: Callable[[], None]) -> None:
+        """Time the work; one that fails is noted and not counted."""
         os.sync()
         began, cpu = time.monotonic(), sum(os.times()[:4])
-        work()
+        try:
+            work()
+        except RunnerError as error:
+            self.failed.setdefault(name, []).append(error.what.splitlines()[0])
+            print(f"  {name}: not counted: {self.failed[name][-1]}", file=sys.stderr, flush=True)
+            return
         self.add(name, time.monotonic() - began)
         self.cpu[name] = sum(os.times()[:4]) - cpu
         print(f"  {name}: {self.seconds[name][-1]:.1f} s", file=sys.stderr, flush=True)
@@ -71,7 +81,19 @@ class Passes:
         self.seconds.setdefault(name, []).append(seconds)
 
     def median(self, name: str) -> float:
-        return statistics.median(self.seconds[name])
+        """Seconds; not a number where no pass counted."""
+        return statistics.median(self.seconds[name]) if name in self.seconds else math.nan
+
+
+class Crashes(Silent):
+    """Keeps what a conversion says of a crash: with a second try its time is another one's."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        if "crashed" in text:
+            self.steps.append(text)
 
 
 def image(client: docker.DockerClient, base: str, files: int) -> str:
@@ -101,14 +123,17 @@ def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, pac
 
     watcher = threading.Thread(target=watch)
     watcher.start()
+    crashes = Crashes()
     try:
-        made = convert(tag, client, Silent(), store_dir=store, packing=packing, method=way)
+        made = convert(tag, client, crashes, store_dir=store, packing=packing, method=way)
+        if crashes.steps:
+            raise InfrastructureError(crashes.steps[0])
+        passes.disk[way] = max(peak, allocated(store))
+        passes.size[way] = made.image.size_bytes
     finally:
         ended.set()
         watcher.join()
-    passes.disk[way] = max(peak, allocated(store))
-    passes.size[way] = made.image.size_bytes
-    shutil.rmtree(store)
+        shutil.rmtree(store, ignore_errors=True)
 
 
 def allocated(directory: Path) -> int:
@@ -184,6 +209,7 @@ def table(passes: Passes, same: str, default: str) -> str:
                 ratios[1] = f"{passes.median(default) / median:.1f} x faster"
         runs = " ".join(f"{one:.1f}" for one in seconds)
         lines.append(f"| {' | '.join([name, f'{median:.1f}', runs, cpu, size, disk, *ratios])} |")
+    lines += [f"{name}, a pass that is not counted: {what}" for name, all_ in passes.failed.items() for what in all_]
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import docker
 import pytest
 
+from benchmarks import convert as bench
 from benchmarks import enroot
 from runner import paths
 from runner.errors import RefusedError
@@ -32,6 +33,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
 from tests.support import odd_image
 from tests.support.odd_image import EPOCH, OLD, Entry
+from tests.support.squashfs import crashing_mksquashfs
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -366,3 +368,37 @@ def test_progress_shows_bytes_of_about_the_whole(
         done = [done for done, _ in heard.amounts]
         assert done == sorted(done)
         assert done[-1] > odd_image.SPARSE_BYTES
+
+
+@pytest.mark.parametrize("way", ["auto", *WAYS])
+def test_a_crash_of_mksquashfs_is_followed_by_another_way(
+    packed: dict[Method, StoredImage],
+    engine_client: docker.DockerClient,
+    odd_image_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Method,
+) -> None:
+    tools = crashing_mksquashfs(tmp_path / "tools", times=1)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    heard = Heard()
+    made = convert(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way).image
+    assert made.sha256 == packed["layers"].sha256
+    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
+    first, second = (tools / "calls").read_text().splitlines()
+    assert ("-tar" in first, "-tar" in second) == (way == "stream", way != "layers")
+
+
+def test_the_bench_notes_a_crashed_pass_and_goes_on(
+    engine_client: docker.DockerClient, odd_image_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{crashing_mksquashfs(tmp_path / 'tools', times=1)}:{os.environ['PATH']}")
+    passes = bench.Passes()
+    for _ in range(2):
+        passes.time("stream", lambda: bench.ours(odd_image_name, engine_client, "stream", passes, Packing(), tmp_path))
+    assert len(passes.seconds["stream"]) == 1
+    assert passes.failed == {"stream": ["mksquashfs has crashed (SIGSEGV): trying once more, on one processor"]}
+    for name in ("floor: export", "floor: mksquashfs", "same"):
+        passes.add(name, 1.0)
+    *_, noted = bench.table(passes, "same", "default").splitlines()
+    assert noted.startswith("stream, a pass that is not counted: mksquashfs has crashed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -63,6 +63,10 @@ class EngineImage:
     def config(self) -> rootfs.Config:
         """How a container of it starts."""
         return config_of(self.image.attrs)
+
+    def another_way(self) -> EngineImage:
+        """From the export, where the layers were taken."""
+        return replace(self, method="stream") if self.method == "auto" else self
 
     def packed(
         self,

@@ -45,6 +45,9 @@ class PackableSource(Source, Protocol):
     @property
     def data_order(self) -> str: ...
 
+    def another_way(self) -> PackableSource:
+        """The same image, packed in another way if there is one."""
+
     def packed(
         self,
         added: rootfs.Additions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,10 +60,19 @@ class SquashfsMaker:
                 raise RefusedError(f"{program} is not installed", fix="install the package squashfs-tools")
         config = self.source.config
         added = rootfs.additions(config, _DIRECTORIES, created_at(self.source.created))
-        passed = self.source.packed(added, out, self.packing, progress, (ABOUT,))
+        passed = self._packed(added, out, progress)
         progress.step("verifying")
         squashfs_file.check_listing(out, passed.names)
         return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
+
+    def _packed(self, added: rootfs.Additions, out: Path, progress: Progress) -> rootfs.Passed:
+        """Pack; if mksquashfs crashes, once more in another way and on one processor, which gives the same bytes."""
+        try:
+            return self.source.packed(added, out, self.packing, progress, (ABOUT,))
+        except mksquashfs.CrashError as error:
+            progress.step(f"{error.what}: trying once more, on one processor")
+            other = self.source.another_way()
+            return other.packed(added, out, replace(self.packing, processors=1), progress, (ABOUT,))
 
 
 def convert(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,13 @@ from runner.errors import InfrastructureError
 from runner.images.packing import rootfs
 from runner.images.packing.tarstream import ChunkReader
 from runner.progress import Progress
+
+# By these it ends through a fault of its own. Any other was sent to it: SIGKILL mostly by a kernel short of memory.
+_CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS))
+
+
+class CrashError(InfrastructureError):
+    """mksquashfs has crashed; packing again, in another way, may succeed."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,7 @@ def running(
         epoch: the time that the squashfs carries, seconds; times after it become it. 0 (unknown): only the first.
 
     Raises:
+        CrashError: a signal of its own fault has ended it.
         InfrastructureError: it failed; the end of its output is in the message.
     """
     ours = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
@@ -117,6 +126,13 @@ def running(
 def _failed(code: int, output: IO[bytes], out: Path) -> InfrastructureError:
     output.seek(0)
     text = output.read().decode("utf-8", "replace").strip()
+    if code < 0:
+        name = signal.Signals(-code).name
+        if -code in _CRASHES:
+            fix = "try again; if that fails too, install another release of squashfs-tools"
+            return CrashError(f"mksquashfs has crashed ({name})", where=str(out.parent), fix=fix)
+        fix = "free memory, or use less of it: --processors 1" if -code == signal.SIGKILL else ""
+        return InfrastructureError(f"mksquashfs was ended by {name}", where=str(out.parent), fix=fix)
     full = "No space left" in text
     return InfrastructureError(
         f"mksquashfs failed with exit code {code}: " + "\n".join(text.splitlines()[-8:]),

@@ -82,6 +82,10 @@ class LayeredImage:
             volumes=tuple(sorted(start_up.volumes or {})),
         )
 
+    def another_way(self) -> LayeredImage:
+        """There is none."""
+        return self
+
     def packed(
         self,
         added: rootfs.Additions,

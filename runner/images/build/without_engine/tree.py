@@ -39,6 +39,10 @@ class TreeImage:
     data_order: str = "walk"
     architecture: str = field(default_factory=lambda: _MACHINES.get(platform.machine(), platform.machine()))
 
+    def another_way(self) -> TreeImage:
+        """There is none."""
+        return self
+
     def packed(
         self,
         added: rootfs.Additions,

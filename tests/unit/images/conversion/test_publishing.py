@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.progress import Silent
 from tests.support.sif import sif_of
+from tests.support.squashfs import crashing_mksquashfs
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -68,6 +70,58 @@ def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: TreeImage
 
     with pytest.raises(InfrastructureError, match="no whole SIF"):
         publish(SifMaker(source, write), Silent(), store_dir=tmp_path / "store")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+class Steps(Silent):
+    """Keeps the steps."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self.texts.append(text)
+
+
+def test_a_crash_of_mksquashfs_is_followed_by_one_more_try_on_one_processor(
+    source: TreeImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = squashfs(source, tmp_path / "sound").image
+    tools = crashing_mksquashfs(tmp_path / "tools", times=1)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    progress = Steps()
+    made = convert_source(source, progress, store_dir=tmp_path / "store").image
+    assert made.sha256 == whole.sha256
+    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in progress.texts
+    first, second = (tools / "calls").read_text().splitlines()
+    assert "-processors" not in first
+    assert second.endswith("-processors 1")
+
+
+@pytest.mark.parametrize(
+    ("signal", "tries", "says", "fix"),
+    [
+        ("SEGV", 2, r"mksquashfs has crashed \(SIGSEGV\)", "another release of squashfs-tools"),
+        ("ABRT", 2, r"mksquashfs has crashed \(SIGABRT\)", "another release of squashfs-tools"),
+        ("KILL", 1, "mksquashfs was ended by SIGKILL", "--processors 1"),
+        ("TERM", 1, "mksquashfs was ended by SIGTERM", ""),
+    ],
+)
+def test_a_second_crash_and_other_signals_are_reported_and_leave_nothing(
+    source: TreeImage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    signal: str,
+    tries: int,
+    says: str,
+    fix: str,
+) -> None:
+    tools = crashing_mksquashfs(tmp_path / "tools", times=9, signal=signal)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    with pytest.raises(InfrastructureError, match=says) as caught:
+        squashfs(source, tmp_path / "store")
+    assert fix in caught.value.fix
+    assert len((tools / "calls").read_text().splitlines()) == tries
     assert list((tmp_path / "store").iterdir()) == []
 
 
