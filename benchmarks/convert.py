@@ -94,6 +94,7 @@ class Crashes(Silent):
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
         if "crashed" in text:
             self.steps.append(text)
+        super().step(text, done, total)
 
 
 def image(client: docker.DockerClient, base: str, files: int) -> str:

@@ -146,6 +146,36 @@ def stream(
     return code
 
 
+def foreground(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path | None = None) -> int:
+    """Run a program with our own input and output, for as long as it takes; returns its status as ``Completed`` has it.
+
+    In a terminal it stays in our process group: it may read from the terminal, and Ctrl-C reaches it as it reaches us.
+    Whatever ends the wait ends it, too.
+
+    Raises:
+        CommandNotFoundError.
+    """
+    command = tuple(str(word) for word in argv)
+    shares_terminal = os.isatty(0)
+    try:
+        child = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=not shares_terminal)
+    except (FileNotFoundError, PermissionError) as error:
+        raise CommandNotFoundError(f"{command[0]} cannot be run: {error.strerror}", where=command[0]) from error
+    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN) if shares_terminal else None
+    try:
+        return child.wait()
+    finally:
+        if interrupts is not None:
+            signal.signal(signal.SIGINT, interrupts)
+        if child.poll() is None and not shares_terminal:
+            kill_group(child)
+        elif child.poll() is None:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(2.0)
+            child.kill()
+
+
 def start(
     argv: Sequence[str | Path],
     *,

@@ -25,7 +25,7 @@ from runner.suggest import instead
 VERBS: dict[str, tuple[str, str]] = {
     "build": ("build", "Build an image: an NGC framework and a tested Horovod."),
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
-    "images": ("images", "List, show, verify and prune stored images."),
+    "images": ("images", "List, show, edit, verify and prune stored images."),
     "importer": ("importer", "Serve the image store to Pyxis, as its importer."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("run", "Run a step in an existing allocation."),

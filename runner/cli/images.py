@@ -1,9 +1,11 @@
-"""``images``: list, show, verify and prune the stored images."""
+"""``images``: list, show, edit, verify and prune the stored images."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON
 
 @click.group()
 def command() -> None:
-    """List, show, verify and prune the stored images."""
+    """List, show, edit, verify and prune the stored images."""
 
 
 @command.command("list")
@@ -68,12 +70,74 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     for name, value in facts.items():
         if value in ("", (), [], {}, 0):
             continue
-        if isinstance(value, dict):
+        if name == "history":
+            click.echo(f"{name}:")
+            for edit in found.history:
+                click.echo(f"  {edit.at[:19]} of {edit.of}, by {edit.tool}: {shlex.join(edit.command)}")
+        elif isinstance(value, dict):
             click.echo(f"{name}:")
             for key, entry in value.items():
                 click.echo(f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}")
         else:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+    return Exit.GOOD
+
+
+@command.command("edit")
+@click.argument("image")
+@click.argument("words", nargs=-1, metavar="-- COMMAND...")
+@click.option("--shell", is_flag=True, help="Run a shell of the image; its end is the end of the edit.")
+@click.option("--name", metavar="NAME:TAG", help="Name of the result. [default: IMAGE with -edited behind its tag]")
+@click.option(
+    "--with",
+    "tool_name",
+    type=click.Choice(["enroot", "apptainer", "ch-run"]),
+    help="What runs the command. [default: the first of these that is here]",
+)
+@STORE
+@JSON
+def edit(
+    image: str,
+    words: tuple[str, ...],
+    shell: bool,
+    name: str | None,
+    tool_name: str | None,
+    store_dir: Path | None,
+    as_json: bool,
+) -> int:
+    """Run COMMAND as root in a writable copy of IMAGE, and store the result as a new image. No engine is needed.
+
+    Nothing is stored if COMMAND fails. IMAGE stays as it is, and jobs that use it are not disturbed.
+    """
+    import sys
+
+    from runner.cli.progress import display
+    from runner.images.editing import containers
+    from runner.images.editing import edit as editing
+
+    if shell == bool(words):
+        raise click.UsageError("write the command behind --, or --shell")
+    target = _directory(store_dir)
+    found = _stored(image, store_dir)[0]
+    tool = containers.find(tool_name)
+    result = editing.new_name(found, name)
+    editing.check(found, tool, target)
+    with ExitStack() as stack:
+        with display(quiet=as_json) as progress:
+            copy = stack.enter_context(editing.writable_copy(found, progress))
+        words = (editing.shell(copy.root),) if shell else words
+        # A shell ends with the status of its last command, whatever that was.
+        status = editing.run(tool, copy, words)
+        if status != 0 and not (shell and sys.stdin.isatty()):
+            raise editing.failed(words, status)
+        if shell and sys.stdin.isatty():
+            click.confirm(f"store the result as {result}?", default=True, abort=True, err=True)
+        with display(quiet=as_json) as progress:
+            made = editing.stored(found, copy, tool, words, result, target, progress).image
+    if as_json:
+        click.echo(json.dumps({"reference": made.reference, "path": str(made.path), "digest": made.digest}, indent=1))
+        return Exit.GOOD
+    click.echo(f"{made.reference}: stored, {made.size_bytes / 1e6:.0f} MB\n  {made.path}\n  {made.digest}")
     return Exit.GOOD
 
 

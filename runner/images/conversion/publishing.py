@@ -23,7 +23,7 @@ from runner.files.hashes import sha256
 from runner.files.lease import abandoned, leased
 from runner.images.conversion.source import Source
 from runner.images.store import integrity, names, store
-from runner.images.store.stored_image import Form, StoredImage, file_name
+from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
 from runner.progress import Progress
 
 ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
@@ -84,8 +84,13 @@ class Maker(Protocol):
         """
 
 
-def publish(maker: Maker, progress: Progress, *, store_dir: Path | None = None) -> Conversion:
+def publish(
+    maker: Maker, progress: Progress, *, store_dir: Path | None = None, history: tuple[Edit, ...] = ()
+) -> Conversion:
     """The stored image, made unless the store holds it; its names stand for it from now on.
+
+    Args:
+        history: changes by hand that led to it.
 
     Raises:
         RefusedError, InfrastructureError: as ``Maker.make``; nothing is left behind.
@@ -111,7 +116,7 @@ def publish(maker: Maker, progress: Progress, *, store_dir: Path | None = None) 
         store.sweep(key, target)
         if (done := kept()) is not None:
             return done
-        image = _make(maker, target, progress)
+        image = _make(maker, target, progress, history)
     return Conversion(_with_names(image, source), True, elapsed(), moved_from)
 
 
@@ -122,11 +127,11 @@ def about_of(raw: bytes | str | None) -> dict[str, Any]:
     return {}
 
 
-def _make(maker: Maker, target: Path, progress: Progress) -> StoredImage:
+def _make(maker: Maker, target: Path, progress: Progress, history: tuple[Edit, ...]) -> StoredImage:
     partial = store.partial_path(maker.keys[0], target)
     try:
         contents = maker.make(partial, progress)
-        image = _described(maker, partial, target, contents)
+        image = msgspec.structs.replace(_described(maker, partial, target, contents), history=history)
         progress.step("publishing")
         return store.publish(partial, image)
     finally:

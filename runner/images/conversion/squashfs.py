@@ -15,7 +15,7 @@ from runner.images.conversion.publishing import ABOUT, Contents, Conversion, abo
 from runner.images.conversion.source import PackableSource
 from runner.images.packing import mksquashfs, rootfs, tarstream
 from runner.images.store import squashfs_file
-from runner.images.store.stored_image import Form
+from runner.images.store.stored_image import Edit, Form
 from runner.model.plan import RESULTS
 from runner.progress import Progress
 
@@ -102,14 +102,19 @@ def convert_source(
     *,
     store_dir: Path | None = None,
     packing: mksquashfs.Packing | None = None,
+    history: tuple[Edit, ...] = (),
 ) -> Conversion:
     """The stored squashfs of any source, made unless the store holds it.
+
+    Args:
+        history: changes by hand that led to it.
 
     Raises:
         RefusedError: squashfs-tools are absent, or the source refuses.
         InfrastructureError: source, mksquashfs or the disk failed; nothing is left behind.
     """
-    return publish(SquashfsMaker(source, packing or mksquashfs.Packing()), progress, store_dir=store_dir)
+    maker = SquashfsMaker(source, packing or mksquashfs.Packing())
+    return publish(maker, progress, store_dir=store_dir, history=history)
 
 
 def created_at(created: str) -> int:

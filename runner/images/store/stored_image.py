@@ -16,6 +16,21 @@ Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
 
 
+class Edit(msgspec.Struct, frozen=True):
+    """A change of an image by hand.
+
+    Attributes:
+        of: digest of the image that was changed, or the hash of its file, ``sha256:...``.
+        command: what ran in its writable copy, passwords hidden. tool: program and version that ran it.
+        at: when, ISO 8601, UTC.
+    """
+
+    of: str
+    command: tuple[str, ...]
+    tool: str
+    at: str
+
+
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     """A squashfs or SIF and what is known about it.
 
@@ -32,6 +47,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         omitted: variables that /etc/environment cannot hold (a newline in the value).
         mtime_ns: the file's modification time when it was last known to be whole; 0 where unknown.
         broken: why a full check failed; empty where none did.
+        history: changes by hand, the first one first; empty for an image as it was converted.
     """
 
     path: Path
@@ -55,6 +71,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     omitted: tuple[str, ...] = ()
     mtime_ns: int = 0
     broken: str = ""
+    history: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)

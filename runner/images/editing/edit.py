@@ -1,0 +1,231 @@
+"""A stored image changed by hand: unpacked into a writable copy, a command run in it, the result stored as a new image.
+
+The image itself is only read: jobs that use it are not disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from runner import paths, process
+from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
+from runner.files import process_identity
+from runner.files.hashes import sha256
+from runner.hide import hidden
+from runner.images import reference as references
+from runner.images.build.build import INPUTS_LABEL
+from runner.images.build.without_engine.build_spec import work_directory
+from runner.images.build.without_engine.tree import TreeImage
+from runner.images.conversion import apptainer_build
+from runner.images.conversion.publishing import Conversion, publish
+from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.squashfs import convert_source
+from runner.images.editing import containers
+from runner.images.editing.containers import Copy, Tool
+from runner.images.packing import mksquashfs, rootfs
+from runner.images.store import integrity, sif_file
+from runner.images.store.stored_image import Edit, StoredImage, form_of
+from runner.progress import Progress
+
+_UNPACK_S = 6 * 3600.0
+_SUFFIX = "-edited"
+# What the conversion has put in and a command may have changed since: kept as it was left.
+_KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
+_NOT_ROOT = "because you're not superuser"  # unsquashfs, of device files: a copy has none
+
+
+@dataclass(frozen=True)
+class EditedTree(TreeImage):
+    """The changed root as a source; start-up files that are in it stay."""
+
+    def packed(
+        self,
+        added: rootfs.Additions,
+        out: Path,
+        packing: mksquashfs.Packing,
+        progress: Progress,
+        capture: tuple[str, ...],
+    ) -> rootfs.Passed:
+        """As ``TreeImage.packed``."""
+        there = {name for name in _KEPT if (self.root / name).is_file()}
+        own = tuple(file for file in added.files if file.name not in there)
+        return super().packed(replace(added, files=own), out, packing, progress, capture)
+
+
+def new_name(image: StoredImage, wanted: str | None) -> str:
+    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag.
+
+    Raises:
+        UsageError: it is no reference, or the image has no name to make one of.
+    """
+    if wanted is not None:
+        return str(references.parse(wanted))
+    if references.is_path(image.reference) or image.reference.startswith("sha256:"):
+        raise UsageError("the image has no name", where=image.reference, fix="name the result: --name NAME:TAG")
+    found = references.parse(image.reference)
+    tag = found.tag or "latest"
+    return str(replace(found, tag=tag if tag.endswith(_SUFFIX) else tag[: 128 - len(_SUFFIX)] + _SUFFIX, digest=""))
+
+
+def check(image: StoredImage, tool: Tool, target: Path) -> None:
+    """Refuse before any work what cannot succeed.
+
+    Raises:
+        RefusedError: a SIF without Apptainer, or no unsquashfs. InfrastructureError: image or store are not usable.
+    """
+    if form_of(image.path) == "sif" and tool.name != containers.APPTAINER:
+        raise RefusedError(
+            "a SIF is written by Apptainer alone", where=str(image.path), fix="edit it on a machine with apptainer"
+        )
+    if process.find("unsquashfs") is None:
+        raise RefusedError("unsquashfs is not installed", where="PATH", fix="install the package squashfs-tools")
+    if why := integrity.problem(image):
+        raise InfrastructureError(f"the image is damaged: {why}", where=str(image.path), fix="convert it again")
+    paths.ensure_directory(target)
+    if not os.access(target, os.W_OK):
+        raise InfrastructureError("the store may not be written to", where=str(target), fix="use --store DIR")
+
+
+@contextmanager
+def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
+    """The image's root, unpacked for the length of the block; nothing of it is left then.
+
+    Raises:
+        InfrastructureError: it cannot be unpacked, or the disk is full.
+    """
+    with work_directory() as work:
+        progress.step(f"unpacking {image.reference} into {work}")
+        work.chmod(0o700)
+        root = work / containers.ROOT
+        _unpack(image.path, root)
+        variables = {} if form_of(image.path) == "sif" else dict(image.environment)
+        yield Copy(work, image.workdir or "/", variables)
+
+
+def run(tool: Tool, copy: Copy, words: Sequence[str]) -> int:
+    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal."""
+    for name, content in containers.files(copy, os.environ).items():
+        (copy.work / name).write_text(content, "utf-8", "surrogateescape")
+    argv = containers.command(tool, copy, words, os.environ)
+    return process.foreground(argv, env=containers.environment(tool, copy, os.environ))
+
+
+def failed(words: Sequence[str], status: int) -> ProgramFailedError:
+    """The command ended with this status."""
+    how = f"was ended by signal {-status}" if status < 0 else f"failed with exit code {status}"
+    return ProgramFailedError(
+        f"the command {how}; nothing is stored",
+        where=shlex.join(words),
+        fix="its last lines are above; the image is as it was",
+    )
+
+
+def stored(
+    image: StoredImage, copy: Copy, tool: Tool, words: Sequence[str], name: str, target: Path, progress: Progress
+) -> Conversion:
+    """The changed root as an image of the store, under a digest of its own.
+
+    Raises:
+        InfrastructureError: a file cannot be read, or the disk is full; nothing is stored.
+    """
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    parent = image.digest or f"sha256:{sha256(image.path)}"
+    command = tuple(map(hidden, words))
+    history = (*image.history, Edit(parent, command, f"{tool.program} {tool.version}".strip(), now))
+    form = form_of(image.path)
+    config = rootfs.Config(
+        environment=dict(image.environment) if form == "sif" else _environment(copy.root, image),
+        workdir=image.workdir,
+        entrypoint=image.entrypoint,
+        command=image.command,
+        # A build may not take it for its own work.
+        labels={key: value for key, value in image.labels.items() if key != INPUTS_LABEL},
+    )
+    # The mark: two edits at once are two images, whatever they did.
+    digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"
+    source = EditedTree(copy.root, name, digest, now, config, containers.LEFT_OUT)
+    if image.architecture:
+        source = replace(source, architecture=image.architecture)
+    _make_readable(copy.root)
+    if form == "sif":
+        where = f"edit of {image.reference}"
+
+        def write(out: Path) -> None:
+            options = [] if os.geteuid() == 0 else ["--fakeroot"]
+            apptainer_build.build([*options, str(out), str(copy.root)], progress.line, where=where)
+
+        return publish(SifMaker(source, write), progress, store_dir=target, history=history)
+    return convert_source(source, progress, store_dir=target, history=history)
+
+
+def shell(root: Path) -> str:
+    """The shell that an image has."""
+    return "/bin/bash" if os.path.lexists(root / "bin/bash") else "/bin/sh"
+
+
+def _unpack(file: Path, root: Path) -> None:
+    offset = 0
+    if form_of(file) == "sif" and (place := sif_file.root(file)) is not None:
+        offset = place.offset
+    # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
+    words: list[str | Path] = [
+        "unsquashfs",
+        "-quiet",
+        "-no-progress",
+        "-no-xattrs",
+        "-o",
+        str(offset),
+        "-d",
+        root,
+        file,
+    ]
+    done = process.run(words, timeout_s=_UNPACK_S, check=False)
+    problems = [line for line in (done.out + done.err).splitlines() if line.strip() and _NOT_ROOT not in line]
+    # 2: something that is not fatal, such as a device file.
+    if done.code == 0 or (done.code == 2 and not problems):
+        return
+    text = "\n".join(problems[-8:])
+    full = "No space left" in text or "quota exceeded" in text
+    raise InfrastructureError(
+        f"the image cannot be unpacked (unsquashfs, exit code {done.code}): {text}",
+        where=str(root),
+        fix="free space there, or set RUNNER_CACHE to a directory with room"
+        if full
+        else "check the image and the disk",
+    )
+
+
+def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
+    """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
+    unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
+    try:
+        lines = (root / "etc/environment").read_text("utf-8", "surrogateescape").split("\n")
+    except OSError:
+        return dict(image.environment)
+    return {**{found[1]: found[2] for line in lines if (found := _VARIABLE.fullmatch(line))}, **unchanged}
+
+
+def _make_readable(root: Path) -> None:
+    """Make readable what could not be packed otherwise; and the lists of users, which Enroot leaves to root alone."""
+    for name in ("etc/passwd", "etc/group"):
+        with suppress(OSError):
+            (root / name).chmod(0o644, follow_symlinks=False)
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            with suppress(OSError):
+                mode = path.lstat().st_mode
+                wanted = 0o500 if stat.S_ISDIR(mode) else 0o400
+                if not stat.S_ISLNK(mode) and mode & wanted != wanted:
+                    path.chmod(stat.S_IMODE(mode) | wanted)

@@ -1,0 +1,99 @@
+"""What each program is given, whatever is in the image's environment and in the command."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.errors import RefusedError
+from runner.images.editing import containers
+from runner.images.editing.containers import Copy, Tool
+
+COPY = Copy(Path("/cache/a b"), "/work $x", {"HARD": "'q' $x \\ `id` \"d\" $(id) !\nsecond", "PLAIN": "1"})
+WORDS = ("sh", "-c", "echo $HOME", "a b", "")
+OURS = {
+    "PATH": "/opt/bin:/usr/bin", "HOME": "/home/me", "USER": "me", "TERM": "xterm", "https_proxy": "http://me:pw@p:1",
+    "NO_PROXY": "here", "PYTHONPATH": "/mine", "LD_LIBRARY_PATH": "/mine", "CONDA_PREFIX": "/mine", "CH_LOG": "1",
+    "ENROOT_CACHE_PATH": "/c", "APPTAINER_TMPDIR": "/t", "AWS_SECRET_ACCESS_KEY": "no",
+}  # fmt: skip
+
+
+def test_enroot_starts_a_writable_root() -> None:
+    assert containers.command(Tool("enroot", "enroot", "4.1.2"), COPY, WORDS, OURS) == (
+        "enroot", "start", "--root", "--rw", "--rc", "/cache/a b/rc", "--env", "NVIDIA_VISIBLE_DEVICES=void",
+        "--env", "NO_PROXY", "--env", "https_proxy", "root", *WORDS,
+    )  # fmt: skip
+
+
+def test_apptainer_executes_in_a_writable_directory() -> None:
+    tool = Tool("apptainer", "singularity", "3.11", ("--fakeroot",))
+    assert containers.command(tool, COPY, WORDS, OURS) == (
+        "singularity", "exec", "--writable", "--contain", "--no-home", "--fakeroot", "--cleanenv",
+        "--env-file", "/cache/a b/environment.sh", "--pwd", "/work $x", "/cache/a b/root", *WORDS,
+    )  # fmt: skip
+
+
+def test_charliecloud_runs_a_writable_directory() -> None:
+    assert containers.command(Tool("ch-run", "ch-run", "0.38", ("--seccomp",)), COPY, WORDS, OURS) == (
+        "ch-run", "--write", "--private-tmp", "--no-passwd", "--uid=0", "--gid=0", "--cd", "/work $x", "--seccomp",
+        "--unset-env=*", "--env-no-expand", "--set-env=/cache/a b/environment", "/cache/a b/root", "--", *WORDS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", containers.TOOLS)
+def test_no_variable_of_ours_but_proxies_and_the_programs_own_goes_along(name: str) -> None:
+    """Values are in files, which only this user can read: proxies and images may hold passwords."""
+    tool = Tool(name, name, "1")
+    got = containers.environment(tool, COPY, OURS)
+    kept = {
+        "PATH",
+        "HOME",
+        "USER",
+        "TERM",
+        "https_proxy",
+        "NO_PROXY",
+        "CH_LOG",
+        "ENROOT_CACHE_PATH",
+        "APPTAINER_TMPDIR",
+    }
+    own = {"ENROOT_DATA_PATH", "ENROOT_MOUNT_HOME"} if name == "enroot" else set()
+    assert got.keys() == kept | own
+    line = " ".join(containers.command(tool, COPY, WORDS, OURS))
+    assert "pw@p" not in line
+    assert "second" not in line
+
+
+def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None:
+    files = containers.files(COPY, OURS)
+    assert files["environment"] == "HOME=/root\nTERM=xterm\nPLAIN=1\nNO_PROXY=here\nhttps_proxy=http://me:pw@p:1\n"
+    # Two shells read it, one after the other.
+    (tmp_path / "first").write_text(files["environment.sh"])
+    once = subprocess.run(
+        ["sh", "-c", '. "$0"; printf %s "$HARD"', tmp_path / "first"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    again = once.replace('"', '\\"')  # Apptainer does this
+    twice = subprocess.run(["sh", "-c", f'printf %s "{again}"'], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert twice == COPY.environment["HARD"]
+    assert shlex.split(files["rc"]) == ["cd", "/work $x", "&&", "exec", "$@"]
+
+
+def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError, match="none of enroot, apptainer, ch-run was found") as caught:
+        containers.find(None)
+    assert "apt install charliecloud-runtime" in caught.value.fix
+    with pytest.raises(RefusedError, match="apptainer was not found"):
+        containers.find("apptainer")
+
+
+def test_the_programs_are_told_by_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program = tmp_path / "ch-run"
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"\n')
+    program.chmod(0o755)
+    assert containers.find("ch-run") == Tool("ch-run", "ch-run", "0.38", ("--seccomp",))

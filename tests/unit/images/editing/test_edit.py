@@ -1,0 +1,136 @@
+"""An edited image: its name, what of it stays, and a copy that is unpacked and packed again by the real tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.images.build.build import INPUTS_LABEL
+from runner.images.build.without_engine.tree import TreeImage
+from runner.images.conversion.squashfs import convert_source
+from runner.images.editing import edit
+from runner.images.editing.containers import Tool
+from runner.images.packing.rootfs import Config
+from runner.images.store import store
+from runner.images.store.stored_image import StoredImage
+from runner.progress import Silent
+
+TOOL = Tool("ch-run", "ch-run", "0.38")
+pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredImage:
+    """A stored image with a variable of two lines, and a label of a build."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    (tmp_path / "tree/opt").mkdir(parents=True)
+    (tmp_path / "tree/opt/file").write_text("before")
+    config = Config({"A": "1", "TWO": "a\nb"}, "/opt", ("/entry",), ("bash",), {"x": "y", INPUTS_LABEL: "abc"}, ("/v",))
+    source = TreeImage(tmp_path / "tree", "my/image:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
+    return convert_source(source, Silent(), store_dir=tmp_path / "store").image
+
+
+@pytest.mark.parametrize(
+    ("reference", "wanted", "name"),
+    [
+        ("my/image:1", None, "my/image:1-edited"),
+        ("my/image:1-edited", None, "my/image:1-edited"),
+        ("nvcr.io/nvidia/pytorch:25.02-py3", None, "nvcr.io/nvidia/pytorch:25.02-py3-edited"),
+        ("host:5000/a@sha256:" + "b" * 64, None, "host:5000/a:latest-edited"),
+        ("a:" + "t" * 128, None, "a:" + "t" * 121 + "-edited"),
+        ("my/image:1", "docker://reg.io#me/other:2", "reg.io/me/other:2"),
+        ("/some/file.sqsh", "me/other", "me/other:latest"),
+    ],
+)
+def test_the_result_has_a_name_of_its_own(reference: str, wanted: str | None, name: str) -> None:
+    assert edit.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), wanted) == name
+
+
+@pytest.mark.parametrize("reference", ["/some/file.sqsh", "sha256:" + "a" * 64])
+def test_an_image_without_a_name_wants_one_for_the_result(reference: str) -> None:
+    with pytest.raises(UsageError, match="the image has no name") as caught:
+        edit.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None)
+    assert "--name NAME:TAG" in caught.value.fix
+
+
+def edited(image: StoredImage, script: str) -> StoredImage:
+    """The image after a script was run in its copy, as no container."""
+    target = image.path.parent
+    with edit.writable_copy(image, Silent()) as copy:
+        subprocess.run(["sh", "-ec", script], cwd=copy.root, check=True)
+        return edit.stored(image, copy, TOOL, ["sh", "-c", script], "my/new:1", target, Silent()).image
+
+
+def content(image: StoredImage, name: str) -> str:
+    return subprocess.run(
+        ["unsquashfs", "-cat", image.path, name], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def test_what_was_changed_is_stored_and_the_rest_stays(image: StoredImage, tmp_path: Path) -> None:
+    before = image.path.read_bytes()
+    made = edited(image, "echo after >opt/file; echo B=2 >>etc/environment; echo '# mine' >>etc/rc.local")
+    assert content(made, "opt/file") == "after\n"
+    assert made.environment == {"A": "1", "B": "2", "TWO": "a\nb"}
+    assert content(made, "ch/environment") == content(made, "etc/environment") == "A=1\nB=2\n"
+    assert content(made, "etc/rc.local").endswith("# mine\n")
+    assert content(made, "etc/fstab") == content(image, "etc/fstab") != ""
+    assert content(made, "etc/rc") == content(image, "etc/rc")
+    assert (made.workdir, made.entrypoint, made.command, made.labels) == ("/opt", ("/entry",), ("bash",), {"x": "y"})
+    assert image.path.read_bytes() == before
+    assert store.lookup("my/image:1") == image
+    assert store.lookup("my/new:1") == store.lookup(made.digest) == made
+    assert list((tmp_path / "cache/builds").iterdir()) == []
+
+
+def test_each_edit_is_an_image_of_its_own_and_the_history_grows(image: StoredImage) -> None:
+    first, again = edited(image, "true"), edited(image, "true")
+    assert first.digest != again.digest
+    second = edited(first, "echo >opt/two")
+    assert [(one.of, one.command[2], one.tool) for one in second.history] == [
+        (image.digest, "true", "ch-run 0.38"),
+        (first.digest, "echo >opt/two", "ch-run 0.38"),
+    ]
+
+
+def test_what_only_root_could_read_is_made_readable_for_its_owner(image: StoredImage) -> None:
+    made = edited(
+        image, "echo secret >opt/secret; mkdir opt/closed; echo x >opt/closed/x; chmod 0 opt/secret opt/closed"
+    )
+    listing = subprocess.run(["unsquashfs", "-ll", made.path], stdout=subprocess.PIPE, text=True, check=True).stdout
+    modes = {line.split()[-1].removeprefix("squashfs-root/"): line[:10] for line in listing.splitlines() if "/" in line}
+    assert (modes["opt/secret"], modes["opt/closed"]) == ("-r--------", "dr-x------")
+    assert content(made, "opt/closed/x") == "x\n"
+
+
+def test_what_cannot_succeed_is_refused_before_any_work(image: StoredImage, tmp_path: Path) -> None:
+    edit.check(image, TOOL, tmp_path / "another")
+    sif = image.path.with_suffix(".sif")
+    sif.touch()
+    with pytest.raises(RefusedError, match="a SIF is written by Apptainer alone"):
+        edit.check(StoredImage(path=sif, reference="x:1"), TOOL, tmp_path)
+    os.truncate(image.path, 5000)
+    with pytest.raises(InfrastructureError, match="the image is damaged: ") as caught:
+        edit.check(image, TOOL, tmp_path)
+    assert "convert it again" in caught.value.fix
+
+
+def test_an_image_that_cannot_be_unpacked_is_reported_and_leaves_nothing(image: StoredImage, tmp_path: Path) -> None:
+    raw = bytearray(image.path.read_bytes())
+    raw[96:] = bytes(len(raw) - 96)
+    image.path.write_bytes(raw)
+    with pytest.raises(InfrastructureError, match="cannot be unpacked"), edit.writable_copy(image, Silent()):
+        pass
+    assert list((tmp_path / "cache/builds").iterdir()) == []
+
+
+def test_a_failure_names_the_command_and_its_exit_code() -> None:
+    error = edit.failed(["sh", "-c", "exit 7"], 7)
+    assert (error.what, error.where) == ("the command failed with exit code 7; nothing is stored", "sh -c 'exit 7'")
+    assert "was ended by signal 9" in edit.failed(["x"], -9).what
