@@ -19,7 +19,7 @@ from runner import paths
 from runner.box import root as box_root
 from runner.images.build import standin, standins
 from runner.progress import Silent
-from tests.support import light_base
+from tests.support import editing, light_base
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
 from tests.support.podman import UNPRIVILEGED
 
@@ -133,3 +133,15 @@ def test_two_ranks_train_in_what_apptainer_has_built(login: Login, engine_client
     assert re.search(r"throughput: [\d.]+ images/s", said), said
     about = json.loads(login.inside(image, "cat", "/opt/runner/image.json"))
     assert about["horovod"]["proven"] == ["gloo", "mpi"]
+
+
+def test_an_image_is_edited_by_apptainer(login: Login) -> None:
+    """A squashfs; a SIF takes the same way, and is written by ``apptainer build`` at its end."""
+    with tempfile.TemporaryDirectory(prefix="edits-", ignore_cleanup_errors=True) as directory:
+        place = Path(directory)
+        for inner in ("store", "cache"):
+            (place / inner).mkdir()
+        editor = editing.prepared(place, "apptainer", {"PATH": f"{login.place}/bin:/usr/bin:/bin:/usr/sbin:/sbin"})
+        editing.assert_edits(editor)
+        editing.assert_nothing_of_a_failure(editor)
+        editing.assert_nothing_of_a_killed_edit(editor)

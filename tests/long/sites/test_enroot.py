@@ -14,6 +14,7 @@ import pytest
 
 from runner import box
 from runner.images.store.stored_image import StoredImage
+from tests.support import editing
 from tests.support.commands import Runner
 
 PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))
@@ -42,3 +43,12 @@ if FOUND:
         runner = Runner(site, tmp_path / "runs", tmp_path / "state", cluster.bin_dir)
         done = runner("submit", "--gpus", "16", "--image", squashfs.digest, "--wait", code=0)
         assert "verdict: measured" in done.out
+
+    def test_an_image_is_edited(tmp_path: Path) -> None:
+        (prefix,) = FOUND
+        for inner in ("store", "cache"):
+            (tmp_path / inner).mkdir()
+        editor = editing.prepared(tmp_path, "enroot", {"PATH": f"{prefix}/bin:/usr/bin:/bin:/usr/sbin:/sbin"})
+        editing.assert_edits(editor)
+        editing.assert_nothing_of_a_failure(editor)
+        editing.assert_nothing_of_a_killed_edit(editor)

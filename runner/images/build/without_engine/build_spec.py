@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -71,7 +72,7 @@ def work_directory() -> Iterator[Path]:
     home = paths.ensure_directory(paths.cache(_WORK))
     for left in home.iterdir():
         if process_identity.state(left.name) == "dead":
-            shutil.rmtree(left, ignore_errors=True)
+            _removed(left)
     mine = home / process_identity.unique()
     try:
         mine.mkdir()
@@ -90,9 +91,13 @@ def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:
 
 
 def _removed(tree: Path) -> None:
-    """Remove a tree, directories in it that their owner may not write to included."""
+    """Remove a tree, directories in it that their owner may not read or write to included."""
     shutil.rmtree(tree, ignore_errors=True)
-    if tree.exists():
-        for directory in [tree, *(path for path in tree.rglob("*") if path.is_dir() and not path.is_symlink())]:
-            directory.chmod(0o700)
-        shutil.rmtree(tree, ignore_errors=True)
+    if not tree.exists():
+        return
+    for directory, names, _ in os.walk(tree):  # from the top: what is in a directory is read after it was made readable
+        for path in (Path(directory, name) for name in names):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(tree, ignore_errors=True)
