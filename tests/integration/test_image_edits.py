@@ -82,12 +82,14 @@ def test_a_full_disk_is_reported_and_nothing_is_left(editor: Editor, full: str) 
         ' place=$0; shift 2; "$@" || echo "exit $?"; find "$place" -name "*~*" -o -path "*/builds/*"'
     )
     place = editor.place / full
-    command = editor.words("images", "edit", IMAGE, "--with", "ch-run", "--name", "my/full:1", "--", "bash", "-c")
+    command = editor.command_line(
+        "images", "edit", IMAGE, "--with", "ch-run", "--name", "my/full:1", "--", "bash", "-c"
+    )
     if full == "store":  # the image is read from its file, and the result goes to a store that is full
         target = editor.place / "small"
         target.mkdir(exist_ok=True)
         os.chown(target, UNPRIVILEGED, UNPRIVILEGED)
-        command = editor.words(
+        command = editor.command_line(
             "images", "edit", editor.image(IMAGE)["path"], "--store", str(target), "--with", "ch-run"
         )
         command += ["--name", "my/full:1", "--", "bash", "-c"]
@@ -106,7 +108,7 @@ def test_a_full_disk_is_reported_and_nothing_is_left(editor: Editor, full: str) 
 def test_a_shell_asks_at_its_end_whatever_its_last_command_was(editor: Editor, answer: str, stored: bool) -> None:
     """In a terminal, typed by a person."""
     name = f"my/shell:{answer}"
-    words = editor.words("images", "edit", IMAGE, "--with", "ch-run", "--shell", "--name", name)
+    words = editor.command_line("images", "edit", IMAGE, "--with", "ch-run", "--shell", "--name", name)
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(CHECKOUT)

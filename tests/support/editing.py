@@ -39,7 +39,7 @@ class Editor:
     def store(self) -> Path:
         return self.place / "store"
 
-    def words(self, *words: str) -> list[str]:
+    def command_line(self, *words: str) -> list[str]:
         return [*self.become, sys.executable, "-m", "runner", *words]
 
     def env(self, **more: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Editor:
         self, *words: str, code: int = 0, before: tuple[str, ...] = (), **more: str
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [*before, *self.words(*words)], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            [*before, *self.command_line(*words)], capture_output=True, text=True, timeout=LIMIT_S, check=False,
             cwd=self.place, env=self.env(**more), stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
@@ -63,7 +63,7 @@ class Editor:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """An edit under way: its first line of output is there."""
-        command = self.words("images", "edit", IMAGE, "--with", self.tool, "--name", "my/edited:1", "--", *words)
+        command = self.command_line("images", "edit", IMAGE, "--with", self.tool, "--name", "my/edited:1", "--", *words)
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.place, env=self.env(),
             stdin=subprocess.DEVNULL,

@@ -91,7 +91,7 @@ def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
         containers.find("apptainer")
 
 
-def test_the_programs_are_told_by_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_program_is_used_by_what_its_version_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program = tmp_path / "ch-run"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"\n')
