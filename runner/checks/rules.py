@@ -17,7 +17,7 @@ from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
-from runner.model.site import Owned, Site
+from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.directives import MEMORY
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
@@ -138,6 +138,23 @@ def _mounts(case: Case) -> Iterator[Finding]:
         yield Finding(
             "run-directory-unmountable", "refuse", case.observed.run_directory_problem, "choose another with --runs"
         )
+
+
+def _visible(case: Case) -> Iterator[Finding]:
+    """Where containers show only some of the host's directories, and a job relies on it."""
+    shown = case.site.ways.get(case.plan.runtime, RuntimeAtSite()).visible
+    if not shown or not case.observed.run_directory:
+        return
+    own = [(mount.source,) for mount in case.plan.mounts if mount.target == case.plan.workdir]
+    for names in (case.observed.run_directory, *own):
+        if not any(f"{path}/".startswith(f"{top.rstrip('/')}/") for top in shown for path in names):
+            title = RUNTIMES[case.plan.runtime].title
+            yield Finding(
+                "path-not-visible",
+                "refuse",
+                f"containers of {title} at {case.plan.site} show {', '.join(shown)}, and not {names[0]}",
+                "work below one of these: start there, and --runs DIR; others are `visible` in a site file",
+            )
 
 
 def _runtime(case: Case) -> Iterator[Finding]:
@@ -275,6 +292,7 @@ _RULES: tuple[Rule, ...] = (
     _image,
     _environment,
     _mounts,
+    _visible,
     _runtime,
     _personal,
     _submit_directory,
@@ -292,7 +310,7 @@ _RULES: tuple[Rule, ...] = (
 CODES = frozenset(
     (
         *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
-        *("environment-lacks",),
+        *("environment-lacks", "path-not-visible"),
         *(f"{name}-missing" for name in get_args(Owned)),
         "submit-directory",
         *("gpus-hidden", "directive-emptied", "site-unfinished"),

@@ -93,6 +93,7 @@ class Plan(msgspec.Struct, frozen=True):
         directives: further scheduler options, name -> value, in order.
         load: lines that make the runtime available, each an argument list.
         modules: modules of the container runtime's own.
+        host_paths: containers show the run directory and the program's own under the paths of the host.
         library_path: put before the image's own LD_LIBRARY_PATH.
         mounts: besides the run directory, which is always at RESULTS.
         env: environment of every rank, sorted by name; a later source (site < recipe < user) has won.
@@ -150,6 +151,7 @@ class Plan(msgspec.Struct, frozen=True):
     stage: str = ""
     nsys: str = ""
     divides_cpus: bool = False
+    host_paths: bool = False
     unset: tuple[str, ...] = ()
     hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"

@@ -160,6 +160,8 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         env: environment of every job in this runtime; it overrides the site's, and null takes a variable away.
         mounts: what jobs see of the host, besides the user's mounts.
         modules: modules of the container runtime itself (Shifter's, podman-hpc's).
+        visible: for ``shifter``: directories of the host that every container shows under the same path. The run
+            directory, and the program's own, must lie below them; they need no mount point in the image then.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
             ``env create`` builds.
@@ -172,6 +174,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str | None] = {}
     mounts: tuple[Mount, ...] = ()
     modules: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
     library_path: str = ""
     setup: Setup = Setup()
     environment: str = ""

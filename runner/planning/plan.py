@@ -112,6 +112,7 @@ def plan(
         directives=options.options,
         load=load,
         modules=way.modules,
+        host_paths=bool(way.visible),
         library_path=way.library_path,
         image=image,
         mounts=_mounts((*way.mounts, *_with_directory(request))),

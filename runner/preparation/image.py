@@ -1,6 +1,6 @@
 """The image or environment that a job will use: pinned where it can be, or why it cannot be used.
 
-Reaches no engine and no registry: the store and the file system only.
+Reaches no engine and no registry: the store, the file system, and what a site's runtime says of its own images.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from runner.images.store.stored_image import SUFFIXES, Form, form_of
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
-from runner.model.plan import PlannedImage
+from runner.model.plan import RESULTS, WORKSPACE, PlannedImage
 from runner.model.recipe import Recipe
+from runner.model.site import RuntimeAtSite
 from runner.planning.plan import image_reference
+from runner.preparation import registry_image
 from runner.preparation.choices import Choices
 from runner.runtimes import facts
 
@@ -52,7 +54,19 @@ def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
     if form == "none" and choices.environment:
         environment = find(choices.environment, scratch, choices.site.name)
         return JobImage(as_image(environment), environment=environment)
-    return JobImage(*pin(image_reference(recipe, choices.site, choices.request), form))
+    planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form)
+    if form == "registry" and not why:
+        why, fix = registry_image.problem(choices.runtime, planned.reference, _mount_points(choices))
+    return JobImage(planned, why, fix)
+
+
+def _mount_points(choices: Choices) -> tuple[str, ...]:
+    """The directories that must be in the image of a runtime that makes none."""
+    request = choices.request
+    if choices.site.ways.get(choices.runtime, RuntimeAtSite()).visible:
+        return tuple(mount.target for mount in request.mounts if mount.source != mount.target)
+    own = () if request.directory is None else (WORKSPACE,)
+    return (RESULTS, *own, *(mount.target for mount in request.mounts))
 
 
 def pin(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:

@@ -9,7 +9,7 @@ from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES, RuntimeFacts
-from runner.model.step import Argument, Export, Load, Statement, Text, Unset, text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
 
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
 # shell in the container gives it its name back: no value is on a command line, and every byte arrives.
@@ -164,6 +164,22 @@ def mounted(plan: Plan) -> tuple[tuple[Mount, str], ...]:
 def mount_options(plan: Plan, option: str) -> tuple[Argument, ...]:
     """The plan's mounts as ``OPTION VALUE``; raises UsageError as ``mounted``."""
     return tuple(word for _, value in mounted(plan) for word in texts(option, value))
+
+
+def host_value(value: str) -> Argument:
+    """A variable's value, where a rank sees the run directory under its own path: what is below RESULTS (such as NCCL's
+    logs) is there.
+    """
+    below = value.removeprefix(f"{RESULTS}/")
+    return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
+
+
+def host_directory(plan: Plan) -> Argument:
+    """Where the program starts, as the host knows it."""
+    for mount in plan.mounts:
+        if mount.target == plan.workdir:
+            return text(mount.source)
+    return (Var(RUN_DIRECTORY), Text(plan.workdir.removeprefix(RESULTS)))
 
 
 def _facts(plan: Plan) -> RuntimeFacts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 
 from runner.errors import UsageError
-from runner.model.plan import RESULTS, Plan
-from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
-from runner.runtimes.common import launched_program, load_lines
+from runner.model.plan import Plan
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var, texts
+from runner.runtimes.common import host_directory, host_value, launched_program, load_lines
 
 
 def step(plan: Plan) -> StepSpec:
@@ -28,27 +28,13 @@ def step(plan: Plan) -> StepSpec:
             )
     run: Argument = (Var(RUN_DIRECTORY),)
     return StepSpec(
-        prelude=(*load_lines(plan), *(Export(name, _value(value)) for name, value in plan.env)),
+        prelude=(*load_lines(plan), *(Export(name, host_value(value)) for name, value in plan.env)),
         once_a_node=(),
         launcher=(),
         command=(
             *texts("/bin/bash", "-c", 'cd -- "$1" && shift && exec "$@"', "bash"),
-            _directory(plan),
+            host_directory(plan),
             *launched_program(plan, run=run),
         ),
         inherits=not plan.load,
     )
-
-
-def _value(value: str) -> Argument:
-    """A variable's value; a path below RESULTS (such as NCCL's logs) becomes one in the run directory."""
-    below = value.removeprefix(f"{RESULTS}/")
-    return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
-
-
-def _directory(plan: Plan) -> Argument:
-    """Where the program starts, as this machine knows it."""
-    for mount in plan.mounts:
-        if mount.target == plan.workdir:
-            return text(mount.source)
-    return (Var(RUN_DIRECTORY), Text(plan.workdir.removeprefix(RESULTS)))

@@ -10,6 +10,8 @@ from runner.model.request import Mount
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 from runner.runtimes.common import (
     carried,
+    host_directory,
+    host_value,
     image_reference,
     launched_program,
     loads,
@@ -25,26 +27,36 @@ def step(plan: Plan) -> StepSpec:
     """One ``shifter`` a rank, in the image that the head of the script has made ready on every node.
 
     The image's own variables win over the job's (its documented order), and TMPDIR and LD_* are dropped: all travel
-    under a prefix. A mount point must exist in the image; ours have RESULTS.
+    under a prefix. A mount point must exist in the image; ours have RESULTS. Where the site's containers show the
+    host's paths, the run directory and the program's own need none.
     """
     image = f"docker:{image_reference(plan)}"
     modules = ",".join(plan.modules)
+    run: Argument = (Var(RUN_DIRECTORY),)
+    value = host_value if plan.host_paths else text
+    start = host_directory(plan) if plan.host_paths else text(plan.workdir)
     return StepSpec(
-        prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in carried(plan))),
+        prelude=(*loads(plan), *(prefixed(name, value(content)) for name, content in carried(plan))),
         once_a_node=(),
         launcher=(),
         command=(
             text("shifter"),
             text(f"--image={image}"),
             *((text(f"--module={modules}"),) if modules else ()),
-            (Text("--volume="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
-            *(_volume(mount, value) for mount, value in mounted(plan)),
-            text(f"--workdir={plan.workdir}"),
+            *(() if plan.host_paths else ((Text("--volume="), *run, Text(f":{RESULTS}")),)),
+            *(_volume(mount, option) for mount, option in mounted(plan) if not _is_shown(plan, mount)),
+            (Text("--workdir="), *start),
             *shell(plan, rename=True),
-            *launched_program(plan),
+            *(launched_program(plan, run=run) if plan.host_paths else launched_program(plan)),
         ),
         directives=(("image", image), *((("module", modules),) if modules else ())),
     )
+
+
+def _is_shown(plan: Plan, mount: Mount) -> bool:
+    """Whether a mount is needless, as the container shows the path."""
+    same = posixpath.normpath(mount.source) == posixpath.normpath(mount.target)
+    return plan.host_paths and not mount.read_only and (same or mount.target == plan.workdir)
 
 
 def _volume(mount: Mount, value: str) -> Argument:

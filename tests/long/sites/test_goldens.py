@@ -9,13 +9,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.model.step import JOB_ID, RUN_DIRECTORY
 from tests.support.golden_jobs import CASES, golden, planned
 from tests.support.sites import arrived
-from tests.support.sites.clusters import MACHINES
-from tests.support.sites.golden_scripts import APART, AtSite, scripts
+from tests.support.sites.clusters import MACHINES, cpus_of_a_rank
+from tests.support.sites.golden_scripts import APART, TRIED_ON, AtSite, scripts
 
 
 def test_no_script_for_slurm_is_left_out() -> None:
@@ -56,12 +57,13 @@ def _is_as_planned(name: str, directory: Path, job: str) -> None:
     options |= {key: value.encode() for key, value in step.directives}  # what sbatch has parsed, srun takes over
     assert arrived.hosts(ranks) == list(plan.tasks_per_node), name
     assert rendezvous["RUNNER_RDV_HOST"] == ranks[0].host
+    cpus = cpus_of_a_rank(MACHINES[TRIED_ON[CASES[name][0]]], msgspec.to_builtins(plan))
     for rank, task in ranks.items():
         assert task.options == options, (name, rank)
         assert task.words == words, (name, rank)
         assert not arrived.differing(task.variables, variables), (name, rank)
         assert task.variables["SLURM_PROCID"] == str(rank).encode()
-        assert task.variables["SLURM_CPUS_PER_TASK"] == str(plan.cpus_per_task).encode()
+        assert task.variables["SLURM_CPUS_PER_TASK"] == str(cpus).encode()
         assert task.variables["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, range(plan.gpus_per_node))).encode()
 
 

@@ -18,7 +18,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.model.runtimes import RUNTIMES
 from tests.support.commands import Runner
 from tests.support.rank_records import records
-from tests.support.sites.clusters import MACHINES, Cluster
+from tests.support.sites.clusters import MACHINES, Cluster, cpus_of_a_rank
 from tests.support.sites.ways import REAL, WAYS, Way
 from tests.support.waiting import until
 
@@ -77,9 +77,10 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
     assert [starts[rank]["local_rank"] for rank in sorted(starts)] == [i for n in way.ranks for i in range(n)]
     hosts = list(dict.fromkeys(starts[rank]["host"] for rank in sorted(starts)))
     assert [[s["host"] for s in starts.values()].count(host) for host in hosts] == list(way.ranks), way.name
+    cpus_of_each = cpus_of_a_rank(MACHINES[way.site], plan)
     for host, ranks in zip(hosts, way.ranks, strict=True):
         cpus, gpus = allocated[host]
-        assert cpus >= ranks * plan["cpus_per_task"], (way.name, host)
+        assert cpus >= ranks * cpus_of_each, (way.name, host)
         assert gpus == plan["gpus_per_node"], (way.name, host)
     probes = records(run, "probe")
     assert len(probes) == (sum(way.ranks) if way.wireup == "rendezvous" else 0)
@@ -87,11 +88,11 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
         seen = {name: base64.b64decode(value).decode() for name, value in probe["environment_base64"].items()}
         assert seen == {
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(plan["gpus_per_node"]))),
-            "SLURM_CPUS_PER_TASK": str(plan["cpus_per_task"]),
+            "SLURM_CPUS_PER_TASK": str(cpus_of_each),
             "SLURM_JOB_PARTITION": MACHINES[way.site].partition,
             "NOTE": HOSTILE,
         }, (way.name, rank)
-        where = f"{run}/recipe" if way.runtime == "native" else "/results/recipe"
+        where = f"{run}/recipe" if way.runtime == "native" or plan["host_paths"] else "/results/recipe"
         assert base64.b64decode(probe["cwd_base64"]).decode() == where, way.name
         assert base64.b64decode(probe["argv_base64"][-1]).decode() == HOSTILE
         assert probe["node_name"] == starts[rank]["host"]

@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,6 +52,12 @@ class Machine:
     plugins: str = ""
     further: tuple[str, ...] = ()
     slurm: str = box.DEFAULT_SLURM
+
+
+def cpus_of_a_rank(machine: Machine, plan: Mapping[str, Any]) -> int:
+    """What a rank gets there: as planned, or its part of the node where the script divides that."""
+    most = max(plan["tasks_per_node"])
+    return machine.shape.cpus // most if plan["divides_cpus"] else int(plan["cpus_per_task"])
 
 
 # By the sites' public guides, read 2026-11 (see runner/sites/files); `slurm` is any small cluster.
@@ -103,6 +110,9 @@ class Cluster:
     def runner(self, squashfs: Path, **changed: object) -> Runner:
         """The command line at that site, with what differs in its file."""
         facts = {"name": self.site, "extends": self.site, "box": self.box.name, **changed}
+        shown = {name: {"visible": ["/"]} for name, way in read_site(self.site).ways.items() if way.visible}
+        if shown:  # the directories of the tests are others
+            facts["ways"] = shown
         path = self.directory / "site.yaml"
         path.write_text(json.dumps(facts))  # which is YAML
         sif = self.directory / IMAGES["sif"]

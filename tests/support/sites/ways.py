@@ -56,7 +56,6 @@ WAYS = (
     _way("perlmutter", "native"),
     _way("perlmutter", "native", wireup="pmi2"),
     _way("perlmutter", "native", wireup="mpich"),
-    _way("perlmutter", "shifter", (2,)),
     _way("alpha", "native"),
     _way("alpha", "native", wireup="pmix"),
     _way("alpha", "singularity"),

@@ -16,8 +16,10 @@ from runner.model.image import ImageFacts
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Home, MpiFacts, SlurmFacts
+from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
+from runner.model.step import Text
 from runner.planning.plan import plan
+from runner.runtimes import runtime
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
@@ -36,7 +38,11 @@ def findings_of(
 @pytest.mark.parametrize("site", ["technion", "box", "perlmutter", "alpha", "neuron", "polaris"])
 def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
     assert not refuses(
-        tuple(findings_of(site, Observed(run_directory=("/lustre/runs", "/scratch/{user}/runs"))).values())
+        tuple(
+            findings_of(
+                site, Observed(run_directory=("/lustre/runs", "/scratch/{user}/runs", "/pscratch/runs"))
+            ).values()
+        )
     )
 
 
@@ -59,6 +65,14 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
         ("field-missing", "neuron", Observed(absent=("field",)), {}, "showque"),
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
+        ("path-not-visible", "perlmutter", Observed(run_directory=("/home/e/runs",)), {}, "--runs"),
+        (
+            "path-not-visible",
+            "perlmutter",
+            Observed(run_directory=("/pscratch/runs",)),
+            {"directory": "/home/e/src"},
+            "start there",
+        ),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
         ("queue-unfit", "polaris", Observed(), {"gpus": 8, "walltime_s": 700_000}, "--nodes"),
         ("too-many-cpus", "alpha", Observed(), {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
@@ -154,6 +168,7 @@ def test_every_refusal_can_be_forced() -> None:
         home=Home(for_jobs=False),
         max_walltime_s=10,
         runtimes=("pyxis",),
+        ways={"singularity": RuntimeAtSite(visible=("/x",))},
     )
     emptied = (("comment", ""),)
     request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
@@ -193,6 +208,23 @@ def test_more_cpus_than_are_sure_are_no_refusal_where_the_allocation_decides() -
     finding = findings_of("technion", cpus_per_gpu=32)["too-many-cpus"]
     assert finding.severity == "warn"
     assert "too-many-cpus" not in findings_of("technion", cpus_per_gpu=16)
+
+
+def test_what_the_containers_of_a_site_show_needs_no_mount_point() -> None:
+    """An image that was made without the runner's directories runs there."""
+    seen = Observed(run_directory=("/u/link", "/pscratch/sd/e/elvis/runs"))
+    shifter = findings_of(
+        "perlmutter", seen, directory="/pscratch/sd/e/elvis/src", image="nvcr.io/nvidia/pytorch:25.02-py3"
+    )
+    assert "path-not-visible" not in shifter
+    assert "path-not-visible" not in findings_of(
+        "perlmutter", Observed(run_directory=("/home/e",)), runtime="podman-hpc"
+    )
+    request = Request(gpus=16, directory="/pscratch/sd/e/elvis/src", mounts=(Mount("/pscratch/x", "/pscratch/x"),))
+    planned = plan(RECIPE, read_site("perlmutter"), request, IMAGE)
+    command = runtime("shifter").step(planned).command
+    assert not [word for word in command if isinstance(word[0], Text) and word[0].value.startswith("--volume")]
+    assert (Text("--workdir="), Text("/pscratch/sd/e/elvis/src")) in command
 
 
 def test_a_slice_of_a_gpu_is_warned_of() -> None:
