@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,(]+)")
 _ADAPTERS = re.compile(r"NET/IB ?: Using (.+?)(?:; OOB|$)")
 _ADAPTER = re.compile(r"\[\d+\] ?([\w.-]+:\d+)[:\d]*/(?:IB|RoCE)")
 # "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0(4)/GDRDMA(PCI)/Shared". A peer's bus id instead of its index before
@@ -32,6 +33,7 @@ class NcclLog:
 
     Attributes:
         networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``.
+        providers: what libfabric runs over, by its plugin for NCCL: ``cxi``, ``efa``, ``tcp;ofi_rxm``.
         adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
         with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
@@ -48,6 +50,7 @@ class NcclLog:
     mnnvl: bool = False
     nvls: bool = False
     collnet: bool = False
+    providers: frozenset[str] = frozenset()
 
     @property
     def sentence(self) -> str:
@@ -63,6 +66,8 @@ class NcclLog:
             parts.append("NVLink SHARP")
         if self.collnet:
             parts.append("reductions in the network (CollNet)")
+        if self.providers:
+            parts.append("libfabric's provider " + ", ".join(sorted(self.providers)))
         if self.adapters:
             parts.append("ports " + ", ".join(sorted(self.adapters)))
         return "; ".join(parts)
@@ -72,6 +77,7 @@ def parse(text: str) -> NcclLog:
     """One process's log. O(n); lines of other programs are passed over."""
     networks: set[str] = set()
     adapters: set[str] = set()
+    providers: set[str] = set()
     counts: Counter[str] = Counter()
     mnnvl = nvls = collnet = False
     # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
@@ -85,6 +91,8 @@ def parse(text: str) -> NcclLog:
             networks.add(network[1])
         elif used := _ADAPTERS.match(said):
             adapters.update(_ADAPTER.findall(used[1]))
+        elif provider := _PROVIDER.match(said):
+            providers.add(provider[1])
         if not rare:
             continue
         mnnvl = mnnvl or "via P2P/MNNVL" in said
@@ -92,7 +100,7 @@ def parse(text: str) -> NcclLog:
         collnet = collnet or _BY_COLLNET.search(said) is not None
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
-        mnnvl, nvls, collnet,
+        mnnvl, nvls, collnet, frozenset(providers),
     )  # fmt: skip
 
 
@@ -109,6 +117,7 @@ def together(logs: Iterable[NcclLog]) -> NcclLog:
         mnnvl=any(log.mnnvl for log in every),
         nvls=any(log.nvls for log in every),
         collnet=any(log.collnet for log in every),
+        providers=frozenset[str]().union(*(log.providers for log in every)),
     )
 
 

@@ -83,6 +83,7 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
         return
     yield from _common_start(evidence, reports)
+    yield from _in_step(evidence, reports)
     yield from _marks(evidence, reports)
     yield from _against_result(evidence, throughput(_windows(evidence)))
 
@@ -248,6 +249,24 @@ def _common_start(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable
         if apart_s > _BARRIER_S[evidence.plan.device]:
             yield f"the ranks on {node} began the window {apart_s:.1f} s apart: they did not leave its barrier together"
             return
+
+
+def _in_step(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
+    """Whether the ranks' times are of one training: no allreduce ends before every rank has begun its step, so no rank
+    can end a group before another one has ended the group before it.
+    """
+    room_s = _BARRIER_S[evidence.plan.device]  # each rank counts from its own leaving of the barrier
+    latest_s = 0.0
+    for group, ends_s in enumerate(zip(*(report.ends_s for report in reports.values()), strict=True), start=1):
+        if min(ends_s) + room_s < latest_s:
+            first_s = min(ends_s)
+            ahead = next(rank for rank, report in reports.items() if report.ends_s[group - 1] == first_s)
+            yield (
+                f"the ranks' times are not of one training: rank {ahead} ended group {group} {latest_s - first_s:.1f} s "
+                "before another rank ended the group before it"
+            )
+            return
+        latest_s = max(ends_s)
 
 
 def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:

@@ -34,9 +34,11 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if not _matters(evidence):
         return
     if evidence.plan.transport in ("verbs", "libfabric"):
-        causes = [failure.cause for name in sorted(evidence.nccl.networks) if (failure := find("NCCL log", name))]
+        log = evidence.nccl
+        names = [*sorted(log.networks), *(f"libfabric {provider}" for provider in sorted(log.providers))]
+        causes = [failure.cause for name in names if (failure := find("NCCL log", name))]
         if causes:
-            yield from causes
+            yield from dict.fromkeys(causes)
             return
     if not _by_log(evidence)[0]:
         counted = carried(evidence)
@@ -73,6 +75,8 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
             "NCCL left no log of it (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned)",
         )
     used, shown = {transport_of(name) for name in names}, ", ".join(names)
+    if any(find("NCCL log", f"libfabric {provider}") for provider in evidence.nccl.providers):
+        used = (used - {"libfabric"}) | {"sockets"}
     if None in used:
         return "", f"the name of NCCL's network, {shown}, does not tell what it runs over"
     if planned is None and used == {"sockets"}:
@@ -120,7 +124,11 @@ def _ports(evidence: Evidence) -> Iterable[str]:
 
 
 def _may_have_nvlink(evidence: Evidence) -> bool:
-    """False where the nodes' GPUs are known to have no NVLink: there the host's memory may be the best way."""
+    """False where the nodes' GPUs are known to have no NVLink, and for parts of GPUs (MIG), which have none: there the
+    host's memory may be the best way.
+    """
+    if any((report.device_uuid or "").startswith("MIG-") for report in evidence.reports.values()):
+        return False
     states = [
         gpu
         for record in evidence.watched.values()

@@ -57,7 +57,7 @@ def report(rank: int, **changes: Any) -> Report:
         "gradient_checksum": f"g{rank}", "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True,
         "loss_finite": True, "batch_size": 10, "group_steps": 2, "ends_s": (1.0, 2.0, 3.0 + rank / 10),
         "steps": 6, "elapsed_s": 3.0 + rank / 10, "window_began_monotonic_s": 1005.0, "nccl_built": True,
-        "gradients_device": "cuda",
+        "gradients_device": "cuda", "token": "t",
     }  # fmt: skip
     return Report(**(fields | changes))
 

@@ -14,4 +14,14 @@ FAILURES = (
         who="site",
         outcome="not-proven",
     ),
+    Failure(
+        code="libfabric-on-sockets",
+        source="NCCL log",
+        pattern=r"^libfabric (ofi_\w+;)?(tcp|sockets|udp)\b",
+        cause="NCCL used libfabric over sockets between nodes, not the planned fabric (see nccl/)",
+        fix="see in nccl/ why libfabric took no fabric: its provider (FI_PROVIDER: cxi, efa) is not in the container, "
+        "or cannot open the device",
+        who="site",
+        outcome="not-proven",
+    ),
 )

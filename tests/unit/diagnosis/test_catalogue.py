@@ -66,6 +66,7 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     ),
     "container-not-started": ("container log", "slurmstepd: error: pyxis: couldn't start container", ""),
     "nccl-on-sockets": ("NCCL log", "Socket", ""),
+    "libfabric-on-sockets": ("NCCL log", "libfabric tcp;ofi_rxm", ""),
 }
 
 

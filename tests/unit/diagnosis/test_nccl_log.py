@@ -35,6 +35,7 @@ n1:9:9 [1] NCCL INFO Channel 01 : 1[1] -> 0[0] via SHM/direct
 # 2.30.7: the same; the name of aws-ofi-nccl before 1.15 holds a blank.
 SLINGSHOT = """\
 nid1:7:8 [2] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.1-aws
+nid1:7:8 [2] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)
 nid1:7:8 [2] NCCL INFO Using network AWS Libfabric
 nid1:7:8 [2] NCCL INFO Channel 03/0 : 2[2] -> 6[2] [send] via NET/AWS Libfabric/1/GDRDMA
 """
@@ -61,7 +62,22 @@ def test_a_way_through_the_hosts_memory_is_counted() -> None:
 
 
 def test_a_networks_name_may_hold_a_blank() -> None:
-    assert parse(SLINGSHOT) == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1)
+    log = parse(SLINGSHOT)
+    assert log == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1, providers=frozenset({"cxi"}))
+    assert log.sentence == "GPUDirect RDMA on 1 of 1 connections; libfabric's provider cxi"
+
+
+@pytest.mark.parametrize(
+    ("line", "provider"),
+    [
+        # aws-ofi-nccl 1.1, 1.14 and 1.17
+        ("NET/OFI Selected Provider is efa", "efa"),
+        ("NET/OFI Selected Provider is tcp;ofi_rxm (found 1 nics)", "tcp;ofi_rxm"),
+        ("NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)", "efa"),
+    ],
+)
+def test_libfabrics_provider(line: str, provider: str) -> None:
+    assert parse(f"n1:7:8 [2] NCCL INFO {line}\n").providers == {provider}
 
 
 def test_reductions_in_the_network_and_in_nvlink() -> None:

@@ -298,7 +298,8 @@ def test_records_of_another_run_are_not_taken() -> None:
 def test_a_whole_set_of_another_jobs_records_is_not_taken() -> None:
     """Of the same plan: all that differs is the job, which the batch script's marker of this run names, too."""
     foreign = {rank: msgspec.structs.replace(each, token="u", job_id="42") for rank, each in EVIDENCE.starts.items()}
-    verdict = judge(dataclasses.replace(EVIDENCE, starts=foreign))
+    theirs = {rank: msgspec.structs.replace(each, token="u") for rank, each in EVIDENCE.reports.items()}
+    verdict = judge(dataclasses.replace(EVIDENCE, starts=foreign, reports=theirs))
     assert verdict.reasons == (
         "the ranks' records are of another job than the batch script's end marker, which is of job 41",
     )
@@ -320,9 +321,31 @@ def test_reports_of_another_job_step_are_not_taken() -> None:
 @pytest.mark.parametrize("token", [None, ""])
 def test_records_without_a_token_are_of_no_known_job_step(token: str | None) -> None:
     nameless = {rank: start(rank, token=token) for rank in range(4)}
-    assert judge(dataclasses.replace(EVIDENCE, starts=nameless)).reasons == (
+    reports = {rank: msgspec.structs.replace(each, token=None) for rank, each in EVIDENCE.reports.items()}
+    assert judge(dataclasses.replace(EVIDENCE, starts=nameless, reports=reports)).reasons == (
         "not every rank's start record has the token of its job step",
     )
+
+
+@pytest.mark.parametrize("ranks", [{0}, {1, 2}, {3}])
+@pytest.mark.parametrize("of", [EVIDENCE, WITH_A_START])
+def test_reports_of_another_training_are_not_of_this_one(of: Evidence, ranks: set[int]) -> None:
+    """Even if nothing else is wrong with them: no rank runs ahead of an allreduce."""
+    other = long_run(group_times(Random(9), 60, mean_s=0.5))
+    mixed = of.reports | {rank: other.reports[rank] for rank in ranks}
+    (reason,) = judge(dataclasses.replace(of, reports=mixed)).reasons
+    assert reason.startswith(f"the ranks' times are not of one training: rank {min(ranks)} ended group ")
+
+
+def test_a_rank_may_end_a_group_before_another_has_ended_it() -> None:
+    """As far as the group before it: then it has waited for the others at the end of an allreduce."""
+    ends_s = EVIDENCE.reports[0].ends_s
+    ahead_s = tuple(before + 0.1 for before in (0.0, *ends_s[:-1]))
+    for rank in (0, 1):
+        quick = msgspec.structs.replace(
+            EVIDENCE.reports[rank], ends_s=ahead_s, elapsed_s=ahead_s[-1], ends_checksum=None
+        )
+        assert judge(replaced(EVIDENCE, Report, rank, quick)).outcome == "measured"
 
 
 def test_ranks_of_a_node_that_began_apart_give_no_figure() -> None:

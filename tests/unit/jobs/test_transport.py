@@ -13,6 +13,7 @@ from runner.jobs.port_counters import carried, selects
 from runner.jobs.verdict import judge
 from runner.model.records import NodeRecord, PortReading, WindowEnd
 from runner.model.transport import Transport
+from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, changed, node, port, report, start
 from tests.support.plans import PLAN
 
@@ -61,6 +62,32 @@ def test_sockets_where_a_fabric_is_planned_are_a_fault(planned: Transport) -> No
     verdict = judge(used("Socket", planned=planned))
     assert verdict.outcome == "not-proven"
     assert verdict.reasons[0].startswith("NCCL used sockets between nodes, not the planned fabric")
+
+
+@pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "ofi_rxm;tcp", "sockets"])
+def test_libfabric_over_sockets_is_a_fault_where_a_fabric_is_planned(provider: str) -> None:
+    def over(planned: Transport | None) -> Verdict:
+        evidence = used("AWS Libfabric", planned=planned)
+        log = dataclasses.replace(evidence.nccl, providers=frozenset({provider}))
+        return judge(dataclasses.replace(evidence, nccl=log))
+
+    verdict = over("libfabric")
+    assert verdict.outcome == "not-proven"
+    assert verdict.reasons == ("NCCL used libfabric over sockets between nodes, not the planned fabric (see nccl/)",)
+    assert (over("sockets").transport, over(None).transport) == ("proven", "unproven")
+
+
+@pytest.mark.parametrize("provider", ["cxi", "efa", "verbs;ofi_rxm", "psm3"])
+def test_libfabric_over_a_fabric_proves(provider: str) -> None:
+    evidence = used("Libfabric", planned="libfabric")
+    log = dataclasses.replace(evidence.nccl, providers=frozenset({provider}))
+    assert judge(dataclasses.replace(evidence, nccl=log)).transport == "proven"
+
+
+def test_parts_of_gpus_have_no_nvlink_to_miss() -> None:
+    parts = {rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}
+    log = NcclLog(networks=frozenset({"IB"}), shm=2)
+    assert judge(changed(nccl=log, reports=parts)).remarks == ()
 
 
 def test_one_node_needs_no_proof_of_what_lies_between_nodes() -> None:
