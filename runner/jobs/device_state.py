@@ -172,9 +172,10 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> 
         yield f"{end.processes_foreign} processes of others compute there"
     if end.remapped_rows_pending:
         yield "rows of its memory wait to be remapped; fix: the administrator resets it"
-    errors = (end.ecc_uncorrected or 0) - (begin.ecc_uncorrected or 0)
-    if errors > 0:
-        yield f"{errors} uncorrected memory errors in the window"
+    if begin.ecc_uncorrected is not None and end.ecc_uncorrected is not None:
+        errors = end.ecc_uncorrected - begin.ecc_uncorrected
+        if errors > 0:
+            yield f"{errors} uncorrected memory errors in the window"
     if end.pcie_width and summary.pcie_width_max and end.pcie_width < summary.pcie_width_max:
         yield f"its PCIe link has {end.pcie_width} of {summary.pcie_width_max} lanes"
     if end.nvlinks is not None:
@@ -189,9 +190,10 @@ def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iter
     first, last = begin.processors, end.processors
     if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:
         yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)"
-    quota_s = (last.quota_throttled_s or 0.0) - (first.quota_throttled_s or 0.0)
-    if quota_s > 0.01 * span_s:
-        yield f"a limit on processor time kept ranks waiting for {quota_s:.1f} s in all"
+    if first.quota_throttled_s is not None and last.quota_throttled_s is not None:
+        quota_s = last.quota_throttled_s - first.quota_throttled_s
+        if quota_s > 0.01 * span_s:
+            yield f"a limit on processor time kept ranks waiting for {quota_s:.1f} s in all"
     if evidence.plan.device != "cpu" or span_s <= 0.0:
         return
     if None in (first.busy_s, last.busy_s, first.own_s, last.own_s):

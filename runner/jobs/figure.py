@@ -262,8 +262,8 @@ def _in_step(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]
             first_s = min(ends_s)
             ahead = next(rank for rank, report in reports.items() if report.ends_s[group - 1] == first_s)
             yield (
-                f"the ranks' times are not of one training: rank {ahead} ended group {group} {latest_s - first_s:.1f} s "
-                "before another rank ended the group before it"
+                f"the ranks' times are not of one training: rank {ahead} ended group {group} {latest_s - first_s:.1f} "
+                "s before another rank ended the group before it"
             )
             return
         latest_s = max(ends_s)

@@ -105,10 +105,11 @@ def test_another_steps_record_is_no_evidence() -> None:
     assert judge(changed(watched={0: watched(0), 1: record})).remarks == ()
 
 
-def cpu(**last: float) -> Verdict:
+def cpu(begin: dict[str, None] | None = None, **last: float) -> Verdict:
     """A run on processors, of which others used none unless ``last`` says so."""
     plan = msgspec.structs.replace(PLAN, device="cpu", transport=None)
-    first = Processors(busy_s=100.0, own_s=50.0, throttles=7, quota_throttled_s=1.0)
+    shown = {"busy_s": 100.0, "own_s": 50.0, "throttles": 7, "quota_throttled_s": 1.0} | (begin or {})
+    first = msgspec.convert(shown, Processors)
     fields = {"busy_s": 106.0, "own_s": 56.0, "throttles": 7, "quota_throttled_s": 1.0} | last
     record = node(0, [])
     assert record.window_begin is not None and record.window_end is not None
@@ -178,3 +179,13 @@ def test_an_energy_that_the_power_contradicts_is_none(energy_j: float) -> None:
 
 def test_a_state_in_another_gpus_place_is_not_its_own() -> None:
     assert judged({"uuid": "GPU-77", "power_limit_w": 100.0}).remarks == ()
+
+
+def test_a_total_that_was_not_visible_before_the_window_is_no_difference() -> None:
+    record = watched(1, {"ecc_uncorrected": 9})
+    assert record.window_begin is not None
+    blind = msgspec.structs.replace(HEALTHY, ecc_uncorrected=None)
+    begin = msgspec.structs.replace(record.window_begin, gpus=(HEALTHY, blind))
+    records = {0: watched(0), 1: msgspec.structs.replace(record, window_begin=begin)}
+    assert judge(changed(watched=records)).remarks == ()
+    assert cpu({"quota_throttled_s": None, "throttles": None}, quota_throttled_s=60.0, throttles=60).remarks == ()
