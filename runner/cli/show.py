@@ -127,6 +127,8 @@ def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
     click.echo(f"verdict: {verdict.outcome}{transport}{label}")
     for reason in verdict.reasons:
         click.echo(f"  ! {printable(reason)}")
+    if verdict.fix:
+        click.echo(f"  fix ({verdict.who}): {verdict.fix}")
     for fact in verdict.proven if good else ():
         click.echo(f"  = {printable(fact)}")
     if verdict.forced:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from runner.diagnosis import log_patterns, nccl_log
-from runner.diagnosis.catalogue import find
+from runner.diagnosis import container_log, log_patterns, nccl_log
+from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
 from runner.files import file_system, hashes
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import NODES, RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
@@ -25,6 +26,7 @@ from runner.model.records import ExitRecord, NodeRecord, Report, Result, StartRe
 T = TypeVar("T")
 
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
+_NODES_BYTES = 1 << 20  # a line for each
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report|node)\.json\Z")  # one name for each rank
@@ -40,16 +42,20 @@ class Evidence:
         marker: what the batch script left; None if it left nothing.
         starts, exits, reports: records by rank.
         damaged: files that are there but cannot be read as what they should be, each with the reason.
-        batch_line: the last line of the batch script's log that reports an error; empty for none.
+        batch_line: the last line of the batch script's log that reports an error, and no consequence of one where there
+            is another; empty for none.
         rank_lines: the last line on the standard error of each rank that failed or left no exit record.
-        task_ends: what srun reports of ranks that failed, in its order.
+        node_lines: the last line of what was run once a node before the ranks, by node.
+        task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
+        hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
         failed_nodes: nodes that srun reports as failed.
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
         disk_full: there is no room left for anything in the run directory.
         watched: what the nodes' watchers read, by node; those that are missing or cannot be read tell nothing.
         nccl: what NCCL's logs say, of all ranks together.
-        container_line: where no rank started, the first line in which the container runtime says why.
+        container_faults: why containers did not start, by the log of each rank that did not start, of each node where
+            something was made ready before the ranks, and of the batch script.
     """
 
     plan: Plan
@@ -63,10 +69,13 @@ class Evidence:
     damaged: tuple[str, ...] = ()
     batch_line: str = ""
     rank_lines: dict[int, str] = field(default_factory=dict)
-    container_line: str = ""
+    node_lines: dict[str, str] = field(default_factory=dict)
+    container_faults: tuple[ContainerFault, ...] = ()
     watched: dict[int, NodeRecord] = field(default_factory=dict)
     nccl: NcclLog = field(default_factory=NcclLog)
     task_ends: dict[int, str] = field(default_factory=dict)
+    task_nodes: dict[int, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
     failed_nodes: tuple[str, ...] = ()
     cancelled: Cancelled | None = None
     plan_sha256: str = ""
@@ -110,6 +119,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         elif (node := _record(path, NodeRecord, [])) is not None:  # one that is damaged is as good as none
             nodes.append(node)
     result_path = run.path / "result.json"
+    ends = _task_ends(run)
     return Evidence(
         plan=plan,
         forced=plan.forced,
@@ -120,7 +130,8 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         reports=reports,
         result=_record(result_path, Result, damaged) if _is_ours(result_path, plan) else None,
         damaged=tuple(damaged),
-        batch_line=_last_line(run.logs / "batch.err", log_patterns.ERROR),
+        batch_line=_last_line(run.logs / "batch.err", log_patterns.ERROR, log_patterns.AFTERMATH),
+        node_lines=_node_lines(run),
         rank_lines={
             rank: words
             for rank in range(plan.tasks)
@@ -128,8 +139,10 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         },
         watched=_by_node(nodes, starts),
         nccl=_nccl(run),
-        container_line="" if starts else container_line(run),
-        task_ends=_task_ends(run),
+        container_faults=tuple(container_faults(run, plan, starts)),
+        task_ends={rank: end for rank, (end, _node) in ends.items()},
+        task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
+        hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(
             match[1]
             for line in _lines(run.logs / "batch.err")
@@ -203,16 +216,18 @@ def _nccl(run: RunDirectory) -> NcclLog:
     )
 
 
-def _task_ends(run: RunDirectory) -> dict[int, str]:
-    """What srun reports of each task that failed, in its order; its first report of a task counts."""
-    ends: dict[int, str] = {}
+def _task_ends(run: RunDirectory) -> dict[int, tuple[str, str]]:
+    """What srun reports of each task that failed, and its node (empty for none), in srun's order; its first report of a
+    task counts.
+    """
+    ends: dict[int, tuple[str, str]] = {}
     for line in _lines(run.logs / "batch.err"):
         match = log_patterns.TASK_END.match(line.strip())
-        for part in match[1].split(",") if match else ():
+        for part in match[2].split(",") if match else ():
             ranks = _RANKS.fullmatch(part)
             if match and ranks:
                 for rank in range(int(ranks[1]), int(ranks[2] or ranks[1]) + 1):
-                    ends.setdefault(rank, match[2].strip())
+                    ends.setdefault(rank, (match[3].strip(), match[1] or ""))
     return ends
 
 
@@ -221,18 +236,46 @@ def _disk_full(run: RunDirectory) -> bool:
     return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
-def container_line(run: RunDirectory) -> str:
-    """``file: line`` of the first cause that a container runtime names in a rank's or the batch script's log."""
-    for path in (*sorted(run.logs.glob("rank-*.err")), run.logs / "batch.err"):
-        for line in _lines(path):
-            if find("container log", line):
-                return f"{path.name}: {line.strip()}"
-    return ""
+def container_faults(run: RunDirectory, plan: Plan, starts: Container[int]) -> Iterator[ContainerFault]:
+    """What the logs say of containers that did not start: the batch script's only where no rank has.
+
+    Args:
+        starts: the ranks that have started.
+    """
+    some = any(rank in starts for rank in range(plan.tasks))
+    for rank in range(plan.tasks):
+        if rank not in starts:
+            yield from _container_fault(run.logs / f"rank-{rank}.err", some, rank=rank)
+    if some:
+        return
+    for path in sorted(run.logs.glob("node-*.log")):
+        yield from _container_fault(path, False, node=_node_of(path))
+    yield from _container_fault(run.logs / "batch.err", False)
 
 
-def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S")) -> str:
-    """The last line that matches, of a log of any size; empty if there is none."""
-    return next((line.strip() for line in reversed(_lines(path)) if telling.search(line)), "")
+def _container_fault(
+    path: Path, some_started: bool, *, rank: int | None = None, node: str = ""
+) -> Iterator[ContainerFault]:
+    fault = container_log.fault(_lines(path), some_started=some_started)
+    if fault is not None:
+        yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
+
+
+def _node_lines(run: RunDirectory) -> dict[str, str]:
+    logs = {path: _last_line(path) for path in run.logs.glob("node-*.log")}
+    return {_node_of(path): line for path, line in logs.items() if line}
+
+
+def _node_of(log: Path) -> str:
+    return log.name.removeprefix("node-").removesuffix(".log")
+
+
+def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S"), last: re.Pattern[str] | None = None) -> str:
+    """The last line that matches, of a log of any size; empty if there is none. ``last``: of lines that are taken only
+    where there is no other.
+    """
+    lines = [line.strip() for line in reversed(_lines(path)) if telling.search(line)]
+    return next((line for line in lines if last is None or not last.search(line)), lines[0] if lines else "")
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:

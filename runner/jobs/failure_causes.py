@@ -10,8 +10,12 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
 
-from runner.diagnosis.catalogue import classify, find
+import msgspec
+
+from runner.diagnosis.catalogue import FAILURES, classify, find
+from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
 from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
@@ -44,7 +48,70 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
     )
     progress = _progress(evidence) if failure.outcome == "failed" else []
-    return failed_verdict(evidence, failure.outcome, [cause, *filter(None, [failure.detail]), *progress])
+    reasons = [cause, *filter(None, [failure.detail]), *progress]
+    missing = _not_launched(evidence) if progress else []
+    if not missing:
+        return failed_verdict(evidence, failure, reasons)
+    first, end = _reported(evidence, missing[0]), evidence.task_ends[missing[0]]
+    nodes = sorted({_node(evidence, rank) for rank in missing} - {""})
+    who = f"{format_ranks(missing)}{_on_nodes(nodes)}"
+    return failed_verdict(evidence, first, [first.cause.format(who=who, end=end), *reasons])
+
+
+def _not_launched(evidence: Evidence) -> list[int]:
+    """Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit."""
+    return [
+        rank
+        for rank, end in evidence.task_ends.items()
+        if end.startswith("launch failed") and rank not in evidence.starts
+    ]
+
+
+def by_the_container(evidence: Evidence) -> Verdict | None:
+    """A container that did not start on some node, by the runtime's own line in the logs of that node.
+
+    Of several causes the most specific counts, on all nodes that show it. A line that names no cause may be what
+    another node's failure led to: of these that of the node counts of which srun reported a failure first.
+    """
+    faults = [fault for fault in evidence.container_faults if fault.failure.consequence == "no"]
+    if not faults or _code(evidence) == 0:
+        return None
+    first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
+    same = [fault for fault in faults if fault.failure is first.failure]
+    if not first.is_specific:
+        reported = list(evidence.task_nodes.values())
+        order = {node: reported.index(node) for node in reported}
+        first = min(same, key=lambda fault: order.get(_fault_node(evidence, fault), len(order)))
+        node = _fault_node(evidence, first)
+        same = [fault for fault in same if _fault_node(evidence, fault) == node]
+    nodes = sorted({_fault_node(evidence, fault) for fault in same} - {""})
+    known = {"before": "", "image": evidence.plan.image.path or evidence.plan.image.reference} | first.values
+    cause = first.failure.cause.format(where=_where(nodes, evidence.plan.nodes), **known)
+    started = _progress(evidence) if evidence.starts else []
+    verdict = failed_verdict(evidence, first.failure, [cause, *started])
+    return msgspec.structs.replace(verdict, log=f"logs/{first.file}: {first.line}")
+
+
+def _code(evidence: Evidence) -> int | None:
+    """With what the job ended; None where that is unknown."""
+    return evidence.marker.exit if evidence.marker is not None else evidence.state.exit_code
+
+
+def _fault_node(evidence: Evidence, fault: ContainerFault) -> str:
+    return fault.node or ("" if fault.rank is None else _node(evidence, fault.rank))
+
+
+def _where(nodes: list[str], planned: int) -> str:
+    """Where something did not start, for a sentence; nothing where no node is known."""
+    return " on any node" if len(nodes) == planned > 1 else _on_nodes(nodes)
+
+
+def _on_nodes(nodes: list[str], most: int = 4) -> str:
+    """`` on dgx02``, for a sentence; of many nodes the first and how many more; nothing where none is known."""
+    if not nodes:
+        return ""
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return f" on {', '.join(nodes[:most])}{more}"
 
 
 def _cancelled_by(evidence: Evidence) -> str:
@@ -76,7 +143,7 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
-    return failed_verdict(evidence, failure.outcome, reasons, rank=first.rank)
+    return failed_verdict(evidence, failure, reasons, rank=first.rank)
 
 
 def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, list[str]]:
@@ -125,7 +192,8 @@ def _ended_from_outside(evidence: Evidence) -> Verdict:
     if not reasons and silent and any(record.status for record in evidence.exits.values()):
         reasons = [_reported_sentence(evidence, silent[0])]  # killed, and the others were stopped after it
     reasons += [*_progress(evidence), *missing_records(evidence)]
-    return failed_verdict(evidence, "failed", reasons, rank=silent[0] if silent else None)
+    failure = _reported(evidence, silent[0]) if silent else None
+    return failed_verdict(evidence, failure or "failed", reasons, rank=silent[0] if silent else None)
 
 
 def _ranks_without_record(evidence: Evidence) -> list[int]:
@@ -195,32 +263,37 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
     state, marker = evidence.state, evidence.marker
     lost = find("end marker", "missing" if marker is None else "present", state.phase)
     if lost is not None:
-        return failed_verdict(evidence, lost.outcome, [lost.cause])
+        return failed_verdict(evidence, lost, [lost.cause])
     stopped = find("batch script", str(state.exit_code))
     if stopped is not None:
-        return failed_verdict(evidence, stopped.outcome, [stopped.cause, *filter(None, [evidence.container_line])])
+        verdict = failed_verdict(evidence, stopped, [stopped.cause])
+        node = next((node for node in evidence.task_nodes.values() if node in evidence.node_lines), "")
+        line = f"logs/node-{node}.log: {evidence.node_lines[node]}" if node else verdict.log
+        return msgspec.structs.replace(verdict, log=line)
     code = marker.exit if marker else state.exit_code
     if code:
         return _with_code(evidence, code)
     unexplained = find("unexplained state", state.name)
     if unexplained is not None:
-        return failed_verdict(evidence, unexplained.outcome, [unexplained.cause.format(state=state.name)])
+        return failed_verdict(evidence, unexplained, [unexplained.cause.format(state=state.name)])
     return None
 
 
 def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
-    container = find("container log", evidence.container_line)
-    if container is not None and not (container.consequence == "perhaps" and _reported_ranks(evidence)):
-        return failed_verdict(evidence, container.outcome, [container.cause, evidence.container_line])
+    lost = next((fault for fault in evidence.container_faults if fault.failure.consequence == "perhaps"), None)
+    if lost is not None and not _reported_ranks(evidence):
+        cause = lost.failure.cause.format(where=_where([], 0), image="", **lost.values)
+        verdict = failed_verdict(evidence, lost.failure, [cause])
+        return msgspec.structs.replace(verdict, log=f"logs/{lost.file}: {lost.line}")
     # Where the disk is full the job could not write, whatever code it ended with.
     failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code))
     cause = failure.cause.format(code=code)
     if failure.outcome == "infrastructure":
-        return failed_verdict(evidence, failure.outcome, [cause, *_disk_full(evidence)])
+        return failed_verdict(evidence, failure, [cause, *_disk_full(evidence)])
     if _ranks_without_record(evidence):
         return _ended_from_outside(evidence)
-    return failed_verdict(evidence, failure.outcome, [cause, *missing_records(evidence)])
+    return failed_verdict(evidence, failure, [cause, *missing_records(evidence)])
 
 
 def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
@@ -230,7 +303,7 @@ def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
     if record.signal is not None:
         reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_lines.get(record.rank, '')}"
         return classify("program signal", _signal_name(record.signal), reported)
-    return classify("program exit code", str(record.exit_code))
+    return classify("program exit code", str(record.exit_code), evidence.rank_lines.get(record.rank, ""))
 
 
 def _ended_by_others(evidence: Evidence, record: ExitRecord) -> bool:
@@ -279,14 +352,25 @@ def missing_records(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def failed_verdict(evidence: Evidence, outcome: Outcome, reasons: list[str], *, rank: int | None = None) -> Verdict:
-    """A verdict that is not good; its log line is that of ``rank``, or the batch script's where it has none."""
+def failed_verdict(
+    evidence: Evidence, failure: Failure | Outcome, reasons: list[str], *, rank: int | None = None
+) -> Verdict:
+    """A verdict that is not good, by the failure that decided it, or of an outcome that no single one did.
+
+    Its log line is that of ``rank``, or the batch script's where it has none.
+    """
     log = f"logs/batch.err: {evidence.batch_line}" if evidence.batch_line else ""
     line = "" if rank is None else evidence.rank_lines.get(rank, "")
     if line:
         log = f"logs/rank-{rank}.err: {line}"
+    decided = failure if isinstance(failure, Failure) else None
     return Verdict(
-        outcome=outcome, reasons=tuple(dict.fromkeys(reasons)), demonstration=evidence.plan.demonstration, log=log
+        outcome=failure.outcome if isinstance(failure, Failure) else failure,
+        reasons=tuple(dict.fromkeys(reasons)),
+        demonstration=evidence.plan.demonstration,
+        fix=decided.fix if decided else "",
+        who=decided.who if decided else "",
+        log=log,
     )
 
 
@@ -297,9 +381,19 @@ def _rank_name(evidence: Evidence, rank: int) -> str:
 
 
 def _node(evidence: Evidence, rank: int) -> str:
-    """The rank's node; empty where it is unknown."""
+    """The rank's node, by its own records, by srun's report, or by the plan; empty where it is unknown."""
     record = evidence.exits.get(rank)
-    return evidence.nodes.get(rank, record.host if record is not None else "")
+    if rank in evidence.nodes or record is not None:
+        return evidence.nodes.get(rank, record.host if record is not None else "")
+    return evidence.task_nodes.get(rank) or _planned_node(evidence, rank)
+
+
+def _planned_node(evidence: Evidence, rank: int) -> str:
+    """Where the plan puts a rank, of the nodes that the job has; empty where that is unknown."""
+    counts = evidence.plan.tasks_per_node
+    if len(evidence.hosts) != len(counts) or "distribution" in evidence.plan.slurm.step:
+        return ""
+    return next(host for host, end in zip(evidence.hosts, accumulate(counts), strict=True) if rank < end)
 
 
 def _rank_names(evidence: Evidence, ranks: list[int]) -> str:

@@ -78,7 +78,7 @@ def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) ->
         return "full"
     ranks = range(plan.tasks)
     if not (there.starts.issuperset(ranks) and there.exits.issuperset(ranks)):
-        return "short" if _never_began(run, there) else "full"
+        return "short" if _never_began(run, there, plan) else "full"
     return "short" if _lacks_nccl_logs(run, there, plan) else "none"
 
 
@@ -89,13 +89,13 @@ def refresh(run: RunDirectory) -> bool:
     return all(file_system.touch_directory(folder) for folder in (run.path, run.ranks, run.path / "nccl"))
 
 
-def _never_began(run: RunDirectory, there: Presence) -> bool:
+def _never_began(run: RunDirectory, there: Presence, plan: Plan) -> bool:
     """Whether the job's step ended without any rank, and the container runtime says why: none can have left more."""
     if there.starts or there.exits or not there.marker:
         return False
-    from runner.jobs.collect import container_line  # of no use while a job runs
+    from runner.jobs.collect import container_faults  # of no use while a job runs
 
-    return bool(container_line(run))
+    return any(container_faults(run, plan, there.starts))
 
 
 def _lacks_nccl_logs(run: RunDirectory, there: Presence, plan: Plan) -> bool:

@@ -18,6 +18,7 @@ from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
     by_a_rank,
+    by_the_container,
     by_the_scheduler,
     by_the_script,
     failed_verdict,
@@ -34,7 +35,7 @@ _MOST_NODES = 8  # in one sentence
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict. The first stage that finds a fault decides the outcome."""
-    stages = (by_the_scheduler, by_a_rank, by_the_script, _unproven, _good)
+    stages = (by_the_scheduler, by_the_container, by_a_rank, by_the_script, _unproven, _good)
     verdict = next(verdict for stage in stages if (verdict := stage(evidence)) is not None)
     return msgspec.structs.replace(verdict, forced=evidence.forced)
 

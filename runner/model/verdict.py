@@ -39,6 +39,8 @@ class Verdict(msgspec.Struct, frozen=True):
         gpu_energy_j_per_sample: energy of the ranks' GPUs (GPU only) in the window over its samples, joules; None where
             a GPU does not count it.
         demonstration: why the figure is no performance claim; empty where it is one.
+        fix: what to do about the first reason; who: who can (``user``, ``site``, ``infrastructure``). Both empty where
+            no single failure decided.
         log: file and line that tells most, where one does.
         forced: codes of the checks that refused the job, and were overridden.
     """
@@ -56,6 +58,8 @@ class Verdict(msgspec.Struct, frozen=True):
     gpu_energy_j_per_sample: float | None = None
     transport: Literal["proven", "unproven", ""] = ""
     demonstration: str = ""
+    fix: str = ""
+    who: str = ""
     log: str = ""
     forced: tuple[str, ...] = ()
 

@@ -45,6 +45,10 @@ cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}
 """
 
 
+# By it the verdict names the node of a rank that never started.
+NODES_FILE = "printf '%s\\n' \"${runner_hosts[@]}\" >nodes"
+
+
 def world(plan: Plan, hosts: str) -> str:
     """Head node and port, decided here: a container has no scheduler's clients.
 
@@ -55,6 +59,7 @@ def world(plan: Plan, hosts: str) -> str:
 mapfile -t runner_hosts < <({hosts})
 [ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
   echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
+{NODES_FILE}
 export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
 export {port(f"${{{JOB_ID}%%[!0-9]*}}")}"""
 

@@ -47,7 +47,7 @@ FAILURES = (
         source="program signal",
         pattern=r"^SIGBUS$",
         cause=_BY_SIGNAL,
-        fix="see whether /dev/shm or the disk is full, and whether another rank of the node ended first",
+        fix="see whether /dev/shm or the disk is full, the image whole (`images verify`), and which rank ended first",
         who="user",
         outcome="failed",
         consequence="perhaps",
@@ -60,6 +60,17 @@ FAILURES = (
         fix="see the rank's log: logs/rank-N.err",
         who="user",
         outcome="failed",
+    ),
+    # EIO is no program's fault. A damaged image shows so where it is mounted, not unpacked (squashfuse).
+    Failure(
+        code="program-read-error",
+        source="program exit code",
+        pattern=r"",
+        context=r"Input/output error",
+        cause="{who} exited with code {code}: it met an input/output error, of its image or of a file system",
+        fix="`images verify` tells whether the image is whole; else report the node and the file to the site",
+        who="user",
+        outcome="infrastructure",
     ),
     Failure(
         code="program-exit-code",

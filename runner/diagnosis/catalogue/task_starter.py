@@ -14,7 +14,17 @@ FAILURES = (
         cause=_REPORTED + " (its node may not write to logs/ in the run directory)",
         fix="name a run directory that every node may write to (--runs)",
         who="user",
-        outcome="failed",
+        outcome="infrastructure",
+    ),
+    # Of the node's slurmd; srun then waits for the other nodes' ranks.
+    Failure(
+        code="plugin-not-loaded",
+        source="task starter",
+        pattern=r"Plugin initialization failed",
+        cause=_REPORTED + " (a plugin of Slurm could not be loaded on its node)",
+        fix="ask the site: slurmd's log of that node names the plugin; with Pyxis it is often its runtime_path",
+        who="site",
+        outcome="infrastructure",
     ),
     Failure(
         code="rank-stopped",

@@ -14,7 +14,7 @@ from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import MEMLOCK, TAIL, TRAPS, WAIT, around, head, port, world
+from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, head, port, world
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
@@ -78,6 +78,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(_once_a_node(plan, step.at_end)),
         f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})",
+        NODES_FILE,
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),

@@ -30,6 +30,7 @@ runner_mark() {
 trap runner_mark EXIT
 
 runner_hosts=(dgx01 dgx02)
+printf '%s\n' "${runner_hosts[@]}" >nodes
 export RUNNER_RDV_HOST="${runner_hosts[0]}"
 export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
 export RUNNER_ENV_MKL_NUM_THREADS='1'

@@ -253,7 +253,7 @@ def test_where_no_container_started_a_new_listing_is_enough(run: RunDirectory) -
     write_run(run, NEVER_BEGAN)
     container_fails(run)
     passing = Time()
-    assert "pyxis: container start failed" in " ".join(judged(run, passing.clock()).reasons)
+    assert "pyxis: container start failed" in judged(run, passing.clock()).log
     assert passing.now_s == pytest.approx(2.0)
     assert not [name for name in run.ranks.iterdir() if not name.name.endswith(".json")]
 

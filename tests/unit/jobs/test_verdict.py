@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.diagnosis import container_log
 from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
@@ -300,21 +301,27 @@ def test_a_program_named_python_that_is_not_there() -> None:
     assert verdict.reasons[1] == "there is python3, but no python"
 
 
-def test_a_container_that_never_started_is_reported_with_the_runtimes_message() -> None:
-    words = "rank-0.err: pyxis: couldn't start container"
+def without_container(line: str) -> Evidence:
+    """No rank started, and this is in rank 0's log."""
+    fault = container_log.fault([line], some_started=False)
+    assert fault is not None
+    faults = (dataclasses.replace(fault, file="rank-0.err", rank=0),)
     state = JobState("ended", "FAILED", exit_code=1)
-    verdict = judge(changed(state=state, marker=None, starts={}, exits={}, reports={}, container_line=words))
+    return changed(state=state, marker=None, starts={}, exits={}, reports={}, container_faults=faults)
+
+
+def test_a_container_that_never_started_is_reported_with_the_runtimes_message() -> None:
+    verdict = judge(without_container("pyxis: couldn't start container"))
     assert (verdict.outcome, verdict.exit_code) == ("infrastructure", 8)
-    assert words in verdict.reasons
+    assert verdict.reasons == ("the container did not start",)
+    assert verdict.log == "logs/rank-0.err: pyxis: couldn't start container"
 
 
 def test_a_rank_that_took_its_nodes_image_with_it_is_the_cause() -> None:
     """Under Charliecloud the first rank of a node serves the image to the others."""
-    line = (
-        "rank-0.err: ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)"
+    bare = without_container(
+        "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)"
     )
-    state = JobState("ended", "FAILED", exit_code=1)
-    bare = changed(state=state, marker=None, starts={}, exits={}, reports={}, container_line=line)
     assert judge(bare).outcome == "infrastructure"
     verdict = judge(dataclasses.replace(bare, task_ends={1: "Exited with exit code 3", 0: "Exited with exit code 1"}))
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
