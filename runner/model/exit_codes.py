@@ -70,6 +70,7 @@ TABLE = (
     ExitCode(
         RECORD_NOT_WRITTEN, "record-not-written", "a record could not be written to the run directory", "launcher"
     ),
+    ExitCode(117, "horovod-without-gloo", "Horovod has no Gloo, by which its ranks would meet", "launcher"),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

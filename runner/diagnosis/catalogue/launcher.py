@@ -30,6 +30,12 @@ FAILURES = (
     _error(
         "record-not-written", "name a run directory that every node may write to (--runs)", "user", "infrastructure"
     ),
+    _error(
+        "horovod-without-gloo",
+        "start the ranks by MPI (--wireup pmix, pmi2 or mpich), or build the image: python -m runner build",
+        "user",
+        "failed",
+    ),
     # The launcher itself was started by python3.
     Failure(
         code="python-not-found",

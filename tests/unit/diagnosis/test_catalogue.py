@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "rendezvous-port-taken": ("launcher error", "rendezvous-port-taken", ""),
     "rendezvous-address": ("launcher error", "rendezvous-address", ""),
     "record-not-written": ("launcher error", "record-not-written", ""),
+    "horovod-without-gloo": ("launcher error", "horovod-without-gloo", ""),
     "python-not-found": ("launcher error", "program-not-found", "python: No such file or directory"),
     "program-not-found": ("launcher error", "program-not-found", ""),
     "program-not-executable": ("launcher error", "program-not-executable", ""),

@@ -10,6 +10,7 @@ STATUS = {
     "rendezvous-port-taken": 114,
     "rendezvous-address": 115,
     "record-not-written": 116,
+    "horovod-without-gloo": 117,
     "program-not-executable": 126,
     "program-not-found": 127,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
@@ -20,6 +21,7 @@ from gpu_runner_inside.launcher import (
     departure,
     environment,
     fabric,
+    gloo,
     meeting,
     network,
     nsys,
@@ -99,6 +101,8 @@ class Launch:
                 f"warning: {socket.gethostname()!r}, this node's own name, does not resolve in here. Horovod's Gloo "
                 "looks it up, and ends with signal 11 where it cannot: add it to /etc/hosts in the container"
             )
+        if here.size > 1 and options.wireup == "rendezvous":
+            self._check_gloo()
         place = self._meet(here, token)
         if options.wireup == "rendezvous":
             made = wireup.by_rendezvous(made, here, self.host, place)
@@ -120,6 +124,19 @@ class Launch:
         if place is not None and here.rank == 0:
             self.rendezvous = meeting.linger(place, here.size)
         return ended
+
+    def _check_gloo(self) -> None:
+        """Without Gloo each rank would be a world of its own. Programs that do not need Horovod are only warned."""
+        library = gloo.library_without_gloo()
+        if not library:
+            return
+        what = (
+            f"Horovod here has no Gloo ({library}), by which its ranks would meet: start them by MPI "
+            "(--wireup pmix, pmi2 or mpich), or use an image of `python -m runner build`"
+        )
+        if self.options.run_dir is not None and _plan(self.options.run_dir).get("framework") == "horovod":
+            raise LaunchError("horovod-without-gloo", what)
+        self._say(f"warning: {what}")
 
     def _environment_of(self, here: world.World) -> dict[str, str]:
         made = dict(self.env)
@@ -279,6 +296,16 @@ def _plan_sha256(run_dir: str) -> str | None:
             return hashlib.sha256(file.read()).hexdigest()
     except OSError:
         return None
+
+
+def _plan(run_dir: str) -> Mapping[str, Any]:
+    """The plan; empty where it cannot be read."""
+    try:
+        with open(os.path.join(run_dir, "plan.json"), "rb") as file:
+            plan = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
 
 
 def _boot_id() -> str | None:
