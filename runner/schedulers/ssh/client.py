@@ -18,6 +18,7 @@ import msgspec
 
 from runner import process
 from runner.errors import Exit, NotAcceptedError, UnknownStateError
+from runner.files import file_system
 from runner.model.job import JobState
 from runner.model.plan import ListedHosts, Plan
 from runner.model.runtimes import RUNTIMES
@@ -79,7 +80,7 @@ def _plan(run_directory: Path) -> Plan:
     """The run's plan. Raises UnknownStateError where it cannot be read."""
     try:
         # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
-        return msgspec.convert(json.loads((run_directory / "plan.json").read_bytes()), Plan)
+        return msgspec.convert(json.loads(file_system.read_bytes(run_directory / "plan.json")), Plan)
     except (OSError, ValueError) as error:
         raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 

@@ -60,6 +60,21 @@ def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:
     assert Local().find(run) == "12.34.0123abcd"
 
 
+def test_a_pipe_in_place_of_what_a_job_leaves_blocks_nothing(run: Path) -> None:
+    for name in ("exit.json", "job.id", "plan.json"):
+        os.mkfifo(run / name)
+    with ThreadPoolExecutor(1) as elsewhere:  # what blocks there ends when the pipe has a writer
+        state = elsewhere.submit(Local().state, f"999999.1.{BOOT}", run)
+        try:
+            assert state.result(timeout=20) == JobState("ended", "KILLED", nodes=HERE)
+            assert elsewhere.submit(Local().find, run).result(timeout=20) is None
+            with pytest.raises(UnknownStateError, match="plan cannot be read"):
+                elsewhere.submit(SshHosts().state, f"999999.1.{BOOT}", run).result(timeout=20)
+        finally:
+            for name in ("exit.json", "job.id", "plan.json"):
+                os.close(os.open(run / name, os.O_RDWR | os.O_NONBLOCK))
+
+
 def test_the_end_marker_is_read_before_any_process(run: Path) -> None:
     """A job that has left its marker has ended, whatever still runs under its number."""
     job = submitted(run, "sleep 300")
