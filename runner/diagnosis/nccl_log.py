@@ -34,6 +34,7 @@ class NcclLog:
     Attributes:
         networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``.
         providers: what libfabric runs over, by its plugin for NCCL: ``cxi``, ``efa``, ``tcp;ofi_rxm``.
+        processes: how many of them name their network.
         adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
         with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
@@ -51,6 +52,7 @@ class NcclLog:
     nvls: bool = False
     collnet: bool = False
     providers: frozenset[str] = frozenset()
+    processes: int = 0
 
     @property
     def sentence(self) -> str:
@@ -100,7 +102,7 @@ def parse(text: str) -> NcclLog:
         collnet = collnet or _BY_COLLNET.search(said) is not None
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
-        mnnvl, nvls, collnet, frozenset(providers),
+        mnnvl, nvls, collnet, frozenset(providers), int(bool(networks)),
     )  # fmt: skip
 
 
@@ -118,6 +120,7 @@ def together(logs: Iterable[NcclLog]) -> NcclLog:
         nvls=any(log.nvls for log in every),
         collnet=any(log.collnet for log in every),
         providers=frozenset[str]().union(*(log.providers for log in every)),
+        processes=sum(log.processes for log in every),
     )
 
 

@@ -33,6 +33,11 @@ def remarks(evidence: Evidence) -> Iterable[str]:
         begin, end = record.window_begin, record.window_end
         if begin is None or end is None:
             continue
+        unlisted = _unlisted(evidence, record)
+        if unlisted:
+            causes.setdefault(f"the driver does not list {unlisted}, on which it says that it computed", []).append(
+                f"rank {record.rank} on {record.host}"
+            )
         used = _used(evidence, record)
         links = max((sum(_state(end, index, summary).nvlinks or ()) for index, summary in used), default=0)
         for index, summary in used:
@@ -114,6 +119,20 @@ def _used(evidence: Evidence, record: NodeRecord) -> list[tuple[int, GpuSummary]
         if rank in evidence.starts and evidence.starts[rank].node_rank == record.node_rank
     }
     return [(index, summary) for index, summary in every if summary.uuid in reported] or every
+
+
+def _unlisted(evidence: Evidence, record: NodeRecord) -> str:
+    """The GPU of the watcher's own rank, if the driver's library, which sees what that rank does, has none of that
+    UUID; empty where it has, or lists parts of GPUs as whole ones.
+    """
+    report, start = evidence.reports.get(record.rank), evidence.starts.get(record.rank)
+    uuid = None if report is None else report.device_uuid
+    if evidence.plan.device != "cuda" or uuid is None or not uuid.startswith("GPU-") or start is None:
+        return ""
+    listed = {summary.uuid for summary in record.gpus}
+    if not listed or None in listed or any(summary.mig is not False for summary in record.gpus):
+        return ""
+    return "" if uuid in listed else uuid
 
 
 def _state(end: WindowEnd, index: int, summary: GpuSummary) -> GpuState:

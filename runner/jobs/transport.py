@@ -66,7 +66,8 @@ def _matters(evidence: Evidence) -> bool:
 
 def _by_log(evidence: Evidence) -> tuple[str, str]:
     """(what NCCL's log proves, why it proves nothing): one of them is empty."""
-    planned, names = evidence.plan.transport, sorted(evidence.nccl.networks)
+    planned, tasks, log = evidence.plan.transport, evidence.plan.tasks, evidence.nccl
+    names = sorted(log.networks)
     if evidence.plan.device == "cpu":
         return "", "the ranks used no NCCL"
     if not names:
@@ -75,7 +76,7 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
             "NCCL left no log of it (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned)",
         )
     used, shown = {transport_of(name) for name in names}, ", ".join(names)
-    if any(find("NCCL log", f"libfabric {provider}") for provider in evidence.nccl.providers):
+    if any(find("NCCL log", f"libfabric {provider}") for provider in log.providers):
         used = (used - {"libfabric"}) | {"sockets"}
     if None in used:
         return "", f"the name of NCCL's network, {shown}, does not tell what it runs over"
@@ -85,7 +86,8 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
     if planned in ("verbs", "libfabric") and used != {planned}:
         return "", f"NCCL used {shown} ({kinds}), the site plans {planned}"
     wanted = "the site plans none" if planned is None else f"planned {planned}"
-    return f"NCCL's network between nodes, by its log: {shown} ({kinds}; {wanted})", ""
+    some = f", in the logs of {log.processes} of {tasks} ranks" if 0 < log.processes < tasks else ""
+    return f"NCCL's network between nodes, by its log: {shown} ({kinds}; {wanted}{some})", ""
 
 
 def _inside(evidence: Evidence) -> list[str]:

@@ -50,7 +50,7 @@ h1:5:6 [0] NCCL INFO Connected NVLS tree
 
 def test_infiniband_with_gpudirect() -> None:
     log = parse(INFINIBAND)
-    assert log == NcclLog(frozenset({"IB"}), frozenset({"mlx5_0:1", "mlx5_1:1", "mlx5_6:1"}), with_gdr=2, p2p=3)
+    assert log == NcclLog(frozenset({"IB"}), frozenset({"mlx5_0:1", "mlx5_1:1", "mlx5_6:1"}), 2, 0, 3, processes=1)
     assert log.sentence == (
         "GPUDirect RDMA on 2 of 2 connections; inside nodes 3 connections from GPU to GPU, 0 through the host's "
         "memory; ports mlx5_0:1, mlx5_1:1, mlx5_6:1"
@@ -58,12 +58,14 @@ def test_infiniband_with_gpudirect() -> None:
 
 
 def test_a_way_through_the_hosts_memory_is_counted() -> None:
-    assert parse(WITHOUT_GDR) == NcclLog(frozenset({"IBext_v8"}), frozenset({"mlx5_2:1"}), without_gdr=1, shm=2)
+    assert parse(WITHOUT_GDR) == NcclLog(
+        frozenset({"IBext_v8"}), frozenset({"mlx5_2:1"}), without_gdr=1, shm=2, processes=1
+    )
 
 
 def test_a_networks_name_may_hold_a_blank() -> None:
     log = parse(SLINGSHOT)
-    assert log == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1, providers=frozenset({"cxi"}))
+    assert log == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1, providers=frozenset({"cxi"}), processes=1)
     assert log.sentence == "GPUDirect RDMA on 1 of 1 connections; libfabric's provider cxi"
 
 
@@ -93,6 +95,7 @@ def test_merged_ports_are_all_named() -> None:
 def test_logs_of_processes_add_up() -> None:
     log = together([parse(INFINIBAND), parse(WITHOUT_GDR), NcclLog()])
     assert log.networks == {"IB", "IBext_v8"}
+    assert log.processes == 2
     assert (log.with_gdr, log.without_gdr, log.p2p, log.shm, log.nvls) == (2, 1, 3, 2, False)
 
 

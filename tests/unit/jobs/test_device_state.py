@@ -157,6 +157,20 @@ def test_gpus_that_no_rank_uses_are_no_remark_unless_that_is_unknown() -> None:
     assert judge(changed(watched=records, reports=parts)).remarks == lowered
 
 
+def test_a_gpu_that_the_driver_does_not_list_is_a_remark() -> None:
+    reports = changed().reports | {2: report(2, device_uuid="GPU-imagined")}
+    records = {0: watched(0), 1: watched(1)}
+    verdict = judge(changed(watched=records, reports=reports))
+    assert verdict.remarks == (
+        "rank 2 on n1: the driver does not list GPU-imagined, on which it says that it computed",
+    )
+    # Another rank may see other GPUs than the watcher's; parts of GPUs are listed as whole ones.
+    elsewhere = changed().reports | {3: report(3, device_uuid="GPU-imagined")}
+    parts = {0: watched(0), 1: watched(1, summary={"mig": True})}
+    for evidence in (changed(watched=records, reports=elsewhere), changed(watched=parts, reports=reports)):
+        assert judge(evidence).remarks == ()
+
+
 def test_a_driver_that_stops_answering_in_the_window_is_reported() -> None:
     gone = dict.fromkeys(("power_limit_w", "energy_j", "ecc_uncorrected", "pcie_width", "nvlinks", "processes_foreign"))
     verdict = judged(end=gone)

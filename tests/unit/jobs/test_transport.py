@@ -64,6 +64,15 @@ def test_sockets_where_a_fabric_is_planned_are_a_fault(planned: Transport) -> No
     assert verdict.reasons[0].startswith("NCCL used sockets between nodes, not the planned fabric")
 
 
+def test_logs_of_some_ranks_prove_and_it_says_of_how_many() -> None:
+    def proven(processes: int) -> str:
+        log = NcclLog(networks=frozenset({"IB"}), processes=processes)
+        return next(each for each in judge(changed(nccl=log)).proven if "by its log: IB" in each)
+
+    assert proven(1).endswith("IB (verbs; planned verbs, in the logs of 1 of 4 ranks)")
+    assert proven(4).endswith("IB (verbs; planned verbs)")
+
+
 @pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "ofi_rxm;tcp", "sockets"])
 def test_libfabric_over_sockets_is_a_fault_where_a_fabric_is_planned(provider: str) -> None:
     def over(planned: Transport | None) -> Verdict:

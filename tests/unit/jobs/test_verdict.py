@@ -144,6 +144,17 @@ def test_a_device_that_two_ranks_report_is_shared_though_another_rank_reports_no
     assert judge(changed(reports=some)).reasons == ("ranks 0, 1 shared one device (GPU-0)",)
 
 
+def test_what_a_framework_reports_of_its_device_counts_before_the_launchers_guess() -> None:
+    starts = {rank: start(rank, device_uuid=f"GPU-{rank // 2 * 2}") for rank in range(4)}  # two ranks, one guess
+    some = {rank: report(rank, device_uuid=f"GPU-{rank}" if rank != 3 else None) for rank in range(4)}
+    assert judge(changed(starts=starts, reports=some)).outcome == "measured"
+    none = {rank: report(rank, device_uuid=None) for rank in range(4)}
+    assert judge(changed(starts=starts, reports=none)).reasons == (
+        "ranks 0, 1 shared one device (GPU-0 on n0)",
+        "ranks 2, 3 shared one device (GPU-2 on n1)",
+    )
+
+
 def test_gradients_on_any_other_device_than_the_gpu_are_a_fault() -> None:
     verdict = judge(with_report(1, gradients_device="xla"))
     assert verdict.reasons == ("the gradients of rank 1 were not on the GPU when they were reduced",)
