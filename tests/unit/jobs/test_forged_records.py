@@ -359,6 +359,17 @@ def test_ranks_of_a_node_that_began_apart_give_no_figure() -> None:
     assert judge(dataclasses.replace(EVIDENCE, reports=EVIDENCE.reports | elsewhere)).outcome == "measured"
 
 
+@pytest.mark.parametrize(("late_s", "outcome"), [(1.0, "measured"), (4.0, "not-proven")])
+def test_ranks_on_processors_may_wait_for_a_turn(late_s: float, outcome: str) -> None:
+    plan = msgspec.structs.replace(EVIDENCE.plan, device="cpu", transport=None)
+    reports = {
+        rank: msgspec.structs.replace(each, device_kind="cpu", device_uuid=None)
+        for rank, each in EVIDENCE.reports.items()
+    }
+    reports[1] = msgspec.structs.replace(reports[1], window_began_monotonic_s=1005.0 + late_s)
+    assert judge(dataclasses.replace(EVIDENCE, plan=plan, reports=reports)).outcome == outcome
+
+
 def test_a_window_that_its_watcher_saw_end_elsewhere_gives_no_figure() -> None:
     record = WATCHED.watched[1]
     assert record.window_end is not None
