@@ -69,8 +69,8 @@ _OPTIONS = (
     click.option(
         "--wireup",
         type=click.Choice(("rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own")),
-        help="How ranks find each other. torchrun: by its variables; own: the program starts its own processes. "
-        "[default: rendezvous, which needs no MPI]",
+        help="How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
+        "own processes. [default: rendezvous, which needs no MPI]",
     ),
     click.option(
         "--bind",

@@ -85,6 +85,10 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``mem``, ``mem-per-cpu`` or ``mem-per-gpu`` in ``directives``, or as ``-S`` of a job, replaces it.
         mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
         exclusive: request ``--exclusive`` when whole nodes are used.
+        export: value of ``sbatch --export``. With ``none``, Slurm starts a login shell on the node for the user's
+            environment; where that is slow, jobs are held ("user env retrieval failed requeued held"). ``nil`` and
+            ``all`` start none: the script cleans the environment and reads the node's /etc/profile. With ``all``,
+            PATH of the submitting shell comes last, for sites where nothing else leads to Slurm's clients.
         wait_s: how long ``srun`` lets the other ranks go on after the first has ended well, seconds; 0 for as long as
             they need. By default 60 for recipes that measure and 0 for other programs. ``-S wait=SECONDS`` of a job
             replaces it.
@@ -99,6 +103,7 @@ class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: Literal["per-node", "per-cpu", "none"] = "per-node"
     mpi: str | None = "none"
     exclusive: bool = True
+    export: Literal["none", "nil", "all"] = "none"
     wait_s: int | None = None
     directives: dict[str, str] = {}
     step: dict[str, str] = {}

@@ -78,7 +78,7 @@ def plan(
     if divides and allocation:
         share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
-    placed = wireup.single_task(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
+    placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
     options = directives.merge(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
     provided = nccl_log(site) | (environment.env if environment else {})
     variables = merge({**provided, **site.env, **way.env}, recipe.env, request.env, nodes=len(tasks_per_node))
@@ -126,7 +126,7 @@ def plan(
         demonstration=_demonstration(site, request),
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
-        nsys=_profiled(request.nsys, sum(tasks_per_node)),
+        nsys=_profiled(request.nsys, sum(placed)),
         existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
         hosts=hosts.choose_hosts(
             site,
@@ -134,7 +134,7 @@ def plan(
             program=RUNTIMES[runtime].program or runtime,
             modules=recipe.needs if not RUNTIMES[runtime].is_container and not load else (),
         ),
-        bind="none" if chosen.wireup == "own" else request.bind,
+        bind=request.bind,
     )
 
 

@@ -48,19 +48,21 @@ def mesh_s(ranks: int) -> float:
     return float(few_s * (ranks / few) ** power)
 
 
-def single_task(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
-    """The tasks of a program that starts its own processes: one.
+def task_a_node(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
+    """The tasks of a program that starts its own processes: one a node, with all GPUs that the job has there.
 
     Raises:
-        RefusedError: more than one node.
+        RefusedError: not all nodes have as many GPUs.
     """
-    if len(tasks_per_node) > 1:
+    nodes = len(tasks_per_node)
+    if len(set(tasks_per_node)) > 1:
         raise RefusedError(
-            f"a program that starts its own processes runs on one node only, and {len(tasks_per_node)} are needed",
+            f"a program that starts its own processes gets as many GPUs on each node, and {sum(tasks_per_node)} GPUs "
+            f"cannot be split evenly over {nodes} nodes",
             where="--wireup own, or the recipe's processes: own",
-            fix="request the GPUs of one node, or let the launcher start a rank for each GPU",
+            fix=f"--gpus {max(tasks_per_node) * nodes}, or let the launcher start a rank for each GPU",
         )
-    return (1,)
+    return (1,) * nodes
 
 
 def choose(

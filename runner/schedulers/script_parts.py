@@ -1,48 +1,25 @@
-"""Parts of all schedulers' batch scripts: the head, where ranks meet, signals, the end."""
+"""Parts of all schedulers' batch scripts: where ranks meet, signals, the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY, WRONG_NODES
+from runner.model.exit_codes import NODE_NOT_READY, WRONG_NODES
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
 
-# Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
-# environment); runtimes take options out of the last ones.
-_LEAKS = (
-    "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
-    'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" \\\n'
-    '  "${!HOROVOD_@}" {http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY \\\n'
-    '  "${!PYXIS_@}" "${!APPTAINER@}" "${!SINGULARITY@}" "${!SHIFTER@}"'
-)
-
-TRAPS = """\
+TRAPS = f"""\
 runner_step=
-trap 'kill -USR1 "$runner_step" 2>/dev/null' USR1   # near the time limit: checkpoint and leave
+# Near the time limit: checkpoint and leave. The launchers read it (their module `notices`): a signal of srun's would
+# also end what serves a container's file system.
+: >notices
+trap 'echo USR1 >>"${RUN_DIRECTORY}/notices"' USR1
 trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
 """
 
 
 MEMLOCK = 'ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2'
-
-
-def head(job: str, directory: str) -> str:
-    """The first lines: a strict shell, a clean environment, the run directory.
-
-    Args:
-        job, directory: shell code of the job's id and of the directory that the job was submitted from.
-    """
-    return f"""\
-unset -v {_LEAKS}
-export USER="${{USER:-$(id -un)}}"
-{MEMLOCK}
-
-{JOB_ID}={job}
-{RUN_DIRECTORY}={directory}
-cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}
-"""
 
 
 # By it the verdict names the node of a rank that never started.

@@ -143,6 +143,10 @@ def _check(site: Site, path: Path) -> None:
         if way != NATIVE and (facts.setup != Setup() or facts.environment):
             fix = "write lines that make a container runtime available as `load`"
             raise UsageError("is only for the way `native`", where=f"{path}: ways.{way}.setup", fix=fix)
+    if "wait" in site.slurm.step:
+        raise UsageError(
+            "is decided by slurm.wait_s", where=f"{path}: slurm.step.wait", fix="write `slurm: {wait_s: N}`"
+        )
     _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
     _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
     _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)

@@ -13,7 +13,8 @@ from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
 from runner.render.pbs import directive
 from runner.render.shell import folded, statement
-from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, head, node_log, world
+from runner.schedulers.script_head import head
+from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, node_log, world
 
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {
@@ -57,7 +58,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         *_directives(plan, step),
         "set -uo pipefail",
         "umask 077",
-        head("$PBS_JOBID", "$PBS_O_WORKDIR"),
+        head(plan, "$PBS_JOBID", "$PBS_O_WORKDIR"),
         world(plan, """awk '!seen[$0]++' "$PBS_NODEFILE\""""),
         *(statement(entry) for entry in step.prelude),
         "",

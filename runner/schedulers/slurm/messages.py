@@ -68,6 +68,9 @@ _WAITS: Final = {
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
     "Reservation": "its reservation has not begun",
     "JobHeldAdmin": "an administrator holds it back",
+    "user_env_retrieval_failed_requeued_held": "the login shell that Slurm starts on the node because of --export=NONE "
+    "failed or was too slow. `scontrol release` tries again; or cancel it, and submit with `slurm: {export: nil}` in "
+    "the site file, which starts none",
     "JobHeldUser": "its user holds it back (scontrol release)",
     "Licenses": "it waits for a licence",
 }

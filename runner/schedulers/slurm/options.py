@@ -37,7 +37,10 @@ _REFUSED = {
     **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
     "chdir": "the script starts in the run directory: see --runs",
     "wrap": "the runner writes the script",
-    **dict.fromkeys(("export", "export-file", "get-user-env"), "nothing of a login shell reaches a job: use --env"),
+    **dict.fromkeys(
+        ("export", "export-file", "get-user-env"),
+        "nothing of a login shell reaches a job: use --env, or slurm.export of a site file",
+    ),
     "signal": "the script forwards signals to the ranks, and asks for one near the time limit itself",
     "no-requeue": "every script has it",
     "distribution": "the plan says which rank is on which node",

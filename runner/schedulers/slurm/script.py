@@ -14,7 +14,8 @@ from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, head, port, world
+from runner.schedulers.script_head import head
+from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, port, world
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
@@ -41,8 +42,8 @@ def render(plan: Plan, step: StepSpec) -> str:
         *_directives(plan, step),
         "set -uo pipefail",
         "umask 077",
-        "unset SLURM_EXPORT_ENV                         # --export=NONE would reach srun, too",
-        head("$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
+        "unset SLURM_EXPORT_ENV                         # sbatch's --export would reach srun, too",
+        head(plan, "$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
         world(plan, 'scontrol show hostnames "$SLURM_JOB_NODELIST"'),
         *_divided_cpus(plan),
         *(statement(entry) for entry in step.prelude),
@@ -126,7 +127,7 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     if plan.walltime_s >= 5:
         yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
     yield directive("no-requeue")
-    yield directive("export", "NONE")
+    yield directive("export", plan.slurm.export.upper())
     yield directive("output", "logs/batch.out")
     yield directive("error", "logs/batch.err")
 

@@ -42,6 +42,34 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
     assert str(Path(first["path"])) in (runner.newest() / "job.sh").read_text()
 
 
+LISTENS = """\
+import os, pathlib, signal, sys, time
+def leave(*_):
+    import sqlite3, xml.dom.minidom  # from the image, not read until now
+    sys.exit(print("checkpoint", flush=True))
+signal.signal(signal.SIGUSR1, leave)
+names = {path.read_text().strip() for path in pathlib.Path("/proc").glob("[0-9]*/comm")}
+print("served by", sorted(name for name in names if "fuse" in name), flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_notice_of_the_time_limit_reaches_the_program_and_not_what_serves_its_image(
+    unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
+) -> None:
+    """squashfuse has no handler: Slurm's signal to every process of the step would take the image away."""
+    runner = Runner(Path(unstable.site), tmp_path / "runs", tmp_path / "state", unstable.bin_dir)
+    tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    runner("convert", "--format", "sif", "--json", horovod_image.digest, code=0, env=tools)
+    words = ("submit", "--gpus", "2", "--runtime", "apptainer", "--image", horovod_image.digest, "--time", "1:00")
+    runner(*words, "--wait", "--", "python3", "-c", LISTENS, code=0)
+    for rank in range(2):
+        log = (runner.newest() / f"logs/rank-{rank}.out").read_text()
+        assert "served by ['squashfuse" in log
+        assert "checkpoint" in log
+        assert json.loads((runner.newest() / f"ranks/{rank}.exit.json").read_text())["signals_forwarded"] == [10]
+
+
 def test_what_the_builder_prints_is_shown_whole_and_nothing_is_left(
     unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
 ) -> None:

@@ -201,6 +201,19 @@ def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
     ]
 
 
+def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_meet() -> None:
+    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node nothing."""
+    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
+    here = world.of_environment(slurm(1, 0, 1, "1(x2)", size=2))
+    stale = wireup.of_its_own({**slurm(1, 0, 1, "1(x2)", size=2), **wireup.of_world(here), "MASTER_PORT": "1"})
+    made = wireup.of_a_node(stale, here, meeting, 8)
+    plain = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000"}
+    result = plain | {f"PET_{name}": value for name, value in plain.items()}
+    assert {name: made[name] for name in result} == result
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"} & set(made)
+    assert wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8) == {"A": "1"}
+
+
 def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:
     """The contract of torch.distributed.elastic, and of Lightning's TorchElasticEnvironment, on the third rank of two
     nodes; Slurm's own variables stay, since Lightning asks for torchrun's first.

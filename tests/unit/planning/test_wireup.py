@@ -109,10 +109,12 @@ def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node
     assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 48)
     assert not check(planned, read_site("alpha"), Observed())
     command = runtime("singularity").step(msgspec.structs.replace(planned, image=image())).command
-    assert texts("--wireup", "own", "--gpus", "8", "--bind", "none") == command[command.index(text("--wireup")) :][:6]
+    assert texts("--wireup", "own", "--gpus", "8", "--") == command[command.index(text("--wireup")) :][:5]
+    assert plan(recipe, read_site("alpha"), Request(gpus=16), image()).tasks_per_node == (1, 1)
     with pytest.raises(RefusedError) as caught:
-        plan(recipe, read_site("alpha"), Request(gpus=16), image())
-    assert "one node only" in caught.value.what
+        plan(recipe, read_site("alpha"), Request(gpus=3, nodes=2), image())
+    assert "3 GPUs cannot be split evenly over 2 nodes" in caught.value.what
+    assert "--gpus 4" in caught.value.fix
 
 
 def test_torchruns_variables_need_no_mpi_anywhere() -> None:

@@ -76,6 +76,9 @@ def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
         (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
         (OURS + "needs: [money]\n", "needs.0"),
+        (OURS + "slurm: {step: {wait: '5'}}\n", "slurm: {wait_s: N}"),
+        (OURS + "slurm: {export: NONE}\n", "slurm.export"),
+        (OURS + "env: null\n", "ours.yaml:4: env"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: str, says: str) -> None:

@@ -41,6 +41,7 @@ def test_a_refusal_has_its_fix(refusal: str, says: str) -> None:
         ("QOSMaxGRESPerJob", "it will never start"),
         ("QOSGrpNewThing", "a limit of the QOS is reached"),
         ("ReqNodeNotAvail,_UnavailableNodes:dgx01", "down, drained or reserved"),
+        ("user_env_retrieval_failed_requeued_held", "`slurm: {export: nil}`"),
         ("Resources", "the nodes that it needs are busy"),
     ],
 )

@@ -33,7 +33,7 @@ from gpu_runner_inside.launcher import (
 from gpu_runner_inside.launcher.failure import STATUS, LaunchError
 from gpu_runner_inside.launcher.options import Options
 
-_MET_HERE = ("rendezvous", "torchrun")  # wireups in which the launchers meet before their programs start
+_MET_HERE = ("rendezvous", "torchrun", "own")  # wireups in which the launchers meet before their programs start
 
 
 class Launch:
@@ -110,6 +110,7 @@ class Launch:
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
+            made = wireup.of_a_node(made, here, place, options.gpus)
         watching = self._watch(here, token)  # before the binding: it keeps off this rank's processors where it can
         try:
             made.update({} if watching is None else watching.variables)
@@ -117,7 +118,7 @@ class Launch:
             self._record_start(here, token, shown, place, bound, made)
             self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
             argv, port = self._argv(here.rank), 0 if place is None else place.master_port
-            ended = self.contact.during(port, lambda: self.relay.run(argv, made))
+            ended = self.contact.during(port, lambda: self.relay.run(argv, made, self.options.run_dir))
         finally:
             if watching is not None:
                 watching.end()
@@ -180,7 +181,7 @@ class Launch:
         )
 
     def _bind(self, here: world.World, shown: tuple[binding.Gpu, ...]) -> binding.Binding:
-        if self.options.bind == "none":
+        if self.options.bind == "none" or self.options.wireup == "own":
             return binding.Binding(frozenset(), "not requested")
         allowed = frozenset(os.sched_getaffinity(0))
         return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))

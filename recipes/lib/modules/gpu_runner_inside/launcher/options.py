@@ -42,7 +42,7 @@ def options_of(words: list[str]) -> Options:
         choices=("rendezvous", "torchrun", "env", "own"),
         default="rendezvous",
         help="how ranks find each other: by our rendezvous, the same with torchrun's variables and not Horovod's, by "
-        "what the starter set (MPI, PMIx), or not at all, where PROGRAM starts processes of its own",
+        "what the starter set (MPI, PMIx), or one PROGRAM a node, which starts processes of its own",
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
     parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")

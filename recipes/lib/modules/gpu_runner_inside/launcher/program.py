@@ -9,7 +9,9 @@ import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
+
+from gpu_runner_inside.launcher import notices
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -63,8 +65,11 @@ class Relay:
         for number in FORWARDED:
             signal.signal(number, self._handle)
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str]) -> Ended:
+    def run(self, argv: Sequence[str], env: Mapping[str, str], run_dir: str | None = None) -> Ended:
         """Start the program and wait for its end.
+
+        Args:
+            run_dir: the run directory, through which the batch script gives notice of the time limit.
 
         Raises:
             NotStartedError: not there, or not executable.
@@ -83,7 +88,7 @@ class Relay:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
         try:
-            # One thread lives here, so code between fork and exec is safe.
+            # One thread lives here yet, so code between fork and exec is safe.
             child = subprocess.Popen(list(argv), env=dict(env), preexec_fn=in_child)  # noqa: PLW1509
             self._pid = child.pid
         except OSError as error:
@@ -91,7 +96,12 @@ class Relay:
             raise NotStartedError(code, f"{argv[0]}: {error.strerror}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        given = None if run_dir is None else notices.Notices(run_dir, self._notify)
+        if given is not None:
+            given.begin()
         _pid, status, used = os.wait4(child.pid, 0)
+        if given is not None:
+            given.end()
         ignore_signals()  # the program has ended: a signal from here on must not stop the last record
         self._pid = None
         child.returncode = 0  # reaped here, for the resource usage: Popen need not wait for it
@@ -103,6 +113,16 @@ class Relay:
             user_s=used.ru_utime,
             system_s=used.ru_stime,
         )
+
+    def _notify(self) -> None:
+        """SIGUSR1 to the program; where it is a wrapper that does not listen, to those below it that do."""
+        pid = self._pid
+        if pid is None:
+            return
+        for listener in _listeners(pid, signal.SIGUSR1, _children()):
+            self.forwarded.append(signal.SIGUSR1)
+            with suppress(ProcessLookupError):
+                os.kill(listener, signal.SIGUSR1)
 
     def _handle(self, number: int, _frame: Any) -> None:
         if self._pid is not None:
@@ -124,6 +144,27 @@ def _catches(pid: int, number: int) -> bool:
     except (OSError, StopIteration):
         return False
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def _listeners(pid: int, number: int, children: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """The process if it has a handler for the signal; else those of its descendants that have, nearest first."""
+    if _catches(pid, number):
+        yield pid
+        return
+    for child in children.get(pid, ()):
+        yield from _listeners(child, number, children)
+
+
+def _children() -> dict[int, list[int]]:
+    """Process -> its children, of all that /proc shows (proc(5), stat: the fourth field is the parent)."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+                found.setdefault(parent, []).append(int(name))
+    return found
 
 
 def ignore_signals() -> None:
