@@ -36,7 +36,8 @@ def test_a_job_is_the_same_however_slurm_exports(runner: Runner, tmp_path: Path,
         for probe in probes:
             assert not set(DIRTY) & set(probe["environment_names"])
             assert {"PATH", "HOME", "USER", "SLURM_JOB_ID"} <= set(probe["environment_names"])
-        assert (run / "logs/batch.err").read_text() == ""
+        said = (run / "logs/batch.err").read_text().splitlines()
+        assert [line for line in said if not line.startswith("memlock is")] == []
 
 
 def shown_job(runner: Runner, *options: str) -> str:
