@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,8 @@ from runner.progress import Progress
 LIMIT_S = 2 * 3600.0
 PROOF_LIMIT_S = 600.0
 _LAST_LINES = 15
+_LISTING_LIMIT_S = 60.0
+_MOST_MODULES = 20
 
 _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
     exit_codes.BUSY: (InfrastructureError, "its lock could not be taken", "see the lines above"),
@@ -151,8 +153,33 @@ def prove(
         on_line(line)
 
     code = process.stream(("bash", "-c", text), keep_line, timeout_s=PROOF_LIMIT_S)
+    if code == exit_codes.NOT_LOADED and setup.modules:
+        output += available(setup)
     if code:
         raise _failure(code, output, "")
+
+
+def available(setup: Setup) -> list[str]:
+    """What there is of the setup's modules, and of those with Horovod in their names; for people."""
+    try:
+        done = process.run(("bash", "-c", scripts.listing(setup)), timeout_s=_LISTING_LIMIT_S, check=False)
+    except RunnerError:
+        return []
+    return modules_like(setup.modules, done.out.split())
+
+
+def modules_like(wanted: Sequence[str], there: Iterable[str]) -> list[str]:
+    """Of the modules that are there those that may be meant, as lines.
+
+    >>> modules_like(["Horovod/0.29"], ["GCC/12.3.0", "horovod/0.28.1"])
+    ['modules like these that are there: horovod/0.28.1']
+    """
+    stems = {"horovod", *(name.partition("/")[0].lower() for name in wanted)}
+    near = sorted({name for name in there if any(stem in name.lower() for stem in stems) and not name.endswith(":")})
+    if not near:
+        return ["no module with such a name, or with Horovod in it, is there"]
+    more = f", and {len(near) - _MOST_MODULES} more" if len(near) > _MOST_MODULES else ""
+    return [f"modules like these that are there: {', '.join(near[:_MOST_MODULES])}{more}"]
 
 
 def _current(inputs: str, root: Path) -> Environment | None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
+import msgspec
+
 from runner.environments.spec import VARIABLES, EnvironmentSpec
 from runner.model.environment import Activate, Framework, Setup
 from runner.model.exit_codes import BUSY, NO_CONDA, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
@@ -114,6 +116,15 @@ def proof(
     words = ("python3", str(programs / "prove.py"), "--framework", framework, *_variant(mpi, nccl))
     exports = (Export(name, text(value)) for name, value in env.items())
     return _script([*_loaded(setup), *exports, Run(texts(*words), NOT_PROVEN)])
+
+
+def listing(setup: Setup) -> str:
+    """The script that prints the names of all modules that the setup could load, a line each."""
+    prepared = msgspec.structs.replace(setup, modules=(), conda="", activate=Activate())
+    # Lmod knows those below other modules only by `spider`, Environment Modules have no such command.
+    shown = "{ module -t spider || module -t avail; } 2>&1"
+    ready = (*lines(prepared), ("module", "list"))
+    return _script([Load(tuple(texts(*argv) for argv in ready), NOT_LOADED)]) + f"{shown}\n"
 
 
 def _variant(mpi: str, nccl: str) -> tuple[str, ...]:

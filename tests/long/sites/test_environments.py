@@ -108,7 +108,9 @@ def test_a_sites_own_module_is_proven_and_can_be_named(
 ) -> None:
     said = local("env", "check", "--module", "horovod/0.28.1", code=0, env=modules).out
     assert "hello from rank 1 of 2" in said
-    assert "Unable to locate" in local("env", "check", "--module", "no/such", code=3, env=modules).err
+    said = local("env", "check", "--module", "no/such", code=3, env=modules).err
+    assert "Unable to locate" in said
+    assert "modules like these that are there: horovod/0.28.1" in said
     words = ("env", "create", "own", "--kind", "modules", "--module", "horovod/0.28.1", "--at", str(at), "--json")
     made = json.loads(local(*words, code=0, env=modules).out)
     assert made["setup"]["modules"] == ["horovod/0.28.1"]

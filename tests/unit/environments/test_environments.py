@@ -212,6 +212,25 @@ def test_an_installer_that_cannot_serve_is_a_wrong_option(
     assert says in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        ("GCC/12.3.0 Horovod/0.28.1-PyTorch horovod/0.22", "Horovod/0.28.1-PyTorch, horovod/0.22"),
+        ("PyTorch/2.1.2 GCC/12", "PyTorch/2.1.2"),
+        ("GCC/12.3.0", "no module with such a name"),
+        (" ".join(f"horovod/{number:02d}" for number in range(30)), "and 10 more"),
+    ],
+)
+def test_a_module_that_is_not_there_is_named_with_those_that_are(
+    there: str, says: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the site's own `module`, of which Lmod alone has `spider`."""
+    body = f'case "$*" in "-t avail") printf "%s\\n" {there} >&2 ;; purge | list) ;; *) return 1 ;; esac'
+    monkeypatch.setenv("BASH_FUNC_module%%", f"() {{ {body}\n}}")
+    assert run(["env", "check", "--site", "alpha", "--module", "PyTorch/9", "--module", "hvd"]) == Exit.REFUSED
+    assert says in capfd.readouterr().err
+
+
 def test_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
     polaris = of_site(read_site("polaris"), "x")
     assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in polaris.proxies
