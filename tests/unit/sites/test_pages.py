@@ -32,7 +32,7 @@ def test_every_cluster_has_its_page_and_the_readme_links_it() -> None:
 
 
 @pytest.mark.parametrize("site", CLUSTERS)
-def test_what_a_page_submits_or_makes_can_be_asked_for(
+def test_what_a_page_submits_or_makes_is_no_wrong_usage(
     site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a dry run, which may be refused for what is not here, but not as wrong usage."""
