@@ -129,18 +129,12 @@ def ensure_tools(place: str) -> None:
 
 
 def fetch(target: Path) -> Path:
-    """The release's source, unpacked below ``target``; refused unless its hash is the pinned one."""
-    install.pip(
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--no-binary",
-        "horovod",
-        "--no-build-isolation",
-        "--dest",
-        str(target),
-        "horovod==" + VERSION,
-    )
+    """The release's source, unpacked below ``target``; refused unless its hash is the pinned one.
+
+    pip runs the setup.py of a source that it downloads, so pip itself must know the hash.
+    """
+    requirement = f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n"
+    install.by_hash("download", requirement, "--no-binary", "horovod", "--no-build-isolation", "--dest", str(target))
     path = target / SDIST
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != SDIST_SHA256:

@@ -2,8 +2,9 @@
 
     install.py --framework tensorflow [--wheel /opt/runner/wheel]
 
-What the base has is left as it is. What it lacks comes by ``requirements.txt``, every file checked by its hash;
-only where the base's own constraint file (PIP_CONSTRAINT) names a package does pip choose what that allows.
+What the base has is left as it is. What it lacks comes by ``requirements.txt`` and ``keras.txt``, every file checked
+by its hash before anything of it runs; only where the base's own constraint file (PIP_CONSTRAINT) names a package does
+pip choose what that allows.
 Standard library only, Python 3.8 or later.
 """
 
@@ -73,15 +74,40 @@ def dependencies(*, build: bool = False) -> None:
     held = [name for name in wanted if name not in free]
     text = pinned((HERE / "requirements.txt").read_text(), free)
     if text:
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write(text)
-            file.flush()
-            # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
-            without = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
-            words = ("install", "--no-cache-dir", "--quiet", "--no-deps", "--require-hashes", "-r", file.name)
-            pip(*words, env=without)
+        by_hash("install", text)
     if held:
         pip("install", "--no-cache-dir", "--quiet", "--no-deps", *held)
+
+
+def by_hash(verb: str, text: str, *words: str) -> None:
+    """``pip install`` or ``pip download`` of these lines of requirements, each with its hashes.
+
+    pip compares a file with its hash before it runs or unpacks anything of it (secure installs, in its manual).
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(text)
+        file.flush()
+        # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
+        without = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+        given = ("--no-cache-dir", "--quiet", "--no-deps", "--require-hashes", *words, "-r", file.name)
+        pip(verb, *given, env=without)
+
+
+def keras_of(version: str) -> str:
+    """The requirement, with its hash, of the Keras 2 that goes with this TensorFlow.
+
+    Raises:
+        SystemExit: none is known.
+    """
+    major, minor = release(version)
+    blocks = re.findall(r"(?m)^tf_keras==.*(?:\n\s+--hash=.*)*\n?", (HERE / "keras.txt").read_text())
+    for block in blocks:
+        if block.startswith(f"tf_keras=={major}.{minor}."):
+            return str(block)
+    raise SystemExit(
+        f"no tf_keras is known for TensorFlow {version}: take a base that has it, or add its line with its hash to "
+        f"{HERE / 'keras.txt'}"
+    )
 
 
 def keras(framework: str) -> None:
@@ -92,9 +118,8 @@ def keras(framework: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), check=False,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     if done.returncode != 0:
-        major, minor = release(str(ask_framework(FRAMEWORKS["tensorflow"])["version"]))
         # It requires `tensorflow`, which the base has, under whatever name.
-        pip("install", "--no-cache-dir", "--quiet", "--no-deps", f"tf_keras=={major}.{minor}.*")
+        by_hash("install", keras_of(str(ask_framework(FRAMEWORKS["tensorflow"])["version"])))
 
 
 def main() -> None:

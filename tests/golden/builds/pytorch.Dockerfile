@@ -7,7 +7,7 @@ RUN python3 /opt/runner/build.py wheel --framework pytorch --out /opt/wheel     
 
 FROM nvcr.io/nvidia/pytorch:25.02-py3
 RUN mkdir -p /results
-COPY containers/horovod/*.py containers/horovod/requirements.txt /opt/runner/
+COPY containers/horovod/*.py containers/horovod/*.txt /opt/runner/
 COPY --from=wheel /opt/wheel/ /opt/runner/wheel/
 RUN python3 /opt/runner/install.py --framework pytorch
 RUN python3 /opt/runner/prove.py --framework pytorch --write /opt/runner/proof.json

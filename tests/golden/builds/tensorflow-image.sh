@@ -7,10 +7,10 @@ printf '%s\n' 'Step 2/12 : ARG LEGACY_KERAS=0'
 export LEGACY_KERAS=0
 printf '%s\n' 'Step 3/12 : ENV TF_USE_LEGACY_KERAS=0'
 export TF_USE_LEGACY_KERAS=0
-printf '%s\n' 'Step 4/12 : COPY containers/horovod/*.py containers/horovod/requirements.txt /opt/runner/'
+printf '%s\n' 'Step 4/12 : COPY containers/horovod/*.py containers/horovod/*.txt /opt/runner/'
 mkdir -p /opt/runner
 cp -R /mnt/gpu-runner/context/containers/horovod/*.py /opt/runner/
-cp -R /mnt/gpu-runner/context/containers/horovod/requirements.txt /opt/runner/
+cp -R /mnt/gpu-runner/context/containers/horovod/*.txt /opt/runner/
 printf '%s\n' 'Step 5/12 : COPY --from=wheel /opt/wheel/ /opt/runner/wheel/'
 mkdir -p /opt/runner/wheel
 cp -R /mnt/gpu-runner/stages/wheel/opt/wheel/. /opt/runner/wheel/

@@ -11,7 +11,7 @@ FROM nvcr.io/nvidia/tensorflow:25.02-tf2-py3
 RUN mkdir -p /results
 ARG LEGACY_KERAS=0
 ENV TF_USE_LEGACY_KERAS=0
-COPY containers/horovod/*.py containers/horovod/requirements.txt /opt/runner/
+COPY containers/horovod/*.py containers/horovod/*.txt /opt/runner/
 COPY --from=wheel /opt/wheel/ /opt/runner/wheel/
 RUN python3 /opt/runner/install.py --framework tensorflow
 RUN python3 /opt/runner/prove.py --framework tensorflow --write /opt/runner/proof.json

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +72,46 @@ def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(
     assert all("set(CMAKE_CXX_STANDARD $ENV{HOROVOD_CXX_STANDARD})" in (tmp_path / name).read_text() for name in source)
     with pytest.raises(SystemExit, match="does not fit"):
         fixes.apply(patch, tmp_path)
+
+
+def other_horovod(directory: Path, marker: Path) -> None:
+    """Another package under the name of Horovod's release; its setup.py leaves a mark when it is run."""
+    directory.mkdir()
+    setup = (
+        f"open({str(marker)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='horovod', version='0.28.1')\n"
+    )
+    files = {"setup.py": setup, "PKG-INFO": "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"}
+    with tarfile.open(directory / "horovod-0.28.1.tar.gz", "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"horovod-0.28.1/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def test_nothing_of_another_source_than_horovods_own_is_run(
+    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other_horovod(tmp_path / "index", tmp_path / "it-ran")
+    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path / "index"))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "target").mkdir()
+    with pytest.raises(SystemExit, match="failed with exit code"):
+        programs["build"].fetch(tmp_path / "target")
+    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+    assert not (tmp_path / "it-ran").exists()
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+def test_keras_comes_by_its_hash_for_each_tensorflow(programs: dict[str, ModuleType]) -> None:
+    keras_of = programs["install"].keras_of
+    for minor in range(16, 22):
+        text = keras_of(f"2.{minor}.0+nv25.2")
+        assert re.fullmatch(rf"tf_keras==2\.{minor}\.\d+ \\\n    --hash=sha256:[0-9a-f]{{64}}\n", text)
+    with pytest.raises(SystemExit, match="no tf_keras is known for TensorFlow"):
+        keras_of("2.99.1")
 
 
 def test_every_fix_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
