@@ -18,6 +18,7 @@ from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import Owned, RuntimeAtSite, Site
+from runner.planning.caches import is_visible
 from runner.planning.directives import MEMORY
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 from runner.suggest import instead
@@ -42,6 +43,7 @@ class Observed:
         defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         storage: where the job's files lie.
         home: the user's home directory, as given.
+        caches: directories with the user's caches that exist.
         image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
     """
 
@@ -59,6 +61,7 @@ class Observed:
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
     image_owner: str = ""
+    caches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,19 @@ def _home(case: Case) -> Iterator[Finding]:
         )
 
 
+def _caches(case: Case) -> Iterator[Finding]:
+    plan = case.plan
+    hidden = [path for path in case.observed.caches if not is_visible(path, plan.runtime, plan.mounts)]
+    if plan.caches == "node" and hidden:
+        above = posixpath.dirname(hidden[0])
+        yield Finding(
+            "caches-not-visible",
+            "warn",
+            f"programs do not see your caches ({', '.join(hidden)}): they begin with empty ones on each node",
+            f"--mount {above}:{above} --env XDG_CACHE_HOME={above}",
+        )
+
+
 def _directives(case: Case) -> Iterator[Finding]:
     """An option that the site requires of every job, set to nothing."""
     demanded = case.site.directives
@@ -299,6 +315,7 @@ _RULES: tuple[Rule, ...] = (
     _limits,
     _gpus,
     _home,
+    _caches,
     _directives,
     _left_open,
     _storage,

@@ -18,6 +18,7 @@ import click
 
 from runner import __version__
 from runner.errors import Exit, RunnerError
+from runner.files import umask
 from runner.hide import hidden
 from runner.suggest import instead
 
@@ -85,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
-    os.umask(os.umask(0o077) | 0o022)  # whatever the caller's umask: no other user can write to what we make
+    umask.restrict()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)

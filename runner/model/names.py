@@ -8,6 +8,9 @@ from typing import Literal
 # How ranks find each other; ``torchrun``: by our rendezvous, too, under torchrun's variable names; ``own``: the program
 # starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
+# Where caches are that no variable places. ``shell``: as in this shell; ``home``: in the home directory, and
+# those of compilers on each node; ``node``: on each node, as programs do not see the home directory.
+Caches = Literal["shell", "home", "node"]
 # A file, a file, a name that the runtime resolves, or no image at all.
 ImageForm = Literal["squashfs", "sif", "registry", "none"]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from runner.model.finding import Finding
 from runner.model.image import ImageFacts
-from runner.model.names import Wireup
+from runner.model.names import Caches, Wireup
 from runner.model.request import Mount
 from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
@@ -110,6 +110,8 @@ class Plan(msgspec.Struct, frozen=True):
         hosts: its nodes, where there is no scheduler; None where one gives them out.
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
+        umask: of the program: the submitting user's.
+        caches: where the program's caches are.
         nsys: ranks whose program runs under ``nsys profile``: ``0,8`` or ``all``; empty for none.
     """
 
@@ -149,6 +151,8 @@ class Plan(msgspec.Struct, frozen=True):
     workdir: str = f"{RESULTS}/recipe"
     existing_allocation: StepNodes | None = msgspec.field(default=None, name="held")
     stage: str = ""
+    umask: int = 0o022
+    caches: Caches = "shell"
     nsys: str = ""
     divides_cpus: bool = False
     host_paths: bool = False

@@ -37,6 +37,9 @@ class Request(msgspec.Struct, frozen=True):
         arguments: program arguments after ``--``, appended as they are.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
         bind: whether ranks are bound to the processors near their GPUs.
+        umask: of the submitting shell, which the program gets.
+        home: the user's home directory; empty where unknown.
+        caches: variables of the submitting shell that place caches, name -> value.
         directory: host directory in which the user's program starts; None for a recipe, which has its own directory.
     """
 
@@ -65,3 +68,6 @@ class Request(msgspec.Struct, frozen=True):
     hosts: tuple[tuple[str, int], ...] = ()
     bind: Literal["auto", "none"] = "auto"
     env_name: str | None = None
+    umask: int = 0o022
+    home: str = ""
+    caches: tuple[tuple[str, str], ...] = ()

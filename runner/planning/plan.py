@@ -17,7 +17,7 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import directives, hosts, queues, wireup
+from runner.planning import caches, directives, hosts, queues, wireup
 from runner.planning.environment import merge, nccl_log
 from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, samples_per_step
@@ -81,7 +81,11 @@ def plan(
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
     options = directives.merge(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
     provided = nccl_log(site) | (environment.env if environment else {})
-    variables = merge({**provided, **site.env, **way.env}, recipe.env, request.env, nodes=len(tasks_per_node))
+    mounts = _mounts((*way.mounts, *_with_directory(request)))
+    of_shell = caches.carried(dict(request.caches), runtime, mounts)
+    variables = merge(
+        {**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=len(tasks_per_node)
+    )
     program = (
         *recipe.program,
         *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
@@ -115,7 +119,7 @@ def plan(
         host_paths=bool(way.visible),
         library_path=way.library_path,
         image=image,
-        mounts=_mounts((*way.mounts, *_with_directory(request))),
+        mounts=mounts,
         env=variables.env,
         unset=variables.unset,
         program=program,
@@ -126,6 +130,8 @@ def plan(
         demonstration=_demonstration(site, request),
         workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
         stage=site.local_scratch if request.stage else "",
+        umask=request.umask,
+        caches=caches.choose(site, runtime, mounts, request.home),
         nsys=_profiled(request.nsys, sum(placed)),
         existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
         hosts=hosts.choose_hosts(

@@ -46,6 +46,7 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
         storage=_storage(site, image, runs, user_site.personal.scratch),
         home=str(home()),
         image_owner=_image_owner(image),
+        caches=_caches(options),
     )
 
 
@@ -62,6 +63,14 @@ def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -
         image_idle_s=idle_s,
         workspaces=workspaces() if site.scratch.workspaces else (),
     )
+
+
+def _caches(options: JobOptions) -> tuple[str, ...]:
+    """The user's caches of models and data sets that exist: those that the shell names, and the usual ones."""
+    named = [path for _, path in options.request.caches]
+    above = dict(options.request.caches).get("XDG_CACHE_HOME") or f"{home()}/.cache"
+    usual = [f"{above}/{name}" for name in ("huggingface", "torch")]
+    return tuple(path for path in dict.fromkeys((*named, *usual)) if path != above and _exists(path))
 
 
 def _image_owner(image: JobImage) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.files import umask
 from runner.model.request import Request
+from runner.planning import caches
 
 DEFAULT_RECIPE = "horovod-pytorch"
 HOSTS_SITE = "hosts"
@@ -58,6 +62,7 @@ def make_options(
     from runner.recipes.program import is_program
 
     room = _hosts(hosts, hostfile)
+    values = {**_of_shell(), **values}
     if room and site is None:
         site = HOSTS_SITE
     if recipe is None and is_program(arguments):
@@ -65,6 +70,15 @@ def make_options(
         return JobOptions(site, None, request, runs, arguments, force)
     request = Request(**values, arguments=arguments, hosts=room)
     return JobOptions(site, DEFAULT_RECIPE if recipe is None else recipe, request, runs, force=force)
+
+
+def _of_shell() -> dict[str, Any]:
+    """What a job takes over from the shell that submits it."""
+    placed = {name: os.environ[name] for name in caches.OF_USERS if os.environ.get(name)}
+    home = ""
+    with suppress(RuntimeError):  # a user id without one
+        home = str(Path.home())
+    return {"umask": umask.of_user(), "home": home, "caches": tuple(placed.items())}
 
 
 def _hosts(text: str | None, file: str | None) -> tuple[tuple[str, int], ...]:

@@ -69,6 +69,7 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
         (*run, Text("/lib/launch.py")),
         text("--run"),
         run,
+        *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches),
         *texts(
             "--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *own, *bind, *unset, *options, *_profile(plan)
         ),

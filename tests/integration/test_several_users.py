@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,8 @@ from runner.files import lease
 from runner.images.build.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
+from runner.images.sources import credentials
+from runner.images.sources.credentials import Login
 from runner.images.store import integrity, names, sidecar, store
 from runner.images.store.prune import Limits
 from runner.images.store.stored_image import StoredImage
@@ -29,6 +32,10 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed"),
 ]
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+LAUNCHER = Path(__file__).parents[2] / "recipes/lib"
+SHOW = "import os; print(os.environ['XDG_CACHE_HOME']); open(os.environ['XDG_CACHE_HOME'] + '/mine', 'w')"
 
 
 @pytest.fixture
@@ -235,3 +242,86 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
 
     assert run_as(BOB, prune) == [his]
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
+
+
+# Caches on a node whose /tmp all users see.
+
+
+def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The launcher with a program that writes into its cache, as that user, with the system's Python."""
+    lib = place / "lib"
+    if not lib.exists():
+        shutil.copytree(LAUNCHER, lib)
+        subprocess.run(["chmod", "-R", "a+rX", lib], check=True)
+    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", f"{lib}/launch.py"]
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(place / "tmp"), "RUNNER_JOB_ID": "5", "HOME": "/nonexistent"}
+    words += ["--caches", "node", "--umask", "022", *options, "--", "/usr/bin/python3", "-c", SHOW]
+    return subprocess.run(words, env=env, cwd=place, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="there is no Python that all users can run")
+@pytest.mark.parametrize("trap", ["none", "directory", "link to a directory", "link to nothing", "file"])
+def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path, trap: str) -> None:
+    (place / "tmp").mkdir()
+    (place / "tmp").chmod(0o1777)
+    (place / "carols").mkdir()
+    os.chown(place / "carols", CAROL, CAROL)
+    (place / "carols").chmod(0o777)
+    taken = place / f"tmp/gpu-runner-cache-{ALICE}-5"
+
+    def set_up() -> None:
+        if trap == "directory":
+            taken.mkdir()
+            taken.chmod(0o777)
+        elif trap == "file":
+            taken.touch()
+        elif trap != "none":
+            taken.symlink_to(place / ("carols" if trap == "link to a directory" else "carols/nothing"))
+
+    run_as(CAROL, set_up)
+    done = launched(ALICE, place)
+    assert done.returncode == 0, done.stderr
+    used = Path(done.stdout.strip())
+    assert used == taken if trap == "none" else used.name.startswith(f"{taken.name}-")
+    assert not used.exists(), "removed at the end"
+    assert os.path.lexists(taken) == (trap != "none")
+    assert list((place / "carols").iterdir()) == []
+    assert not taken.is_dir() or list(taken.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="there is no Python that all users can run")
+def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
+    (place / "tmp").mkdir()
+    (place / "tmp").chmod(0o1777)
+    left = place / f"tmp/gpu-runner-cache-{BOB}-4"
+
+    def leave() -> None:
+        left.mkdir(mode=0o700)
+
+    run_as(BOB, leave)
+    hers = Path(launched(ALICE, place).stdout.strip())
+    assert left.exists(), "another user's is not touched"
+    his = Path(launched(BOB, place).stdout.strip())
+    assert (hers.name, his.name) == (f"gpu-runner-cache-{ALICE}-5", f"gpu-runner-cache-{BOB}-5")
+    assert not left.exists(), "his own dead job's is"
+    (place / "tmp").chmod(0o777)  # without the sticky bit, anyone could rename what lies there
+    done = launched(ALICE, place)
+    assert Path(done.stdout.strip()).parent == Path("/tmp")
+
+
+# Logins: a file that only its owner may read.
+
+
+def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = place / "config.json"
+    config.write_text('{"auths": {"r.io": {"auth": "bWU6c2VjcmV0"}}}')
+    os.chown(config, ALICE, ALICE)
+    config.chmod(0o600)
+    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
+    for name, value in (("DOCKER_CONFIG", str(place)), ("HOME", "/nonexistent"), ("XDG_RUNTIME_DIR", "/nonexistent")):
+        monkeypatch.setenv(name, value)
+    expected = Login(str(config), "me", "secret")
+    assert credentials.find("r.io") == expected
+    assert run_as(ALICE, credentials.find, "r.io") == expected
+    outcome = outcome_as(BOB, credentials.find, "r.io")
+    assert (outcome.value, "secret" in outcome.what) == (None, False)

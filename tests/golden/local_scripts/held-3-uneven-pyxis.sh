@@ -33,9 +33,7 @@ runner_hosts=(dgx01 dgx02)
 printf '%s\n' "${runner_hosts[@]}" >nodes
 export RUNNER_RDV_HOST="${runner_hosts[0]}"
 export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
-export CUDA_CACHE_PATH='/tmp/runner-cache/cuda'
 export MELLANOX_VISIBLE_DEVICES='all'
-export MPLCONFIGDIR='/tmp/runner-cache/matplotlib'
 export NCCL_DEBUG='INFO'
 export NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
 export NCCL_DEBUG_SUBSYS='INIT,NET'
@@ -43,9 +41,6 @@ export NCCL_SOCKET_IFNAME='^lo,docker,virbr,veth'
 export OMP_NUM_THREADS='8'
 export PYTHONNOUSERSITE='1'
 export PYTHONUNBUFFERED='1'
-export TORCHINDUCTOR_CACHE_DIR='/tmp/runner-cache/inductor'
-export TRITON_CACHE_DIR='/tmp/runner-cache/triton'
-export XDG_CACHE_HOME='/tmp/runner-cache'
 
 runner_counts=(2 1)
 for runner_i in "${!runner_hosts[@]}"; do
@@ -64,10 +59,10 @@ srun --mpi=none --ntasks=3 --exact --overlap --distribution=arbitrary --gpus-per
   --error=logs/rank-%t.err --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
   --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
   --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
-  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,CUDA_CACHE_PATH,MELLANOX_VISIBLE_DEVICES,MPLCONFIGDIR,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED,TORCHINDUCTOR_CACHE_DIR,TRITON_CACHE_DIR,XDG_CACHE_HOME \
-  /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --world 3 \
-  --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 \
-  --precision amp-bf16 --channels-last &
+  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
+  /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --umask 022 \
+  --caches node --world 3 --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 \
+  --image-size 224 --precision amp-bf16 --channels-last &
 runner_step=$!
 while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
 wait "$runner_step"; runner_exit=$?

@@ -54,9 +54,9 @@ srun --mpi=none --nodes=2 --ntasks=8 --exact --nodelist=dgx01,dgx02 --ntasks-per
   --set-env --cd /results/recipe --bind "${runner_run}":/results \
   /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
   'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \
-  bash python3 -u /results/lib/launch.py --run /results --world 8 --local-sizes 4,4 --leave-together \
-  60 -- python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 \
-  --warmup-steps 5 --steps 30 --demonstration --device cpu &
+  bash python3 -u /results/lib/launch.py --run /results --umask 022 --caches node --world 8 \
+  --local-sizes 4,4 --leave-together 60 -- python3 -u main.py --model tiny --batch-size 2 \
+  --image-size 32 --precision fp32 --warmup-steps 5 --steps 30 --demonstration --device cpu &
 runner_step=$!
 while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
 wait "$runner_step"; runner_exit=$?

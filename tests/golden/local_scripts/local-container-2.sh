@@ -53,9 +53,9 @@ for (( runner_i = 0; runner_i < 2; runner_i++ )); do
   --join-tag="${runner_job}" --set-env --cd /results/recipe --bind "${runner_run}":/results \
   /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- /bin/bash -c \
   'for runner_i in "${!RUNNER_ENV_@}"; do export "${runner_i#RUNNER_ENV_}=${!runner_i}"; unset -v "$runner_i"; done; exec "$@"' \
-  bash python3 -u /results/lib/launch.py --run /results --world 2 --local-sizes 2 --leave-together \
-  60 -- python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 \
-  --warmup-steps 5 --steps 30 --demonstration --device cpu
+  bash python3 -u /results/lib/launch.py --run /results --umask 022 --caches node --world 2 \
+  --local-sizes 2 --leave-together 60 -- python3 -u main.py --model tiny --batch-size 2 --image-size \
+  32 --precision fp32 --warmup-steps 5 --steps 30 --demonstration --device cpu
   ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!
 done

@@ -256,6 +256,16 @@ def test_packages_of_a_home_that_a_mount_shows_are_warned_of(runtime: str, mount
     assert "user-packages" not in findings_of("neuron", seen, **request)
 
 
+def test_caches_that_programs_do_not_see_are_warned_of() -> None:
+    seen = Observed(caches=("/home/me/.cache/huggingface", "/scratch/hf"))
+    warned = findings_of(observed=seen, mounts=(Mount("/scratch", "/scratch"),))["caches-not-visible"]
+    assert warned.severity == "warn"
+    assert "(/home/me/.cache/huggingface)" in warned.what
+    assert "--mount /home/me/.cache:/home/me/.cache --env XDG_CACHE_HOME=/home/me/.cache" in warned.fix
+    assert "caches-not-visible" not in findings_of(mounts=(Mount("/scratch", "/scratch"),))
+    assert "caches-not-visible" not in findings_of("neuron", seen, gpus=8, runtime="native")
+
+
 def test_an_image_that_another_user_vouches_for_is_warned_of() -> None:
     warned = findings_of(observed=Observed(image_owner="mallory"))["image-of-another-user"]
     assert warned.severity == "warn"

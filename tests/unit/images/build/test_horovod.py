@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -226,11 +227,13 @@ def test_outside_an_image_nothing_of_the_machine_is_changed(
 
 def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path: Path) -> None:
     (tmp_path / "shelf/k").mkdir(parents=True)
-    (tmp_path / "shelf/k/horovod-1.whl").write_text("kept")
+    with zipfile.ZipFile(tmp_path / "shelf/k/horovod-1.whl", "w") as wheel:
+        wheel.writestr("kept", "kept")
     (tmp_path / "out").mkdir()
     assert programs["build"].take_kept("k", tmp_path / "out", tmp_path / "shelf")
     assert not programs["build"].take_kept("other", tmp_path / "out", tmp_path / "shelf")
-    assert (tmp_path / "out/horovod-1.whl").read_text() == "kept"
+    with zipfile.ZipFile(tmp_path / "out/horovod-1.whl") as wheel:
+        assert wheel.namelist() == ["kept"]
 
 
 def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType]) -> None:

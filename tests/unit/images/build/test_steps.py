@@ -120,7 +120,7 @@ def test_what_a_format_cannot_say_is_refused() -> None:
     with pytest.raises(RefusedError, match="cannot express this value"):
         dockerfile.rendered([Stage("x", "", (Arg("A", 'say "x"'),))])
     for stage in (Stage("x", "", (Env("A", "one\ntwo"),)), Stage("x", "", (Run("echo {{ a }}"),))):
-        with pytest.raises(RefusedError, match="a definition file cannot say"):
+        with pytest.raises(RefusedError, match="a definition file cannot contain"):
             definition.rendered([stage], Path("/c"), lambda _: False, ("x",))
     with pytest.raises(RefusedError, match="cannot name '/my context/a'"):
         definition.rendered([Stage("x", "", (Copy(("a",), "/a/"),))], Path("/my context"), lambda _: False, ("x",))

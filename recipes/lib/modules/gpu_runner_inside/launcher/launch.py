@@ -17,6 +17,7 @@ from typing import Any, Mapping
 from gpu_runner_inside import IMPORT_DIRECTORY, records
 from gpu_runner_inside.launcher import (
     binding,
+    caches,
     contact,
     departure,
     environment,
@@ -55,6 +56,7 @@ class Launch:
         self.program_started_monotonic_s: float | None = None
         self.relay = program.Relay()
         self.contact = contact.Contact()
+        self.caches: caches.Caches | None = None
         self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
 
     def run(self) -> int:
@@ -81,6 +83,8 @@ class Launch:
         options = self.options
         if options.leave_together is not None and status == 0 and self.here is not None and options.run_dir is not None:
             departure.run_in_parallel(options.run_dir, self.here, options.leave_together or math.inf)
+        if self.caches is not None:
+            self.caches.leave()
         return status
 
     def _run(self) -> program.Ended:
@@ -92,6 +96,7 @@ class Launch:
         token = world.token(self.env)
         made = self._environment_of(here)
         made["RUNNER_TOKEN"] = token
+        made.update(self._cache_variables(here))
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(
             here, token, shown
@@ -118,7 +123,9 @@ class Launch:
             self._record_start(here, token, shown, place, bound, made)
             self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
             argv, port = self._argv(here.rank), 0 if place is None else place.master_port
-            ended = self.contact.during(port, lambda: self.relay.run(argv, made, self.options.run_dir))
+            ended = self.contact.during(
+                port, lambda: self.relay.run(argv, made, self.options.run_dir, umask=options.umask)
+            )
         finally:
             if watching is not None:
                 watching.end()
@@ -154,6 +161,20 @@ class Launch:
         for name in self.options.unset:
             made.pop(name, None)
         return made
+
+    def _cache_variables(self, here: world.World) -> dict[str, str]:
+        if self.options.caches == "shell":
+            return {}
+        job = _job_id(self.env) or f"pid{os.getpid()}"
+        self.caches = caches.prepare(self.env, job, home=self.options.caches == "home")
+        if self.caches is None:
+            return {}
+        if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):
+            self._say(
+                "note: the home directory is not visible in here. What programs cache there (models, data sets) is in "
+                f"{self.caches.path} until the job ends; --mount and --env XDG_CACHE_HOME=... keep it elsewhere"
+            )
+        return {name: path for name, path in self.caches.variables.items() if name not in self.options.unset}
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
         if here.size == 1 or self.options.wireup not in _MET_HERE:
@@ -219,7 +240,7 @@ class Launch:
             waited_s=self.waited_s,
             clock_offset_s=None if place is None else place.clock_offset_s,
             clock_error_s=None if place is None else place.clock_error_s,
-            job_id=env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID"),
+            job_id=_job_id(env),
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
             plan_sha256=_plan_sha256(self.options.run_dir),
@@ -307,6 +328,10 @@ def _plan(run_dir: str) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return plan if isinstance(plan, dict) else {}
+
+
+def _job_id(env: Mapping[str, str]) -> str | None:
+    return env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
 
 
 def _boot_id() -> str | None:

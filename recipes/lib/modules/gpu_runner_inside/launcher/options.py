@@ -23,6 +23,8 @@ class Options:
     timeout_s: float
     leave_together: float | None
     nsys: str
+    umask: int | None
+    caches: str
     argv: tuple[str, ...]
 
 
@@ -63,6 +65,16 @@ def options_of(words: list[str]) -> Options:
     parser.add_argument(
         "--nsys", default="", metavar="RANKS", help="run PROGRAM of these ranks (0,8 or all) under `nsys profile`"
     )
+    parser.add_argument(
+        "--umask", type=lambda text: int(text, 8), metavar="OCTAL", help="of PROGRAM; default: the launcher's own"
+    )
+    parser.add_argument(
+        "--caches",
+        choices=("shell", "home", "node"),
+        default="shell",
+        help="where caches that no variable places are: as in this shell; those of compilers in a directory of the "
+        "job's own on each node (home); or all of them, as PROGRAM does not see the home directory (node)",
+    )
     split = words.index("--") if "--" in words else len(words)
     given = parser.parse_args(words[:split])
     argv = words[split + 1 :]
@@ -84,5 +96,7 @@ def options_of(words: list[str]) -> Options:
         given.rendezvous_timeout,
         given.leave_together,
         given.nsys,
+        given.umask,
+        given.caches,
         tuple(argv),
     )

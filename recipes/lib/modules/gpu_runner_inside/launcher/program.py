@@ -65,8 +65,10 @@ class Relay:
         for number in FORWARDED:
             signal.signal(number, self._handle)
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str], run_dir: str | None = None) -> Ended:
-        """Start the program and wait for its end.
+    def run(
+        self, argv: Sequence[str], env: Mapping[str, str], run_dir: str | None = None, *, umask: int | None = None
+    ) -> Ended:
+        """Start the program and wait for its end. ``umask``: the program's; None for this process's.
 
         Args:
             run_dir: the run directory, through which the batch script gives notice of the time limit.
@@ -86,6 +88,8 @@ class Relay:
             for number in _NOTICES:
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if umask is not None:
+                os.umask(umask)
 
         try:
             # One thread lives here yet, so code between fork and exec is safe.

@@ -1,0 +1,162 @@
+"""Caches of a job on one node: a directory of the user's and the job's own, made safely and removed at the end.
+
+Nodes are shared, and often containers see the host's /tmp: a fixed path there could be another user's, or a link. All
+ranks of a node share ``gpu-runner-cache-UID-JOB``. Each launcher holds a shared flock(2) on it, and the last one
+removes it; what a killed job has left is removed by the user's next one on that node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from typing import Mapping
+
+# Of compilers: many ranks write them at once, which home directories on network file systems do not stand.
+COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
+# Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
+HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib"}
+# Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
+PLACED = {
+    "HF_HOME": "huggingface",
+    "HF_HUB_CACHE": "huggingface/hub",
+    "HF_DATASETS_CACHE": "huggingface/datasets",
+    "TORCH_HOME": "torch",
+    "KERAS_HOME": "keras",
+}
+_PREFIX = "gpu-runner-cache-"
+_BASES = ("/tmp", "/var/tmp")  # after TMPDIR
+
+
+class Caches:
+    """The directory of this rank's caches, from ``prepare`` to ``leave``.
+
+    Attributes:
+        path: the directory. variables: those that were not set, and now lie in it.
+    """
+
+    def __init__(self, path: str, handle: int, variables: Mapping[str, str]) -> None:
+        self.path = path
+        self.variables = dict(variables)
+        self._handle = handle
+
+    def leave(self) -> None:
+        """Remove the directory, unless another rank of the node still uses it."""
+        _remove_unused(self.path, self._handle)
+        os.close(self._handle)
+
+
+def prepare(env: Mapping[str, str], job: str, *, home: bool) -> Caches | None:
+    """The caches of this rank; None where every variable is set, or no directory can be made.
+
+    Args:
+        job: part of the directory's name. home: the program sees the user's home directory and may use it.
+    """
+    wanted = {**COMPILERS, **({} if home else HOME)}
+    missing = {name: below for name, below in wanted.items() if not env.get(name)}
+    if not home:
+        missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
+    base = _base(env)
+    if not missing or base is None:
+        return None
+    name = f"{_PREFIX}{os.geteuid()}-{re.sub(r'[^A-Za-z0-9._-]', '_', job)[:100]}"
+    _sweep(base, name)
+    found = _opened(base, name)
+    if found is None:
+        return None
+    path, handle = found
+    variables: dict[str, str] = {}
+    for name, below in missing.items():
+        variables[name] = os.path.join(path, below) if below else path
+        os.makedirs(variables[name], 0o700, exist_ok=True)
+    return Caches(path, handle, variables)
+
+
+def _usable(path: str) -> bool:
+    """Whether it is a directory, or could be made."""
+    while not os.path.lexists(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
+
+
+def _base(env: Mapping[str, str]) -> str | None:
+    """The first directory in which no other user can replace what is made there."""
+    for base in (env.get("TMPDIR", ""), *_BASES):
+        with suppress(OSError):
+            about = os.stat(base)
+            safe = about.st_uid == os.geteuid() or not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
+            if base.startswith("/") and stat.S_ISDIR(about.st_mode) and safe and os.access(base, os.W_OK | os.X_OK):
+                return base
+    return None
+
+
+def _opened(base: str, name: str) -> tuple[str, int] | None:
+    """The directory of that name, or another one where the name is taken; open, with a shared lock."""
+    path = os.path.join(base, name)
+    for _ in range(20):  # a rank that leaves may remove it between two calls
+        with suppress(FileExistsError):
+            try:
+                os.mkdir(path, 0o700)
+            except OSError as error:
+                if not isinstance(error, FileExistsError):
+                    return None
+        handle = _own(path)
+        if handle is None and not os.path.lexists(path):
+            continue
+        if handle is None:  # another user was first
+            with suppress(OSError):
+                path = tempfile.mkdtemp(prefix=f"{name}-", dir=base)
+                continue
+            return None
+        with suppress(OSError):  # a file system without locks: the directory stays until it is swept
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        if _names(path, handle):
+            return path, handle
+        os.close(handle)
+    return None
+
+
+def _own(path: str) -> int | None:
+    """Descriptor of a directory that is this user's, and closed to all others; None for anything else."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    about = os.fstat(handle)
+    if about.st_uid == os.geteuid() and not about.st_mode & 0o077:
+        return handle
+    os.close(handle)
+    return None
+
+
+def _sweep(base: str, kept: str) -> None:
+    """Remove what this user's other jobs have left that are dead: no process holds its lock."""
+    with suppress(OSError):
+        for name in os.listdir(base):
+            if name.startswith(kept) or not name.startswith(f"{_PREFIX}{os.geteuid()}-"):
+                continue
+            handle = _own(os.path.join(base, name))
+            if handle is not None:
+                _remove_unused(os.path.join(base, name), handle)
+                os.close(handle)
+
+
+def _remove_unused(path: str, handle: int) -> None:
+    """Remove the directory if no other process holds its lock; whoever comes meanwhile makes another."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    if _names(path, handle):
+        shutil.rmtree(path, ignore_errors=True)  # which follows no link
+
+
+def _names(path: str, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(handle))
+    except OSError:
+        return False
