@@ -84,7 +84,8 @@ def abandoned(path: Path) -> bool:
 def read(path: Path) -> Lease | None:
     """The lock as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
     try:
-        with path.open("rb") as file:
+        # Another user may have put a link or a pipe there: neither is followed, or waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             raw = file.read(4096)
     except (FileNotFoundError, NotADirectoryError):

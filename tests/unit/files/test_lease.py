@@ -42,6 +42,21 @@ NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
 ELSEWHERE = "elsewhere.0123456789ab.1.7.7.00000000"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe"])
+def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    os.mkfifo(tmp_path / "pipe")
+    if kind == "pipe":
+        (tmp_path / "pipe").rename(path)
+    else:
+        path.symlink_to(tmp_path / "pipe")
+    with (
+        pytest.raises((UnknownStateError, InfrastructureError), match=r"has held this lock for|cannot lock: Too many"),
+        leased(path, print, limit_s=0.3),
+    ):
+        pass
+
+
 def process(program: str, *words: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
