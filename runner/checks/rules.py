@@ -6,6 +6,7 @@ A rule is a function in ``_RULES`` that yields findings; the codes that ``--forc
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
@@ -39,6 +40,7 @@ class Observed:
         login_node: why this machine, which would run the job, looks like a cluster's login node; empty if it does not.
         environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
         absent: names of the user's values that the site needs and that are not set (``account``).
+        plugin_problem, plugin_fix: why srun could not start the runtime here; empty if it can.
         left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
         defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         storage: where the job's files lie.
@@ -56,6 +58,8 @@ class Observed:
     login_node: str = ""
     environment_problem: str = ""
     environment_fix: str = ""
+    plugin_problem: str = ""
+    plugin_fix: str = ""
     left_open: tuple[str, ...] = ()
     defaulted: tuple[str, ...] = ()
     storage: storage.Seen = NOTHING_SEEN
@@ -160,6 +164,21 @@ def _visible(case: Case) -> Iterator[Finding]:
             )
 
 
+def _blanks(case: Case) -> Iterator[Finding]:
+    """Which Pyxis and Enroot the nodes have is not known here. Pyxis escapes blanks since 0.24 (``fstab_escape``);
+    Enroot 4.1.2 as released, linked with musl, does not read that (``compat_getmntent_r``), linked with glibc it does.
+    """
+    sources = (path for mount in case.plan.mounts for path in (mount.source, mount.target))
+    blank = [path for path in (*sources, *case.observed.run_directory) if re.search(r"\s", path)]
+    if blank and case.plan.runtime == "pyxis":
+        yield Finding(
+            "mount-with-blank",
+            "warn",
+            f"Pyxis before 0.24, and Enroot up to 4.1.2 as released, cannot mount a path with a blank: {blank[0]!r}",
+            "use a path without blanks, unless such a mount is known to work there",
+        )
+
+
 def _runtime(case: Case) -> Iterator[Finding]:
     if case.plan.runtime not in case.site.runtimes:
         yield Finding(
@@ -168,6 +187,11 @@ def _runtime(case: Case) -> Iterator[Finding]:
             f"{case.plan.site} is not known to have {case.plan.runtime}",
             f"use a runtime of the site ({', '.join(case.site.runtimes)}), or add it to `runtimes` in a site file",
         )
+
+
+def _plugin(case: Case) -> Iterator[Finding]:
+    if case.observed.plugin_problem:
+        yield Finding("plugin-missing", "refuse", case.observed.plugin_problem, case.observed.plugin_fix)
 
 
 def _personal(case: Case) -> Iterator[Finding]:
@@ -309,7 +333,9 @@ _RULES: tuple[Rule, ...] = (
     _environment,
     _mounts,
     _visible,
+    _blanks,
     _runtime,
+    _plugin,
     _personal,
     _submit_directory,
     _limits,
@@ -327,7 +353,7 @@ _RULES: tuple[Rule, ...] = (
 CODES = frozenset(
     (
         *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
-        *("environment-lacks", "path-not-visible"),
+        *("environment-lacks", "path-not-visible", "plugin-missing"),
         *(f"{name}-missing" for name in get_args(Owned)),
         "submit-directory",
         *("gpus-hidden", "directive-emptied", "site-unfinished"),

@@ -26,6 +26,7 @@ Argument = tuple[Text | Var, ...]
 # The contract between a batch script, which sets these variables, and the runtimes, which pass them on.
 RUN_DIRECTORY = "runner_run"  # the run directory on the host
 JOB_ID = "runner_job"  # the job's number
+LIVE = "runner_live"  # of Slurm's scripts alone: the numbers of this user's jobs that Slurm knows; empty: unknown
 RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the rendezvous
 
 
@@ -80,7 +81,8 @@ class StepSpec(msgspec.Struct, frozen=True):
             of a node share; empty for none.
         launcher: options that the launcher (srun) gets for the step itself.
         command: the arguments after the launcher's options: container command, launcher program, user program.
-        at_end: command that is run once a node when the script ends, even if the step failed; empty for none.
+        at_end: command that is run once a node when the job ends, however it ends, even if ``once_a_node`` failed;
+            empty for none.
         directives: options that the runtime wants in the batch script's head, long name -> value.
         inherits: the ranks need the environment of the shell that submits, since nothing else provides one.
     """

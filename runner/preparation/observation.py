@@ -14,6 +14,7 @@ from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
+from runner.preparation import srun_plugin
 from runner.preparation.choices import Choices
 from runner.preparation.file_systems import home
 from runner.preparation.image import JobImage
@@ -30,6 +31,7 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
     site, facts = choices.site, RUNTIMES[choices.runtime]
     on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
     runs = _both_names(options.runs)
+    plugin_problem, plugin_fix = srun_plugin.problem(site, choices.runtime)
     lacks, fix = _environment_problem(recipe, image, runs_here=on_this_machine and not facts.is_container)
     return Observed(
         image_problem=image.problem,
@@ -41,6 +43,8 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
         login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
         environment_fix=fix,
+        plugin_problem=plugin_problem,
+        plugin_fix=plugin_fix,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
         defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
         storage=_storage(site, image, runs, user_site.personal.scratch),

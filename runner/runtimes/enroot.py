@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from runner.errors import UsageError
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
+from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
+from runner.runtimes import leftovers
 from runner.runtimes.common import (
     PREFIX,
     STARTED,
@@ -18,24 +19,36 @@ from runner.runtimes.common import (
     shell,
 )
 
+_PREFIX = "runner-"  # of the containers' names
+
 # Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
 # namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
 _RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
-_CREATE = """printf '%s\\n' 'exec "$@"' >"$1.$(hostname)" && mv -f -- "$1.$(hostname)" "$1" && shift && exec "$@\""""
+# Enroot's data may lie in a home that nodes share: the node is part of the container's name.
+_CREATE = f"""\
+{leftovers.IS_LEFT}node=$(uname -n) rc=$1 name=$2-$(uname -n)
+for old in $(enroot list); do
+  [ "${{old%"-$node"}}" != "$old" ] && [ "${{old#{_PREFIX}}}" != "$old" ] && [ "$old" != "$name" ] || continue
+  if is_left "${{old#{_PREFIX}}}" "$4" "$5"; then echo "$node: removing $old, of a job that has ended"
+    enroot remove --force "$old"; fi
+done
+printf '%s\\n' 'exec "$@"' >"$rc.$node" && mv -f -- "$rc.$node" "$rc" && exec enroot create --force --name "$name" "$3"
+"""
+_REMOVE = 'name=$1-$(uname -n); if enroot list | grep -qxF -- "$name"; then enroot remove --force "$name"; fi'
 # enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
 _TASK = (
-    'runner_words=(--rc "$1"); shift; '
+    'runner_words=(--rc "$1") runner_name=$2-$(uname -n) runner_n=$3; shift 3; '
     + "for runner_i in "
     + " ".join((*(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX)), *STARTED))
     + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
-    + 'exec enroot start "${runner_words[@]}" "$@"'
+    + 'exec enroot start "${runner_words[@]}" "${@:1:runner_n}" "$runner_name" "${@:runner_n+1}"'
 )
 
 
 def step(plan: Plan) -> StepSpec:
-    """The image is unpacked once a node, under the job's own name, and removed at the end.
+    """The image is unpacked once a node, under a name of the job and the node, and removed at the end.
 
-    A name that another job has left would bring its root back. The root is read-only, home is not mounted.
+    The root is read-only, home is not mounted.
     """
     env = carried(plan)
     for variable, value in env:
@@ -45,7 +58,11 @@ def step(plan: Plan) -> StepSpec:
                 where=f"--env {variable}",
                 fix="leave newlines out of the value",
             )
-    name: Argument = (Text("runner-"), Var(JOB_ID))
+    name: Argument = (Text(_PREFIX), *leftovers.job_of(plan))
+    mounts = (
+        *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
+        *mount_options(plan, "--mount"),
+    )
     return StepSpec(
         prelude=(
             *loads(plan),
@@ -57,21 +74,21 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(
             *texts("/bin/bash", "-c", _CREATE, "bash"),
             _RC,
-            *texts("enroot", "create", "--force", "--name"),
             name,
             image_file(plan),
+            *leftovers.known(plan),
         ),
         launcher=(),
         command=(
             *texts("/bin/bash", "-c", _TASK, "bash"),
             _RC,
-            *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
-            *mount_options(plan, "--mount"),
             name,
+            text(str(len(mounts))),
+            *mounts,
             *shell(plan, rename=True, change_directory=True),
             *launched_program(plan),
         ),
-        at_end=(*texts("enroot", "remove", "--force"), name),
+        at_end=(*texts("/bin/bash", "-c", _REMOVE, "bash"), name),
     )
 
 

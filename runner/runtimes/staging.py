@@ -11,23 +11,24 @@ import msgspec
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import JOB_ID, Argument, Export, StepSpec, Text, Var, text, texts
-from runner.runtimes import Runtime
+from runner.model.step import Argument, Export, StepSpec, Text, Var, text, texts
+from runner.runtimes import Runtime, leftovers
 
 DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
 _PREFIX = "gpu-runner-stage-"
 _NAME = "/image.sqsh"
 _PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
 
-# Once a node; arguments: the job's directory, whether all others of ours there are left over, the image, its bytes,
-# its SHA-256 (or nothing), and what else is to be done once a node. What is summed is what was read, in one pass.
+# Once a node; arguments: the job's directory, what `is_left` needs of other jobs, the image, its bytes, its SHA-256 (or
+# nothing), and what else is to be done once a node. What is summed is what was read, in one pass.
 _STAGE = f"""\
 set -u; set -o pipefail
+{leftovers.IS_LEFT}\
 say() {{ echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }}
-stage=$1 alone=$2 image=$3 bytes=$4 sum=$5; shift 5
-if [ "$alone" = yes ]; then
-  find "${{stage%/*}}" -maxdepth 1 -name "{_PREFIX}*" -user "$(id -u)" -exec rm -rf -- {{}} +
-fi
+stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
+for old in "${{stage%/*}}/{_PREFIX}"*; do
+  if [ -O "$old" ] && is_left "${{old##*/{_PREFIX}}}" "$live" "$alone"; then rm -rf -- "$old"; fi
+done
 mkdir -m 700 -- "$stage" || {{
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }}
 room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
@@ -56,11 +57,12 @@ def step(plan: Plan, runtime: Runtime) -> StepSpec:
     copy = (
         *texts("/bin/bash", "-c", _STAGE, "bash"),
         (Var(DIRECTORY),),
-        *texts("yes" if plan.whole_nodes else "no", plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
+        *leftovers.known(plan),
+        *texts(plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
     )
     return msgspec.structs.replace(
         made,
-        prelude=(*made.prelude, Export(DIRECTORY, (Text(f"{plan.stage}/{_PREFIX}"), Var(JOB_ID)))),
+        prelude=(*made.prelude, Export(DIRECTORY, (Text(f"{plan.stage}/{_PREFIX}"), *leftovers.job_of(plan)))),
         once_a_node=(*copy, *made.once_a_node),
         launcher=launcher,
         command=command,

@@ -10,10 +10,10 @@ from runner.schedulers import supervised_script
 from runner.schedulers.script_parts import MEMLOCK
 
 # Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
-# environment); runtimes take options out of the last ones.
+# environment); runtimes take options out of the last ones. HOSTNAME is this node's alone.
 _PROXIES = "{http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY"
 _LEAKS = (
-    "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
+    "HOSTNAME PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD LD_LIBRARY_PATH "
     'BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" \\\n'
     f'  "${{!HOROVOD_@}}" {_PROXIES} \\\n'
     '  "${!PYXIS_@}" "${!APPTAINER@}" "${!SINGULARITY@}" "${!SHIFTER@}"'

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from runner.model.exit_codes import CANCELLED, TIMED_OUT
 from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
 from runner.render.shell import folded
-from runner.schedulers.script_parts import CLEANUP_LOG
 
 GRACE_S = 30  # between SIGTERM and SIGKILL
 
@@ -59,13 +58,13 @@ printf '%s\\n' "${JOB_ID}" >job.id.part && mv -f job.id.part job.id
 """
 
 
-def marker(at_end: tuple[Argument, ...] = ()) -> str:
+def marker(at_end: str = "") -> str:
     """The script leaves its exit marker however it ends, except by SIGKILL; ``runner_why``: what ended it, where known.
 
     Args:
-        at_end: a command that is run before, even if the job failed; empty for none.
+        at_end: a command that is run before, even if the job failed, as shell code; empty for none.
     """
-    last = f"  {folded(at_end, indent='    ')} {CLEANUP_LOG}\n" if at_end else ""
+    last = f"  {at_end}\n" if at_end else ""
     return f"""\
 runner_why=
 runner_mark() {{

@@ -43,7 +43,9 @@ def test_no_container_has_a_name_that_outlives_its_job(path: Path) -> None:
     text = path.read_text()
     assert "--container-name" not in text
     for name in re.findall(r"--name (\S+)", text):
-        assert "${runner_job}" in name
+        assert name == '"$name"'
+        assert "name=$2-$(uname -n)" in text
+        assert re.search(r"enroot\.rc \S*\$\{runner_job\}", text)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -93,7 +95,22 @@ def test_no_directive_is_cut_off_by_a_hash(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(path: Path) -> None:
     text = path.read_text()
-    for first in re.findall(r"^# Once a node.*?\|\| exit 71$", text, re.MULTILINE | re.DOTALL):
+    for first in re.findall(r"^# (?:Once a|On each) node.*?\|\| exit 71$", text, re.MULTILINE | re.DOTALL):
         assert "logs/node-" in first
-    for body in re.findall(r"^runner_at_end\(\) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
-        assert body.rstrip().endswith(">>logs/cleanup.log 2>&1")
+    for last in re.findall(r'^"\$\{last\[@\]\}" .*', text, re.MULTILINE):
+        assert last.startswith('"${last[@]}" >>logs/cleanup.log 2>&1')
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_what_cleans_up_is_on_every_node_before_a_cancel_could_refuse_it(path: Path) -> None:
+    """It is a step that runs already, and no list of the ranks' nodes decides where."""
+    text = path.read_text()
+    kept = re.findall(
+        r"^coproc RUNNER_KEEPER \{\n(.*?)^\}\nrunner_keeper=", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL
+    )
+    assert len(kept) == ("enroot" in path.stem or "staged" in path.stem)
+    for command in kept:
+        assert "enroot remove" in command or "rm -rf" in command
+        (shape,) = re.findall(r"srun .*--nodes=(\d+) --ntasks=(\d+) --ntasks-per-node=1 --overlap ", command)
+        assert shape[0] == shape[1]
+        assert "SLURM_HOSTFILE" not in text[: text.index("coproc ")]

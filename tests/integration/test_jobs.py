@@ -78,18 +78,32 @@ def test_a_probe_sees_what_was_requested(runner: Runner, tmp_path: Path) -> None
     source.mkdir()
     (source / "file").write_text("seen")
     value = 'it\'s "quoted" $HOME `id` \\ # % é\n\ttwo lines *'
-    arguments = ["--env", "NOTE", "--env", "PYTORCH_VERSION", "a b", "", "$(touch /tmp/no)", "'\"", "*", "é\n"]
+    arguments = [
+        "--env",
+        "HOSTNAME",
+        "--env",
+        "NOTE",
+        "--env",
+        "PYTORCH_VERSION",
+        "a b",
+        "",
+        "$(touch /tmp/no)",
+        "'\"",
+        "*",
+        "é\n",
+    ]
     runner(
         "submit", "--recipe", "probe", "--gpus", "16", "--wait",
         "--env", f"NOTE={value}", "--env", "PYTORCH_VERSION=mine", "--mount", f"{source}:/mnt",
         "--", *arguments, code=0,
     )  # fmt: skip
     run = runner.newest()
-    probes = records(run, "probe")
+    probes, starts = records(run, "probe"), records(run, "start")
     assert sorted(probes) == list(range(16))
     for probe in probes.values():
         assert [base64.b64decode(word).decode() for word in probe["argv_base64"]] == arguments
         seen = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
+        assert seen.pop("HOSTNAME") == starts[probe["rank"]]["host"]
         assert seen == {"NOTE": value, "PYTORCH_VERSION": "mine"}
         assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe"
     assert json.loads((run / "verdict.json").read_text())["outcome"] == "ran"

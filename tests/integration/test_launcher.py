@@ -219,6 +219,32 @@ def test_a_program_that_is_not_there(tmp_path: Path, job: int) -> None:
     assert locked.record("exit")["error"] == "program-not-executable"
 
 
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (b"#!/bin/sh\r\necho\r\n", "program-not-found", "Windows line ends (CRLF)"),
+        (b"#!/no/such/python3 -u\n", "program-not-found", "its interpreter is not there: its first line names /no"),
+        (b"echo\n", "program-not-executable", "its first line names no interpreter (#!)"),
+        (b"#!/bin/sh\nexit 0\n", None, ""),
+    ],
+)  # fmt: skip
+def test_a_script_whose_interpreter_cannot_be_started(
+    tmp_path: Path, job: int, text: bytes, error: str | None, says: str
+) -> None:
+    script = tmp_path / "bin" / "my script"
+    script.parent.mkdir()
+    script.write_bytes(text)
+    script.chmod(0o755)
+    for number, (word, env) in enumerate(
+        ((str(script), {}), (script.name, {"PATH": f"{script.parent}:/usr/bin:/bin"}))
+    ):
+        task = start(tmp_path / str(number), job + number, 0, 1, ["--", word], env)
+        task.end()
+        record = task.record("exit")
+        assert record["error"] == error
+        assert says in (record["message"] or "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_signals_reach_the_program(tmp_path: Path, job: int, number: signal.Signals) -> None:
     text = (

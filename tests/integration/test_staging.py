@@ -14,6 +14,8 @@ from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage, file_name
 from tests.support.commands import Runner
+from tests.support.daemons import Daemons
+from tests.support.endings import ENDINGS, leaves_nothing, spares_a_running_job
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started
 from tests.support.squashfs import SUPERBLOCK
@@ -38,6 +40,16 @@ def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: St
     assert '"${runner_stage}"/image.sqsh' in (run / "job.sh").read_text()
     assert child.wait(120) == 0
     assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)
+
+
+@pytest.mark.parametrize("ending", sorted(ENDINGS))
+def test_however_a_job_ends_nothing_is_left(ill: Runner, daemons: Daemons, ending: str) -> None:
+    left = leaves_nothing(ill, daemons, ENDINGS[ending], "--stage")
+    assert ("gpu-runner-stage" in left) is ENDINGS[ending].swept
+
+
+def test_a_job_removes_no_copy_of_a_job_that_runs(ill: Runner, daemons: Daemons) -> None:
+    spares_a_running_job(ill, daemons, "--stage")
 
 
 def test_a_disk_without_room_is_reported(runner: Runner, tmp_path: Path) -> None:

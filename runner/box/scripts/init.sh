@@ -18,8 +18,9 @@ done </etc/hosts
 echo 1 2>/dev/null >/proc/sys/net/ipv4/tcp_tw_reuse || echo "ports are not used again at once" >&2
 
 mkdir -p /var/box/munge /var/box/gpu
-# Jobs' scripts and environments lie in these two.
-mkdir -m 700 /var/box/state /var/box/spool
+# Jobs' scripts and environments lie in these two. A script in the second is run by its job's own user.
+mkdir -m 700 /var/box/state
+mkdir -m 711 /var/box/spool
 (umask 077 && dd if=/dev/urandom of=/var/box/munge/key bs=1024 count=1 2>/dev/null)
 # Slurm needs device files; in a user namespace they cannot be created, but they can be bind-mounted.
 while read -r gpu; do

@@ -12,7 +12,7 @@ from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.render.shell import folded, statement
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import node_log, port
+from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
 from runner.schedulers.supervised_script import GRACE_S
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
@@ -35,7 +35,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         'export USER="${USER:-$(id -un)}"',
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
-        supervised_script.marker(step.at_end),
+        supervised_script.marker(f"{folded(step.at_end, indent='    ')} {CLEANUP_LOG}" if step.at_end else ""),
         supervised_script.TRAPS,
         f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n",
         *(statement(entry) for entry in step.prelude),

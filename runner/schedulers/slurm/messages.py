@@ -26,6 +26,11 @@ _REFUSALS: Final = (
         "no node has so many GPUs or CPUs, so much memory, or such a GPU; `sinfo --format='%P %D %c %m %G %f'` says",
     ),
     (
+        r"failed to initialize plugin stack|plug-in initialization failed|dlopen of plugin file failed",
+        "the cluster's plugin configuration (plugstack.conf) is broken: show these lines to the administrator; "
+        "no job can be submitted until it is corrected",
+    ),
+    (
         r"unrecognized option|unknown option",
         "the cluster's sbatch has no such option: the runtime is not installed there or its plugin is not loaded "
         "(ask the administrator; --runtime names another), or -S or the site's file has misspelt one",

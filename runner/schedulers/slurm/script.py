@@ -16,6 +16,7 @@ from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script
 from runner.schedulers.script_head import head
 from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, port, world
+from runner.schedulers.slurm import keeper
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
@@ -49,8 +50,8 @@ def render(plan: Plan, step: StepSpec) -> str:
         *(statement(entry) for entry in step.prelude),
         "",
     ]
-    first = _once_a_node(plan, step.once_a_node, *_FIRST)
-    parts += around(first, _once_a_node(plan, step.at_end))
+    parts += [f"{keeper.AT_END}trap runner_at_end EXIT\n"] if step.at_end else []
+    parts += _ready(plan, step)
     if _uneven(plan):
         parts.append(_hostfile(plan))
     parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
@@ -67,7 +68,6 @@ def salloc(plan: Plan, step: StepSpec) -> str:
 def _held(plan: Plan, step: StepSpec) -> str:
     """The script of a step: whatever else salloc and a login shell have set must not shape it."""
     assert plan.existing_allocation is not None
-    first = _once_a_node(plan, step.once_a_node, *_FIRST)
     parts = [
         "#!/bin/bash",
         "set -uo pipefail",
@@ -77,19 +77,32 @@ def _held(plan: Plan, step: StepSpec) -> str:
         MEMLOCK,
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
-        supervised_script.marker(_once_a_node(plan, step.at_end)),
+        *((keeper.AT_END,) if step.at_end else ()),
+        supervised_script.marker("runner_at_end" if step.at_end else ""),
         f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})",
         NODES_FILE,
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),
         "",
-        *around(first, ()),
+        *_ready(plan, step),
     ]
     if _uneven(plan):
         parts.append(_hostfile(plan))
     parts += [_HELD_TRAPS, f"{folded(tuple(_step(plan, step)))} &", f'{WAIT}exit "$runner_exit"\n']
     return "\n".join(parts)
+
+
+def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
+    """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
+    if not step.at_end:
+        yield from around(_once_a_node(plan, step.once_a_node, *_FIRST), ())
+        return
+    # Of a held allocation the keeper, too, gets what it needs and no more.
+    options = (*(("--exact",) if plan.existing_allocation else ()), *keeper.OPTIONS)
+    kept = keeper.command(step.once_a_node, step.at_end)
+    shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
+    yield keeper.ASK_FOR_LIVE + keeper.start((*_srun(plan), *_on_nodes(plan), *shape, *kept))
 
 
 def _of_held(plan: Plan) -> tuple[Argument, ...]:

@@ -139,11 +139,16 @@ trap 'rm -rf -- "${runner_stage}" >>logs/cleanup.log 2>&1' EXIT
 
 /bin/bash -c \
   'set -u; set -o pipefail
+is_left() {
+  [ "$3" != yes ] || return 0
+  case $1 in [0-9]*) ;; *) return 1 ;; esac
+  case " $2 " in "  " | *" ${1%%[!0-9]*} "*) return 1 ;; esac
+}
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
-stage=$1 alone=$2 image=$3 bytes=$4 sum=$5; shift 5
-if [ "$alone" = yes ]; then
-  find "${stage%/*}" -maxdepth 1 -name "gpu-runner-stage-*" -user "$(id -u)" -exec rm -rf -- {} +
-fi
+stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
+for old in "${stage%/*}/gpu-runner-stage-"*; do
+  if [ -O "$old" ] && is_left "${old##*/gpu-runner-stage-}" "$live" "$alone"; then rm -rf -- "$old"; fi
+done
 mkdir -m 700 -- "$stage" || {
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }
 room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
@@ -153,7 +158,7 @@ found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $i
 [ -z "$sum" ] || [ "${found%% *}" = "$sum" ] || say "$image is not what was converted: its SHA-256 differs"
 [ $# -eq 0 ] || exec "$@"
 ' \
-  bash "${runner_stage}" no /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh 7100000000 \
+  bash "${runner_stage}" '' no /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh 7100000000 \
   0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0bad mkdir -p \
   /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 

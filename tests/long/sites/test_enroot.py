@@ -1,12 +1,15 @@
-"""The main job under Enroot and Pyxis, which no package of Debian has: where a prefix on this machine holds both.
+"""Pyxis and Enroot, which no package of Debian has: where a prefix on this machine holds both.
 
-Looked for in ``ENROOT_PREFIX``, /usr/local and /opt/enroot: ``bin/enroot`` and ``lib/slurm/spank_pyxis.so``.
+Looked for in ``ENROOT_PREFIX``, /usr/local and /opt/enroot: ``bin/enroot`` and ``lib/slurm/spank_pyxis.so``, as
+``make install`` of each leaves them, with Enroot's data in the home that the nodes share: bare Enroot runs so. Under
+Pyxis, whose containers have one name on all nodes, and once more for bare Enroot, they are on each node's own disk.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +19,9 @@ from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support import editing
 from tests.support.commands import Runner
+from tests.support.daemons import Daemons
+from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_a_running_job
+from tests.support.ordinary_user import probe
 
 PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))
 FOUND = [
@@ -23,26 +29,58 @@ FOUND = [
     for prefix in map(Path, PLACES)
     if (prefix / "bin/enroot").exists() and (prefix / "lib/slurm/spank_pyxis.so").exists()
 ][:1]
+ON_ITS_OWN_DISK = "".join(
+    f"ENROOT_{name}_PATH /var/tmp/enroot-{name.lower()}-$(id -u)\n" for name in ("DATA", "CACHE", "RUNTIME")
+)
 
 if FOUND:
 
-    @pytest.fixture(scope="module")
-    def cluster() -> Iterator[box.Box]:
-        name, (prefix,) = f"enroot-{os.getpid()}", FOUND
+    @pytest.fixture(scope="module", params=["enroot-home", "enroot", "pyxis"])
+    def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+        """A box with both, configured as by an administrator unless data are to lie in the home."""
+        name, (prefix,) = f"{request.param}-{os.getpid()}", FOUND
         spank = f"required {prefix}/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis"
-        binds = (box.Bind(str(prefix), str(prefix)), box.Bind(str(prefix / "bin"), "/usr/local/bin"))
+        binds = [box.Bind(str(prefix), str(prefix)), box.Bind(str(prefix / "bin"), "/usr/local/bin")]
+        if not request.param.endswith("-home"):
+            written = tmp_path_factory.mktemp("enroot.conf.d")
+            (written / "paths.conf").write_text(ON_ITS_OWN_DISK)
+            binds.append(box.Bind(str(written), f"{prefix}/etc/enroot/enroot.conf.d"))
         try:
-            yield box.up(box.BoxSpec(name=name, spank=(spank,), binds=binds))
+            cluster = Daemons(box.up(box.BoxSpec(name=name, spank=(spank,), binds=tuple(binds))))
+            cluster.configure(SlurmdTimeout="10")
+            yield cluster
         finally:
             box.down(name)
 
-    @pytest.mark.parametrize("runtime", ["pyxis", "enroot"])
-    def test_the_main_job(cluster: box.Box, squashfs: StoredImage, tmp_path: Path, runtime: str) -> None:
+    @pytest.fixture
+    def runner(daemons: Daemons, squashfs: StoredImage, tmp_path: Path) -> Runner:
+        assert squashfs.path.is_file()
+        runtime = daemons.box.spec.name.partition("-")[0]
         site = tmp_path / "site.yaml"
-        site.write_bytes(msgspec.yaml.encode({"name": "px", "extends": str(cluster.site), "runtimes": [runtime]}))
-        runner = Runner(site, tmp_path / "runs", tmp_path / "state", cluster.bin_dir)
+        site.write_bytes(msgspec.yaml.encode({"name": "px", "extends": str(daemons.box.site), "runtimes": [runtime]}))
+        return Runner(site, tmp_path / "runs", tmp_path / "state", daemons.box.bin_dir)
+
+    def test_the_main_job(runner: Runner, squashfs: StoredImage) -> None:
         done = runner("submit", "--gpus", "16", "--image", squashfs.digest, "--wait", code=0)
         assert "verdict: measured" in done.out
+
+    @pytest.mark.parametrize("ending", sorted(ENDINGS | LONG_ENDINGS))
+    def test_however_a_job_ends_nothing_is_left(runner: Runner, daemons: Daemons, ending: str) -> None:
+        """Under Pyxis the image is staged, too: the step that stages it has nothing to do with Pyxis's own.
+
+        After a cancel a file system that is slow may take longer than Slurm waits: the next job removes the rest.
+        """
+        options = ("--stage",) if daemons.box.spec.name.startswith("pyxis") else ()
+        ended = (ENDINGS | LONG_ENDINGS)[ending]
+        if "-home" in daemons.box.spec.name and (ended.act or ended.options):
+            ended = replace(ended, swept=True)
+        leaves_nothing(runner, daemons, ended, *options)
+
+    def test_a_probe_of_an_ordinary_user(daemons: Daemons, squashfs: StoredImage) -> None:
+        assert probe(daemons, squashfs.path, daemons.box.spec.name.partition("-")[0])["outcome"] == "ran"
+
+    def test_a_job_removes_nothing_of_a_job_that_runs(runner: Runner, daemons: Daemons) -> None:
+        spares_a_running_job(runner, daemons, *(("--stage",) if daemons.box.spec.name.startswith("pyxis") else ()))
 
     def test_an_image_is_edited(tmp_path: Path) -> None:
         (prefix,) = FOUND

@@ -62,6 +62,7 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
             {},
             "no",
         ),
+        ("plugin-missing", "technion", Observed(plugin_problem="none", plugin_fix="--runtime enroot"), {}, "enroot"),
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
         ("field-missing", "neuron", Observed(absent=("field",)), {}, "showque"),
         ("submit-directory", "neuron", Observed(run_directory=("/home/e/runs",)), {}, "--runs /scratch/"),
@@ -129,6 +130,21 @@ def test_memory_of_a_job_takes_the_place_of_memory_that_the_site_requires() -> N
     assert "directive-emptied" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
 
 
+@pytest.mark.parametrize(
+    ("runtime", "source", "runs", "warned"),
+    [
+        ("pyxis", "/data/my sets", "/runs", True),
+        ("pyxis", "/data/my", "/my runs", True),
+        ("pyxis", "/data/my", "/runs", False),
+        ("charliecloud", "/data/my sets", "/my runs", False),
+    ],
+)
+def test_a_blank_in_a_mount_is_warned_of_under_pyxis(runtime: str, source: str, runs: str, warned: bool) -> None:
+    seen = Observed(run_directory=(runs,))
+    findings = findings_of("box", seen, runtime=runtime, mounts=(Mount(source, "/data"),))
+    assert ("mount-with-blank" in findings) is warned
+
+
 def test_a_time_beyond_the_sites_limit_is_refused() -> None:
     site = msgspec.structs.replace(read_site("technion"), max_walltime_s=600)
     findings = check(plan(RECIPE, site, Request(gpus=16, walltime_s=601), IMAGE), site, NOTHING_WRONG)
@@ -159,6 +175,7 @@ def test_every_refusal_can_be_forced() -> None:
     )
     everything = replace(
         everything,
+        plugin_problem="no plugin",
         left_open=("node",),
         storage=storage.Seen(home=("/home",), runs=("/home",), workspaces=(storage.Workspace("w", "/home", 0.0),)),
     )

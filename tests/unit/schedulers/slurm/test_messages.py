@@ -23,6 +23,11 @@ FAILED = "sbatch: error: Batch job submission failed: "
         (FAILED + "Requested node configuration is not available", "no node has so many GPUs"),
         (FAILED + "Invalid feature specification", "constraint"),
         ("sbatch: unrecognized option '--image=docker:x'", "its plugin is not loaded"),
+        ("sbatch: error: spank: /x.so: Dlopen of plugin file failed", "plugstack.conf) is broken"),
+        (
+            "sbatch: error: pyxis: failed to parse configuration\nsbatch: error: Failed to initialize plugin stack",
+            "broken",
+        ),
         (FAILED + "Something new", "see the script"),
     ],
 )

@@ -153,6 +153,7 @@ class Launch:
         made["RUNNER_HOST"] = self.host
         if self.options.run_dir is not None:
             made["RUNNER_RUN_DIR"] = self.options.run_dir
+        made.setdefault("HOSTNAME", os.uname().nodename)
         made.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         if self.options.bind != "none" and here.nodes > 1:
             adapters = fabric.nccl_adapters(fabric.ports())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -11,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Sequence
 
-from gpu_runner_inside.launcher import notices
+from gpu_runner_inside.launcher import first_line, notices
 
+_OF_SCRIPTS = (errno.ENOENT, errno.ENOEXEC)  # execve(2): the interpreter is not there; no known format
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOTICES = (signal.SIGUSR1, signal.SIGUSR2)  # "the time limit is near": by default they would end a program
@@ -97,7 +99,8 @@ class Relay:
             self._pid = child.pid
         except OSError as error:
             code = "program-not-found" if isinstance(error, FileNotFoundError) else "program-not-executable"
-            raise NotStartedError(code, f"{argv[0]}: {error.strerror}") from error
+            why = first_line.problem(argv[0], env.get("PATH")) if error.errno in _OF_SCRIPTS else ""
+            raise NotStartedError(code, ": ".join(filter(None, (argv[0], error.strerror, why)))) from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         given = None if run_dir is None else notices.Notices(run_dir, self._notify)
