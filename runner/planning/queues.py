@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from runner.errors import UsageError
 from runner.model.request import Request
 from runner.model.site import Queue, Site
 
@@ -40,11 +41,20 @@ def choose(site: Site, requested: str | None, gpus: int, nodes: int, walltime_s:
 def with_queue(site: Site, request: Request) -> tuple[Site, Request]:
     """The site with the nodes of the queue that is requested, by its name or by the type of its GPUs; and the request,
     without a type that the queue decides.
+
+    Raises:
+        UsageError: the type is that of another queue.
     """
     wanted = (request.gpu_type or "").lower()
     of_type = next((name for name, queue in site.queues.items() if wanted and queue.gpu_type == wanted), None)
     name = request.queue or of_type or site.queue
     queue = site.queues.get(name or "", Queue())
+    if of_type is not None and queue.gpu_type not in ("", wanted):
+        raise UsageError(
+            f"the GPUs of {name} are {queue.gpu_type}; {wanted} are in {of_type}",
+            where="--gpu-type and --queue",
+            fix=f"leave out --queue, or name {of_type}",
+        )
     if wanted and queue.gpu_type == wanted:
         request = msgspec.structs.replace(request, queue=name, gpu_type=None)
     return msgspec.structs.replace(

@@ -77,6 +77,12 @@ def test_a_type_of_gpu_picks_its_queue_and_a_queue_its_nodes(
     assert (chosen.site.hardware.compute_capability, chosen.site.node.cpus_per_gpu) == (capability, cpus)
 
 
+def test_a_type_of_gpu_in_another_queue_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="v100 are in cas_v100nv_8") as caught:
+        choices("neuron", Request(gpus=1, gpu_type="v100", queue="amd_a100nv_8"))
+    assert "leave out --queue" in caught.value.fix
+
+
 def test_the_scheduler_gets_a_type_that_no_queue_has() -> None:
     chosen = choices("neuron", Request(gpus=1, gpu_type="h200"))
     assert (chosen.request.queue, chosen.request.gpu_type) == (None, "h200")
