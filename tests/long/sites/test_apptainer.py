@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner import box
+from runner.box.root import ensure
 from runner.images.build.build import BuiltImage
+from runner.images.store.stored_image import StoredImage
+from runner.recipes.loader import library
 from tests.support.commands import Runner
 
 
@@ -57,7 +62,7 @@ time.sleep(600)
 def test_the_notice_of_the_time_limit_reaches_the_program_and_not_what_serves_its_image(
     unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
 ) -> None:
-    """squashfuse has no handler: Slurm's signal to every process of the step would take the image away."""
+    """Under Slurm; as root, Apptainer has the kernel mount the image, so that squashfuse has a test of its own."""
     runner = Runner(Path(unstable.site), tmp_path / "runs", tmp_path / "state", unstable.bin_dir)
     tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     runner("convert", "--format", "sif", "--json", horovod_image.digest, code=0, env=tools)
@@ -65,9 +70,56 @@ def test_the_notice_of_the_time_limit_reaches_the_program_and_not_what_serves_it
     runner(*words, "--wait", "--", "python3", "-c", LISTENS, code=0)
     for rank in range(2):
         log = (runner.newest() / f"logs/rank-{rank}.out").read_text()
-        assert "served by ['squashfuse" in log
         assert "checkpoint" in log
         assert json.loads((runner.newest() / f"ranks/{rank}.exit.json").read_text())["signals_forwarded"] == [10]
+
+
+# The box's root as the root of a mount namespace; there the launcher in Apptainer's user namespace, where squashfuse
+# serves the image. Arguments: root, image, run directory, and whether all processes get USR1 ("" for the notice alone).
+FUSE = """\
+set -eu
+root=$1 image=$2 run=$3 signalled=$4
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
+mount -t tmpfs tmpfs "$root/tmp"
+mount -t tmpfs tmpfs "$root/mnt"
+mkdir "$root/mnt/old" "$root/mnt/run"
+touch "$root/mnt/image"
+mount --bind "$image" "$root/mnt/image"
+mount --bind "$run" "$root/mnt/run"
+cd "$root"
+pivot_root . mnt/old
+umount -l /mnt/old
+export PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/tmp
+apptainer exec --userns --no-home --bind /mnt/run:/results /mnt/image python3 -u /results/lib/launch.py \\
+  --run /results --world 1 -- python3 /results/listens.py >/mnt/run/out 2>&1 &
+for try in $(seq 200); do ! grep -q '^served' /mnt/run/out || break; sleep 0.3; done
+for process in /proc/[0-9]*; do
+  [ -n "$signalled" ] || break
+  case $(cat "$process/comm" 2>/dev/null) in squashfuse* | python3) kill -USR1 "${process#/proc/}" || true ;; esac
+done
+[ -n "$signalled" ] || echo USR1 >>/mnt/run/notices
+wait "$!"
+"""
+
+
+@pytest.mark.parametrize(("signalled", "lives"), [("every", False), ("", True)], ids=["signal", "notice"])
+def test_a_signal_to_every_process_takes_the_image_away_and_a_notice_does_not(
+    squashfs: StoredImage, tmp_path: Path, signalled: str, lives: bool
+) -> None:
+    """squashfuse has no handler for USR1, which Slurm sends to every process of a step."""
+    (tmp_path / "listens.py").write_text(LISTENS)
+    (tmp_path / "notices").touch()
+    shutil.copytree(library(), tmp_path / "lib")
+    root = str(ensure("26.05", print).path)
+    namespaces = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private")
+    words = (*namespaces, "bash", "-c", FUSE, "bash", root, squashfs.path, str(tmp_path), signalled)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
+    said = (tmp_path / "out").read_text()
+    assert "served by ['squashfuse" in said, done.stderr
+    assert ("checkpoint" in said, done.returncode == 0) == (lives, lives)
 
 
 def test_what_the_builder_prints_is_shown_whole_and_nothing_is_left(
