@@ -53,6 +53,8 @@ def get(sources: _Sources, image_uri: str) -> int:
     try:
         found = store.lookup(image_uri, sources.store)
         why = integrity.problem(found) if found else "it is not there"
+        if found and (whose := store.stranger(found)):
+            why = f"{whose} put it there, and only root and the store's owner serve all users"
     except RunnerError as error:  # a sidecar that cannot be read, or a reference of a kind that only others know
         found, why = None, error.what
     if found is not None and not why:

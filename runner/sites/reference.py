@@ -49,6 +49,8 @@ another file). `--account`, `--project` and `--scratch` override it:
     account: m1234
     sites:
       perlmutter: {scratch: /pscratch/sd/e/elvis}
+    registries:                    # another host that gives out a registry's tokens (docs/security.md)
+      registry.example.org: {token_service: auth.example.org}
 
 On a cluster's login node, `python -m runner site detect -o ours.yaml` writes such a file. It gives the source of each
 fact; `--on-node` also queries a GPU node. A fact that could not be detected appears as `# UNKNOWN key: how to find

@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.cli.importer import command as importer
+from runner.errors import Exit
 from runner.files import lease
 from runner.images.build.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
@@ -242,6 +244,20 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
 
     assert run_as(BOB, prune) == [his]
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
+
+
+def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
+    target = directory(place, 0, 0o1777)
+    run_as(ALICE, convert, image(place), target)
+
+    def served() -> object:
+        return importer.main(["--store", str(target), "get", "docker://x/y:1"], standalone_mode=False)
+
+    outcome = outcome_as(BOB, served)
+    assert f"user {ALICE} put it there" in outcome.what
+    assert run_as(ALICE, served) == Exit.GOOD
+    os.chown(target, ALICE, ALICE)
+    assert run_as(BOB, served) == Exit.GOOD
 
 
 # Caches on a node whose /tmp all users see.
