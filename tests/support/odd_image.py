@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import stat
 import struct
+import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -154,6 +156,17 @@ def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     return out.getvalue()
+
+
+def listed(squashfs: Path) -> set[bytes]:
+    """All that unsquashfs can say of a squashfs without being root: a line a path, and the files' bytes in its order.
+
+    Left out is whether a file's zeros are stored.
+    """
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run(["unsquashfs", "-q", "-pf", out.name, squashfs], check=True)
+        raw = Path(out.name).read_bytes()
+    return set(re.sub(rb"^(.* R [0-9]+ [0-7]+ .* [0-9]+ [0-9]+) [01]$", rb"\1", raw, flags=re.MULTILINE).splitlines())
 
 
 class Entry(NamedTuple):

@@ -1,6 +1,6 @@
 """An image of an engine as a source: packed from its layers where they lie, or else from the engine's export.
 
-Either way there is no tree on disk, and the bytes are the same for the same image.
+Either way there is no tree on disk, and the root is the same for the same image.
 """
 
 from __future__ import annotations

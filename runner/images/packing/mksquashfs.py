@@ -46,8 +46,8 @@ class Packing:
     def options(self) -> tuple[str, ...]:
         """The options that decide what is written."""
         compression = ("-comp", "zstd", "-Xcompression-level", str(self.level), "-b", self.block)
-        # What -tar implies is named, so that a tree gives the same bytes; holes of a tree depend on its file system.
-        return (*compression, "-all-root", "-root-mode", "755", "-no-exports", "-always-use-fragments", "-no-sparse")
+        # What -tar implies is named, for trees.
+        return (*compression, "-all-root", "-root-mode", "755", "-no-exports", "-always-use-fragments")
 
     def command(self, source: Path | None, out: Path, epoch: int) -> list[str]:
         """The command: packs a directory, or a tar from standard input. ``epoch``: see ``running``."""
@@ -55,6 +55,10 @@ class Packing:
         command = [program, str(source) if source else "-", str(out), *([] if source else ["-tar"]), *self.options()]
         # Without -exit-on-error a file that cannot be read becomes an empty one, and the exit code is 0.
         command += ["-noappend", "-no-progress", "-quiet", "-exit-on-error"]
+        # Holes of a tree depend on its file system. In a stream, -no-sparse lets each empty file put back a buffer that
+        # never got its place in a table (4.5.1 to 4.7.5: tar.c, put_file_buffer; mksquashfs.c, deflator;
+        # caches-queues-lists.c, cache_freelist): mksquashfs crashes, or misses blocks that it has not written yet.
+        command += ["-no-sparse"] if source else []
         command += [] if epoch else ["-mkfs-time", "0"]
         return command + (["-processors", str(self.processors)] if self.processors else [])
 

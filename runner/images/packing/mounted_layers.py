@@ -1,7 +1,7 @@
 """The fast way from an engine's image to a squashfs: its layers as they lie on this machine's disk, mounted.
 
 No byte is exported and no tree is written. It takes root, an engine on this machine, and a storage driver whose
-layers are directories for overlayfs (Docker's and Podman's overlay2). What it gives is the same to the byte as the
+layers are directories for overlayfs (Docker's and Podman's overlay2). What it gives is the same root as the
 engine's export packed as a stream.
 """
 

@@ -98,6 +98,18 @@ def test_a_crash_of_mksquashfs_is_followed_by_one_more_try_on_one_processor(
     assert second.endswith("-processors 1")
 
 
+def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: TreeImage, tmp_path: Path) -> None:
+    """With -no-sparse, mksquashfs 4.5.1 and 4.6.1 failed in most of such streams."""
+    for number in range(20):
+        (source.root / f"{number:02d}a").write_bytes(os.urandom(1_200_000 + 997 * number))
+        for empty in range(20):
+            (source.root / f"{number:02d}b{empty:02d}").touch()
+    progress = Steps()
+    sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(6)}
+    assert len(sums) == 1
+    assert not [text for text in progress.texts if "crashed" in text]
+
+
 @pytest.mark.parametrize(
     ("signal", "tries", "says", "fix"),
     [
