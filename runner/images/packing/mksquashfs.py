@@ -56,7 +56,7 @@ class Packing:
         # Without -exit-on-error a file that cannot be read becomes an empty one, and the exit code is 0.
         command += ["-noappend", "-no-progress", "-quiet", "-exit-on-error"]
         # Holes of a tree depend on its file system. In a stream, -no-sparse lets each empty file put back a buffer that
-        # never got its place in a table (4.5.1 to 4.7.5: tar.c, put_file_buffer; mksquashfs.c, deflator;
+        # never got its place in a table (4.5.1, 4.6.1: tar.c, put_file_buffer; mksquashfs.c, deflator;
         # caches-queues-lists.c, cache_freelist): mksquashfs crashes, or misses blocks that it has not written yet.
         command += ["-no-sparse"] if source else []
         command += [] if epoch else ["-mkfs-time", "0"]
