@@ -118,7 +118,7 @@ def trees(
 
 def test_both_ways_give_the_same_root(packed: dict[Method, StoredImage]) -> None:
     """Whole blocks of zeros are holes in what comes as a stream, and stored otherwise."""
-    layers, stream = (odd_image.listed(packed[way].path) for way in WAYS)
+    layers, stream = (odd_image.content_lines(packed[way].path) for way in WAYS)
     assert layers == stream
     assert packed["layers"].entries == packed["stream"].entries
     assert packed["layers"].key == packed["stream"].key

@@ -244,11 +244,11 @@ def test_layers_of_gnu_tar_with_holes_and_global_records_are_what_the_engine_mak
 
 
 def everything(done: Conversion) -> set[bytes]:
-    """``odd_image.listed`` without the times of directories that the upper layer writes into without describing them:
+    """``odd_image.content_lines`` without the times of directories that the upper layer writes into without describing them:
     Docker takes the time at which it unpacked that layer.
     """
     undescribed = re.compile(rb"^((?:gone|links|opaque) D )[0-9]+")
-    return {undescribed.sub(rb"\1", line) for line in odd_image.listed(done.image.path)}
+    return {undescribed.sub(rb"\1", line) for line in odd_image.content_lines(done.image.path)}
 
 
 # Manifests, platforms, compressions.

@@ -158,7 +158,7 @@ def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:
     return out.getvalue()
 
 
-def listed(squashfs: Path) -> set[bytes]:
+def content_lines(squashfs: Path) -> set[bytes]:
     """All that unsquashfs can say of a squashfs without being root: a line a path, and the files' bytes in its order.
 
     Left out is whether a file's zeros are stored.
