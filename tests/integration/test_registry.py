@@ -244,7 +244,7 @@ def test_layers_of_gnu_tar_with_holes_and_global_records_are_what_the_engine_mak
 
 
 def everything(done: Conversion) -> set[bytes]:
-    """``odd_image.content_lines`` without the times of directories that the upper layer writes into without describing them:
+    """What it holds, without the times of directories that the upper layer writes into without describing them:
     Docker takes the time at which it unpacked that layer.
     """
     undescribed = re.compile(rb"^((?:gone|links|opaque) D )[0-9]+")
