@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +17,18 @@ from runner.diagnosis import container_log, log_patterns, nccl_log
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
 from runner.files import file_system, hashes
-from runner.jobs.directory import NODES, RunDirectory
+from runner.jobs.directory import NODES, VERSIONS, RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, NodeRecord, Report, Result, StartRecord
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 
 T = TypeVar("T")
 
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
+_VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
@@ -48,6 +51,7 @@ class Evidence:
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
         hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
+        versions: of the scheduler and of what ran the containers, by name; ``unknown`` where nothing tells.
         failed_nodes: nodes that srun reports as failed.
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
@@ -76,6 +80,7 @@ class Evidence:
     task_ends: dict[int, str] = field(default_factory=dict)
     task_nodes: dict[int, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
     cancelled: Cancelled | None = None
     plan_sha256: str = ""
@@ -142,6 +147,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         container_faults=tuple(container_faults(run, plan, starts)),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
+        versions=_versions(run, plan, starts),
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(
             match[1]
@@ -259,6 +265,23 @@ def _container_fault(
     fault = container_log.fault(_lines(path), some_started=some_started)
     if fault is not None:
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
+
+
+def _versions(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
+    """What the job recorded of what ran it: by its script, or by Pyxis through the ranks' variables."""
+    names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
+    names += ["pyxis"] if plan.runtime == "pyxis" else []
+    names += RUNTIMES[plan.runtime].versions
+    recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
+    by_pyxis = next((start.environment.get("PYXIS_VERSION") for start in starts.values()), None)
+    recorded |= {"pyxis": by_pyxis} if by_pyxis else {}
+    return {name: _version(recorded.get(name, "")) for name in names}
+
+
+def _version(line: str) -> str:
+    """The number in what a program says of itself: ``22.05.8`` of ``slurm 22.05.8``; else the line."""
+    number = _VERSION.search(line)
+    return number[0] if number else line.strip()[:100] or "unknown"
 
 
 def _node_lines(run: RunDirectory) -> dict[str, str]:

@@ -7,7 +7,7 @@ It is enough to find the job again, to report and to rerun it, from any process 
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
     logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
     ranks/N.start.json  N.exit.json  N.report.json      one record per rank
-    nodes  result.json  exit.json  verdict.json
+    nodes  versions  result.json  exit.json  verdict.json
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from runner.model.plan import PlanRecord
 T = TypeVar("T")
 
 SCRIPT = "job.sh"
+VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 _FOLDERS = ("logs", "ranks", "nccl")
 

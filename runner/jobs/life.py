@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -118,7 +118,15 @@ def finish(
             _keep(run, "ended.json", state, warn)
     if verdict.outcome != "unknown":
         _keep(run, "verdict.json", verdict, warn)
+        _keep_versions(run, verdict, warn)
     return verdict
+
+
+def _keep_versions(run: RunDirectory, verdict: Verdict, warn: Warn) -> None:
+    """Add to the run's provenance which versions ran."""
+    provenance = run.read("provenance.json", dict[str, Any])
+    if provenance is not None and verdict.versions and provenance.get("versions") != verdict.versions:
+        _keep(run, "provenance.json", provenance | {"versions": verdict.versions}, warn)
 
 
 def _verdict(run: RunDirectory, evidence: Evidence) -> Verdict:
@@ -145,7 +153,7 @@ def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], Non
     return False
 
 
-def _keep(run: RunDirectory, name: str, value: msgspec.Struct, warn: Warn) -> None:
+def _keep(run: RunDirectory, name: str, value: msgspec.Struct | dict[str, Any], warn: Warn) -> None:
     """Write into the run directory; a failure there must not hide what was learned."""
     try:
         run.write(name, value)

@@ -54,7 +54,7 @@ def submit(
     try:
         directory.copy_program(run, library, recipe)
         run.write("plan.json", record_of(plan, findings))
-        run.write("provenance.json", _provenance(findings))
+        run.write("provenance.json", _provenance(plan, findings))
         atomic.write_private(run.path / SCRIPT, script)
         run.write("job.json", record)
     except OSError as error:
@@ -143,7 +143,7 @@ def _id_in_records(run: RunDirectory) -> str:
     return ""
 
 
-def _provenance(findings: tuple[Finding, ...]) -> dict[str, Any]:
+def _provenance(plan: Plan, findings: tuple[Finding, ...]) -> dict[str, Any]:
     """What a later reader needs to know about the origin of this run. No environment and no arguments: they may hold
     secrets, and the plan has their result.
     """
@@ -153,6 +153,8 @@ def _provenance(findings: tuple[Finding, ...]) -> dict[str, Any]:
         "python": platform.python_version(),
         "directory": str(Path.cwd()),
         "host": platform.node(),
+        "scheduler": plan.scheduler,
+        "runtime": plan.runtime,
         "findings": [msgspec.to_builtins(finding) for finding in findings],
     }
 

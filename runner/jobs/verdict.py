@@ -37,7 +37,9 @@ def judge(evidence: Evidence) -> Verdict:
     """The verdict. The first stage that finds a fault decides the outcome."""
     stages = (by_the_scheduler, by_the_container, by_a_rank, by_the_script, _unproven, _good)
     verdict = next(verdict for stage in stages if (verdict := stage(evidence)) is not None)
-    return msgspec.structs.replace(verdict, forced=evidence.forced)
+    return msgspec.structs.replace(
+        verdict, forced=evidence.forced, runtime=evidence.plan.runtime, versions=evidence.versions
+    )
 
 
 def _unproven(evidence: Evidence) -> Verdict | None:

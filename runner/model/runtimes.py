@@ -49,6 +49,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         brings_driver: GPUs of such a machine can be used in it with no further steps.
         install: what installs it on such a machine.
         failure: regular expression of its lines that say why a container did not start; empty where unknown.
+        versions: name -> command whose first line of output has the version of what runs its containers on a node.
     """
 
     module: str
@@ -64,6 +65,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     brings_driver: bool = False
     install: str = ""
     failure: str = ""
+    versions: dict[str, tuple[str, ...]] = {}
 
     @property
     def is_container(self) -> bool:
@@ -77,6 +79,7 @@ _APPTAINER = RuntimeFacts(
     image="sif",
     mounts=MountSyntax(forbidden=",:\\"),  # --bind splits at ',' and ':'; newer versions take '\' for an escape
     program="apptainer",
+    versions={"apptainer": ("apptainer", "--version")},
 )
 
 RUNTIMES: dict[str, RuntimeFacts] = {
@@ -90,6 +93,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         plugin="spank_pyxis.so",
         user_namespaces=True,
         failure="pyxis: ",
+        versions={"enroot": ("enroot", "version")},  # its own is among the ranks' variables (PYXIS_VERSION)
     ),
     "shifter": RuntimeFacts(
         module="shifter",
@@ -99,6 +103,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         program="shifter",
         srun_option="image",
         shows_home=True,
+        versions={"shifter": ("shifter", "--version")},
     ),
     "sarus": RuntimeFacts(
         module="sarus",
@@ -109,10 +114,13 @@ RUNTIMES: dict[str, RuntimeFacts] = {
             forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"
         ),
         program="sarus",
+        versions={"sarus": ("sarus", "--version")},
     ),
     "apptainer": _APPTAINER,
     # Apptainer by its older name. Neither is listed with user_namespaces: it may be installed set-uid instead.
-    "singularity": msgspec.structs.replace(_APPTAINER, program="singularity"),
+    "singularity": msgspec.structs.replace(
+        _APPTAINER, program="singularity", versions={"singularity": ("singularity", "--version")}
+    ),
     "enroot": RuntimeFacts(
         module="enroot",
         title="Enroot",
@@ -127,6 +135,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         program="enroot",
         user_namespaces=True,
         failure="enroot",
+        versions={"enroot": ("enroot", "version")},
     ),
     "podman-hpc": RuntimeFacts(
         module="podman_hpc",
@@ -135,6 +144,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         # --volume splits at ':' and has no escape; a relative path would name a volume of Podman's.
         mounts=MountSyntax(forbidden=":"),
         program="podman-hpc",
+        versions={"podman-hpc": ("podman-hpc", "--version")},
         user_namespaces=True,
     ),
     "charliecloud": RuntimeFacts(
@@ -151,6 +161,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         brings_driver=False,
         install="apt-get install charliecloud-runtime squashfuse",
         failure=r"ch-run\[\d+\]: error",
+        versions={"charliecloud": ("ch-run", "--version")},
     ),
     NATIVE: RuntimeFacts(
         module="native",

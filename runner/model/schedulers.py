@@ -25,6 +25,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         asks_memory: every job asks for its memory.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
         steps: a job can run as a step of an allocation that the shell holds.
+        version: command whose first line of output has its version; empty where there is none to ask.
     """
 
     folder: str
@@ -36,10 +37,19 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     asks_memory: bool = False
     nodes_differ: bool = False
     steps: bool = False
+    version: tuple[str, ...] = ()
 
 
 SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
-    "slurm": SchedulerFacts("slurm", "allocated", launcher="srun", directives="slurm", compared=True, steps=True),
+    "slurm": SchedulerFacts(
+        "slurm",
+        "allocated",
+        launcher="srun",
+        directives="slurm",
+        compared=True,
+        steps=True,
+        version=("srun", "--version"),
+    ),
     "pbs": SchedulerFacts(
         "pbs",
         "allocated",
@@ -48,6 +58,7 @@ SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
         compared=True,
         asks_memory=True,
         nodes_differ=True,
+        version=("qstat", "--version"),
     ),
     "local": SchedulerFacts("local", "this-machine"),
     "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False),  # nothing keeps other users' programs away

@@ -13,6 +13,8 @@ from runner.runtimes.common import image_file, launched_program, loads, mounted,
 def step(plan: Plan) -> StepSpec:
     """One step with an unnamed container: Pyxis unpacks it once a node (or mounts it), and removes it at the end.
 
+    PYXIS_VERSION is one of Enroot's variables since Pyxis 0.21; named so, it reaches the ranks, who record it.
+
     A named one would outlive the job where containers are global, which is Pyxis's default.
     """
     if SCHEDULERS[plan.scheduler].launcher != "srun":
@@ -37,7 +39,7 @@ def step(plan: Plan) -> StepSpec:
             _mounts(plan),
             text(f"--container-workdir={plan.workdir}"),
             *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
-            text("--container-env=" + ",".join((*RENDEZVOUS, *(name for name, _ in carried)))),
+            text("--container-env=" + ",".join((*RENDEZVOUS, "PYXIS_VERSION", *(name for name, _ in carried)))),
         ),
         command=(*common.shell(plan, rename=bool(renamed)), *launched_program(plan)),
     )

@@ -11,7 +11,7 @@ from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.render.shell import folded, statement
-from runner.schedulers import supervised_script
+from runner.schedulers import supervised_script, versions
 from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
 from runner.schedulers.supervised_script import GRACE_S
 
@@ -40,6 +40,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n",
         *(statement(entry) for entry in step.prelude),
         "",
+        *versions.record(plan),
     ]
     if step.once_a_node:
         parts.append(f"{folded(step.once_a_node)} {node_log('$(hostname)')} || exit {NODE_NOT_READY}\n")

@@ -13,6 +13,7 @@ from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
 from runner.render.pbs import directive
 from runner.render.shell import folded, statement
+from runner.schedulers import versions
 from runner.schedulers.script_head import head
 from runner.schedulers.script_parts import TAIL, TRAPS, around, clock, node_log, world
 
@@ -62,6 +63,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         world(plan, """awk '!seen[$0]++' "$PBS_NODEFILE\""""),
         *(statement(entry) for entry in step.prelude),
         "",
+        *versions.record(plan),
     ]
     parts += around(_once_a_node(plan, step.once_a_node), _once_a_node(plan, step.at_end))
     parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]

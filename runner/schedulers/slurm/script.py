@@ -13,7 +13,7 @@ from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
-from runner.schedulers import supervised_script
+from runner.schedulers import supervised_script, versions
 from runner.schedulers.script_head import head
 from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, port, world
 from runner.schedulers.slurm import keeper
@@ -49,6 +49,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         *_divided_cpus(plan),
         *(statement(entry) for entry in step.prelude),
         "",
+        *versions.record(plan),
     ]
     parts += [f"{keeper.AT_END}trap runner_at_end EXIT\n"] if step.at_end else []
     parts += _ready(plan, step)
@@ -85,6 +86,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         f"export {port('SLURM_JOB_ID')}",
         *(statement(entry) for entry in step.prelude),
         "",
+        *versions.record(plan),
         *_ready(plan, step),
     ]
     if _uneven(plan):

@@ -15,7 +15,7 @@ from runner.model.exit_codes import CANCELLED, NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
 from runner.render.shell import folded, quote, quoted_arguments, statement
-from runner.schedulers import supervised_script
+from runner.schedulers import supervised_script, versions
 from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
 from runner.schedulers.ssh import command
 from runner.schedulers.supervised_script import GRACE_S
@@ -202,6 +202,7 @@ def _node(plan: Plan, step: StepSpec) -> tuple[str, ...]:
         "trap : PIPE   # ssh may be gone\n",
         *(statement(entry) for entry in step.prelude),
         "",
+        *(f'if [ "$1" -eq 0 ]; then\n{code}fi\n' for code in versions.record(plan)),
         *last,
         *first,
         _ranks(plan, step),

@@ -40,6 +40,16 @@ export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
+# For the record, on the side: nothing waits for it.
+runner_version() {
+  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+}
+{
+  runner_version slurm srun --version
+  runner_version charliecloud ch-run --version
+} >versions 2>/dev/null </dev/null &
+
 # Once a node, not once a rank.
 srun --mpi=none --exact --nodelist=dgx01,dgx02 --nodes=2 --ntasks=2 --ntasks-per-node=1 \
   --kill-on-bad-exit=1 --output=logs/node-%N.log mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71

@@ -134,6 +134,17 @@ export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
+if [ "$1" -eq 0 ]; then
+# For the record, on the side: nothing waits for it.
+runner_version() {
+  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+}
+{
+  runner_version charliecloud ch-run --version
+} >versions 2>/dev/null </dev/null &
+fi
+
 mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 
 export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name

@@ -135,6 +135,17 @@ export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 export runner_stage=/tmp/gpu-runner-stage-"${runner_job}"
 
+if [ "$1" -eq 0 ]; then
+# For the record, on the side: nothing waits for it.
+runner_version() {
+  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+}
+{
+  runner_version charliecloud ch-run --version
+} >versions 2>/dev/null </dev/null &
+fi
+
 trap 'rm -rf -- "${runner_stage}" >>logs/cleanup.log 2>&1' EXIT
 
 /bin/bash -c \

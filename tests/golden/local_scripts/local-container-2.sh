@@ -41,6 +41,15 @@ export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
 
+# For the record, on the side: nothing waits for it.
+runner_version() {
+  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+}
+{
+  runner_version charliecloud ch-run --version
+} >versions 2>/dev/null </dev/null &
+
 mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-$(hostname).log" 2>&1 || exit 71
 
 set -m   # each rank leads a process group of its own, so that nothing of it is left

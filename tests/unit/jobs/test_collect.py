@@ -148,3 +148,15 @@ def test_a_watchers_record_counts_where_its_own_launcher_ran(run: RunDirectory) 
             (run.ranks / f"{record.rank}.node.json").write_bytes(msgspec.json.encode(record))
         assert collect(run, ENDED).watched == {0: kept[0]}
         (run.ranks / f"{stranger.rank}.node.json").unlink()
+
+
+def test_which_versions_ran_is_what_the_job_recorded(run: RunDirectory) -> None:
+    """Pyxis has no command that says its version: since 0.21 the ranks see it in a variable."""
+    run.write("plan.json", msgspec.structs.replace(PLAN, runtime="pyxis"))
+    (run.path / "versions").write_text("slurm\tslurm 22.05.8\nother\t1.0\nhalf a line")
+    verdict = judge(collect(run, ENDED))
+    assert verdict.runtime == "pyxis"
+    assert verdict.versions == {"slurm": "22.05.8", "pyxis": "unknown", "enroot": "unknown"}
+    (run.path / "versions").write_text("slurm\tslurm 22.05.8\nenroot\t4.1.2-14-g8ea147d\n")
+    write_record(run, start(0, environment={"PYXIS_VERSION": "0.24.0"}))
+    assert collect(run, ENDED).versions == {"slurm": "22.05.8", "pyxis": "0.24.0", "enroot": "4.1.2-14-g8ea147d"}

@@ -11,7 +11,8 @@ RECORDED_PREFIXES = (
 )  # fmt: skip
 RECORDED_NAMES = frozenset(
     ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONNOUSERSITE",
-     "PYTHONPATH", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TMPDIR")
+     "PYTHONPATH", "PYTHONUNBUFFERED", "PYXIS_VERSION", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+     "TMPDIR")
 )  # fmt: skip
 _SECRET_NAME = re.compile(
     r"pass|pwd|secret|token|key|cred|auth|private|cookie|session|jwt|cert|login|bearer", re.IGNORECASE

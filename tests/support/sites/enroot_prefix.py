@@ -1,0 +1,30 @@
+"""Where this machine has a Pyxis and an Enroot, which no package of Debian has, and a box with both."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.box import Bind, BoxSpec
+
+PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))
+FOUND = [
+    prefix
+    for prefix in map(Path, PLACES)
+    if (prefix / "bin/enroot").exists() and (prefix / "lib/slurm/spank_pyxis.so").exists()
+][:1]
+_ON_THE_NODES_DISK = "".join(
+    f"ENROOT_{name}_PATH /var/tmp/enroot-{name.lower()}-$(id -u)\n" for name in ("DATA", "CACHE", "RUNTIME")
+)
+
+
+def box_spec(name: str, prefix: Path, configuration: Path, *plugin_options: str) -> BoxSpec:
+    """A box whose Enroot keeps its data on each node's own disk; ``configuration``: an empty directory."""
+    (configuration / "paths.conf").write_text(_ON_THE_NODES_DISK)
+    spank = " ".join((f"required {prefix}/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis", *plugin_options))
+    binds = (
+        Bind(str(prefix), str(prefix)),
+        Bind(str(prefix / "bin"), "/usr/local/bin"),
+        Bind(str(configuration), f"{prefix}/etc/enroot/enroot.conf.d"),
+    )
+    return BoxSpec(name=name, spank=(spank,), binds=binds)
