@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ if FOUND:
         fault = CONTAINER_FAULTS[name]
         bench = benches[fault.squashfuse]
         verdict = judged(bench, fault, runtime, tmp_path)
-        place = "any node" if fault.everywhere else "dgx02"
-        assert verdict["reasons"][0].startswith(f"the container did not start on {place}: "), verdict
+        # Of nodes that all have it, the first to fail may end the others before they show it.
+        place = r"(any node|dgx0[12])" if fault.everywhere else "dgx02"
+        assert re.match(f"the container did not start on {place}: ", verdict["reasons"][0]), verdict
         assert bench.path(fault.says) in verdict["reasons"][0], verdict
         assert fault.fix in verdict["fix"], verdict
         assert verdict["exit_code"] == fault.code

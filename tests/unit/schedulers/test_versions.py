@@ -36,7 +36,7 @@ def written(directory: Path, env: dict[str, str], lines: int) -> list[str]:
     return file.read_text().splitlines()
 
 
-def test_each_program_is_asked_for_the_first_line_that_it_says(tmp_path: Path) -> None:
+def test_of_each_program_the_first_line_counts(tmp_path: Path) -> None:
     env = programs(tmp_path, srun="echo slurm 22.05.8; echo more", enroot='[ "$1" = version ] && echo 4.1.2 >&2')
     assert written(tmp_path, env, 2) == ["slurm\tslurm 22.05.8", "enroot\t4.1.2"]
 
