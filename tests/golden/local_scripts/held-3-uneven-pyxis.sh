@@ -42,6 +42,16 @@ export OMP_NUM_THREADS='8'
 export PYTHONNOUSERSITE='1'
 export PYTHONUNBUFFERED='1'
 
+# For the record, on the side: nothing waits for it.
+runner_version() {
+  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+}
+{
+  runner_version slurm srun --version
+  runner_version enroot enroot version
+} >versions 2>/dev/null </dev/null &
+
 runner_counts=(2 1)
 for runner_i in "${!runner_hosts[@]}"; do
   for (( runner_n = 0; runner_n < runner_counts[runner_i]; runner_n++ )); do
@@ -59,7 +69,7 @@ srun --mpi=none --ntasks=3 --exact --overlap --distribution=arbitrary --gpus-per
   --error=logs/rank-%t.err --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
   --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
   --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
-  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
+  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,PYXIS_VERSION,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
   /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --umask 022 \
   --caches node --world 3 --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 \
   --image-size 224 --precision amp-bf16 --channels-last &
