@@ -39,6 +39,6 @@ def test_a_broken_configuration(ill: Runner, plugstack: Configure) -> None:
     plugstack("required /nowhere/spank_pyxis.so\n")
     refused = ill(*PYXIS, code=3).err
     assert "(plugstack.conf) is broken: spank: /nowhere/spank_pyxis.so: Dlopen of plugin file failed" in refused
-    other = ill("submit", "--recipe", "probe", "--gpus", "2", code=8).err
+    other = ill("submit", "--recipe", "probe", "--gpus", "2", code=4).err
     assert "the cluster's plugin configuration (plugstack.conf) is broken" in other
     assert "sinfo" not in other

@@ -43,6 +43,7 @@ if FOUND:
         binds = [box.Bind(str(prefix), str(prefix)), box.Bind(str(prefix / "bin"), "/usr/local/bin")]
         if not request.param.endswith("-home"):
             written = tmp_path_factory.mktemp("enroot.conf.d")
+            written.chmod(0o755)
             (written / "paths.conf").write_text(ON_ITS_OWN_DISK)
             binds.append(box.Bind(str(written), f"{prefix}/etc/enroot/enroot.conf.d"))
         try:
