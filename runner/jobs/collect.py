@@ -144,7 +144,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         },
         watched=_by_node(nodes, starts),
         nccl=_nccl(run),
-        container_faults=tuple(container_faults(run, plan, starts)),
+        container_faults=tuple(container_faults(run, plan, {*starts, *exits})),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
         versions=_versions(run, plan, starts),
@@ -246,7 +246,7 @@ def container_faults(run: RunDirectory, plan: Plan, starts: Container[int]) -> I
     """What the logs say of containers that did not start: the batch script's only where no rank has.
 
     Args:
-        starts: the ranks that have started.
+        starts: the ranks that have left a record: their launcher ran in the container.
     """
     some = any(rank in starts for rank in range(plan.tasks))
     for rank in range(plan.tasks):

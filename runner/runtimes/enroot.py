@@ -29,7 +29,8 @@ _CREATE = f"""\
 {leftovers.IS_LEFT}node=$(uname -n) rc=$1 name=$2-$(uname -n)
 for old in $(enroot list); do
   [ "${{old%"-$node"}}" != "$old" ] && [ "${{old#{_PREFIX}}}" != "$old" ] && [ "$old" != "$name" ] || continue
-  if is_left "${{old#{_PREFIX}}}" "$4" "$5"; then echo "$node: removing $old, of a job that has ended"
+  job=${{old#{_PREFIX}}} job=${{job%"-$node"}}
+  if is_left "$job" "$4" "$5" "${{2#{_PREFIX}}}"; then echo "$node: removing $old, of a job that has ended"
     enroot remove --force "$old"; fi
 done
 printf '%s\\n' 'exec "$@"' >"$rc.$node" && mv -f -- "$rc.$node" "$rc" && exec enroot create --force --name "$name" "$3"

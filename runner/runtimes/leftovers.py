@@ -10,12 +10,15 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.step import JOB_ID, LIVE, Argument, Text, Var, text
 
 # Shell function: whether a job's thing is left over. Arguments: the JOB of its name; the numbers of the user's jobs
-# that Slurm knows (empty: unknown); whether no other job of the user can be on this node (yes or no).
+# that Slurm knows (empty: unknown); whether no other job of the user can be on this node (yes or no); the asking JOB.
+# A job that began after Slurm was asked has a higher number. PID.START.BOOT is a run without a scheduler.
 IS_LEFT = """\
 is_left() {
-  [ "$3" != yes ] || return 0
-  case $1 in [0-9]*) ;; *) return 1 ;; esac
-  case " $2 " in "  " | *" ${1%%[!0-9]*} "*) return 1 ;; esac
+  case $1 in "$4") return 1 ;; [0-9]*) ;; *) return 1 ;; esac
+  [ -n "${2// }" ] || { [ "$3" = yes ]; return; }
+  case $1 in *.*.*.*) ;; *.*) return 1 ;; esac
+  [ "${1%%[!0-9]*}" -lt "${4%%[!0-9]*}" ] || return 1
+  case " $2 " in *" ${1%%[!0-9]*} "*) return 1 ;; esac
 }
 """
 
@@ -26,7 +29,8 @@ def job_of(plan: Plan) -> Argument:
 
 
 def known(plan: Plan) -> tuple[Argument, Argument]:
-    """The last two arguments of ``is_left``."""
-    alone = plan.whole_nodes and plan.existing_allocation is None
-    live = (Var(LIVE),) if SCHEDULERS[plan.scheduler].launcher == "srun" else text("")
-    return live, text("yes" if alone else "no")
+    """The second and third argument of ``is_left``."""
+    of_slurm = SCHEDULERS[plan.scheduler].launcher == "srun"
+    exclusive = dict(plan.directives).get("exclusive", "" if plan.slurm.exclusive else "no")  # not exclusive=user
+    alone = plan.whole_nodes and plan.existing_allocation is None and not (of_slurm and exclusive)
+    return (Var(LIVE),) if of_slurm else text(""), text("yes" if alone else "no")

@@ -20,16 +20,20 @@ _NAME = "/image.sqsh"
 _PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
 
 # Once a node; arguments: the job's directory, what `is_left` needs of other jobs, the image, its bytes, its SHA-256 (or
-# nothing), and what else is to be done once a node. What is summed is what was read, in one pass.
+# nothing), and what else is to be done once a node. What is summed is what was read, in one pass. The node stands in
+# the directory: where nodes share the disk, a job is refused, and nothing of another node's is removed.
 _STAGE = f"""\
 set -u; set -o pipefail
 {leftovers.IS_LEFT}\
 say() {{ echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }}
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
+ours() {{ [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; }} 2>/dev/null
 for old in "${{stage%/*}}/{_PREFIX}"*; do
-  if [ -O "$old" ] && is_left "${{old##*/{_PREFIX}}}" "$live" "$alone"; then rm -rf -- "$old"; fi
+  if ours "$old" && is_left "${{old##*/{_PREFIX}}}" "$live" "$alone" "${{stage##*/{_PREFIX}}}"; then
+    rm -rf -- "$old"; fi
 done
-mkdir -m 700 -- "$stage" || {{
+if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
+mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {{
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }}
 room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
 [ "$room" -ge "$bytes" ] || say "no room: $bytes bytes needed, $room free in ${{stage%/*}}"

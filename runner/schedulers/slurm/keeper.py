@@ -37,9 +37,11 @@ trap "" HUP INT TERM USR1 USR2
 exit "$code"
 """.replace("NODE_LOG", node_log("$SLURMD_NODENAME")).replace("CLEANUP_LOG", CLEANUP_LOG)
 
-# The jobs of this user that Slurm knows; nothing where it did not answer with this one among them.
+# The jobs of this user that Slurm knows, in hidden partitions, too; nothing where it did not answer with this one among
+# them. A login shell's variables of squeue would leave some out.
 ASK_FOR_LIVE = f"""\
-{LIVE}=$(timeout 20 squeue --noheader --user="$(id -u)" --format=%A 2>/dev/null | tr '\\n' ' ')
+unset -v "${{!SQUEUE_@}}"
+{LIVE}=$(timeout 20 squeue --noheader --all --user="$(id -u)" --format=%A 2>/dev/null | tr '\\n' ' ')
 case " ${LIVE} " in *" $SLURM_JOB_ID "*) ;; *) {LIVE}= ;; esac
 """
 

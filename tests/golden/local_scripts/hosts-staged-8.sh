@@ -151,16 +151,21 @@ trap 'rm -rf -- "${runner_stage}" >>logs/cleanup.log 2>&1' EXIT
 /bin/bash -c \
   'set -u; set -o pipefail
 is_left() {
-  [ "$3" != yes ] || return 0
-  case $1 in [0-9]*) ;; *) return 1 ;; esac
-  case " $2 " in "  " | *" ${1%%[!0-9]*} "*) return 1 ;; esac
+  case $1 in "$4") return 1 ;; [0-9]*) ;; *) return 1 ;; esac
+  [ -n "${2// }" ] || { [ "$3" = yes ]; return; }
+  case $1 in *.*.*.*) ;; *.*) return 1 ;; esac
+  [ "${1%%[!0-9]*}" -lt "${4%%[!0-9]*}" ] || return 1
+  case " $2 " in *" ${1%%[!0-9]*} "*) return 1 ;; esac
 }
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
+ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
 for old in "${stage%/*}/gpu-runner-stage-"*; do
-  if [ -O "$old" ] && is_left "${old##*/gpu-runner-stage-}" "$live" "$alone"; then rm -rf -- "$old"; fi
+  if ours "$old" && is_left "${old##*/gpu-runner-stage-}" "$live" "$alone" "${stage##*/gpu-runner-stage-}"; then
+    rm -rf -- "$old"; fi
 done
-mkdir -m 700 -- "$stage" || {
+if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
+mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }
 room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
 [ "$room" -ge "$bytes" ] || say "no room: $bytes bytes needed, $room free in ${stage%/*}"

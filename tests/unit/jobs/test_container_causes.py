@@ -101,6 +101,15 @@ def test_a_node_that_could_not_be_made_ready_is_named_by_its_own_log(run: RunDir
     assert found.log == "logs/node-n1.log: the tool of this site: no licence"
 
 
+def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run: RunDirectory) -> None:
+    """What the image's own shell says beside it is no container's fault."""
+    write_record(run, ended(0, status=112, exit_code=None, error="world-unknown", message="no rank"))
+    log(run, "rank-0.err", "This container image and its contents are governed by a licence", "launch: world-unknown")
+    found = verdict(run)
+    assert found.reasons[0].startswith("rank 0 on n0")
+    assert "container did not start" not in str(found.reasons)
+
+
 def test_what_the_clean_up_says_is_no_evidence(run: RunDirectory) -> None:
     log(run, "cleanup.log", "[ERROR] No such file or directory: /var/tmp/data/runner-7", *SRUN.splitlines())
     evidence = collect(run, FAILED)

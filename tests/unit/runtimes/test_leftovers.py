@@ -1,0 +1,144 @@
+"""What a job removes of earlier jobs on a node: its user's, of this node, of jobs that have ended, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.model.step import Argument, Text
+from runner.model.step import Var as Variable
+from runner.runtimes import runtime, staging
+from runner.runtimes.leftovers import IS_LEFT, known
+from tests.support.plans import PLAN
+
+NODE = os.uname().nodename
+
+
+def words(argv: tuple[Argument, ...], values: dict[str, str]) -> list[str]:
+    """The words of a command, with the script's variables filled in."""
+    return ["".join(p.value if isinstance(p, Text) else values[p.name] for p in parts) for parts in argv]
+
+
+def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run what a job that stages runs once a node."""
+    image = disk.parent / "i.sqsh"
+    image.write_bytes(bytes(1000))
+    planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
+    plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
+    values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live}
+    command = words(staging.step(plan, runtime("pyxis")).once_a_node, values)
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def left_of(disk: Path, job: str, node: str = NODE) -> Path:
+    """What another job has staged."""
+    made = disk / f"gpu-runner-stage-{job}"
+    made.mkdir(mode=0o700)
+    (made / "image.sqsh").write_bytes(b"x")
+    (made / "node").write_text(f"{node}\n")
+    return made
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    made = tmp_path / "a disk"
+    made.mkdir()
+    return made
+
+
+def test_an_ended_job_of_this_node_is_swept(disk: Path) -> None:
+    ended, in_allocation = left_of(disk, "5"), left_of(disk, "6.4711.123.abcd1234")
+    assert stage(disk, "12", "11 12").returncode == 0
+    assert not ended.exists()
+    assert not in_allocation.exists()
+    assert (disk / "gpu-runner-stage-12" / "image.sqsh").stat().st_size == 1000
+
+
+@pytest.mark.parametrize("whole_nodes", [True, False])
+@pytest.mark.parametrize(
+    ("job", "node", "why"),
+    [
+        ("11", NODE, "Slurm knows it"),
+        ("11.4711.123.abcd1234", NODE, "it runs in an allocation that Slurm knows"),
+        ("13", NODE, "it began after Slurm was asked"),
+        ("4711.123.abcd1234", NODE, "a run without a scheduler"),
+        ("5", "another", "the disk is one that nodes share"),
+        ("mine", NODE, "no job's"),
+    ],
+)
+def test_what_may_be_in_use_stays(disk: Path, job: str, node: str, why: str, whole_nodes: bool) -> None:
+    other = left_of(disk, job, node)
+    assert stage(disk, "12", "11 12", whole_nodes=whole_nodes).returncode == 0
+    assert (other / "image.sqsh").exists(), why
+
+
+def test_a_directory_behind_a_link_stays(disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    own = left_of(tmp_path / "d", "5")
+    (disk / "gpu-runner-stage-5").symlink_to(own)
+    assert stage(disk, "12", "12").returncode == 0
+    assert (own / "image.sqsh").exists()
+
+
+def test_a_disk_that_nodes_share_is_refused(disk: Path) -> None:
+    other = left_of(disk, "12", "another")
+    done = stage(disk, "12", "12")
+    assert done.returncode == 1
+    assert "is no disk of this node alone" in done.stderr
+    assert (other / "image.sqsh").read_bytes() == b"x"
+
+
+def test_a_second_start_of_the_same_job_stages_anew(disk: Path) -> None:
+    left_of(disk, "12")
+    assert stage(disk, "12", "12").returncode == 0
+    assert (disk / "gpu-runner-stage-12" / "image.sqsh").stat().st_size == 1000
+
+
+def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_path: Path) -> None:
+    """A stand-in lists containers as one data path that nodes share holds them."""
+    mine = [f"runner-{job}-{NODE}" for job in ("5", "11", "12", "13", "4711.123.abcd1234")]
+    (tmp_path / "enroot").write_text(
+        f"#!/bin/sh\ncase $1 in list) cat {tmp_path}/names ;; remove) echo $3 >>{tmp_path}/removed ;; esac\n"
+    )
+    (tmp_path / "enroot").chmod(0o755)
+    (tmp_path / "names").write_text("\n".join([*mine, "runner-6-another", f"own-{NODE}", "my runner-7-x", ""]))
+    plan = msgspec.structs.replace(PLAN, runtime="enroot")
+    values = {"runner_run": str(tmp_path), "runner_job": "12", "runner_live": "11 12"}
+    command = words(runtime("enroot").step(plan).once_a_node, values)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(command, env=path, check=True, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "removed").read_text().split() == [f"runner-5-{NODE}"]
+
+
+def is_left(job: str, live: str, alone: str, own: str = "12") -> bool:
+    command = ["bash", "-c", f'{IS_LEFT}is_left "$@"', "bash", job, live, alone, own]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def test_where_slurm_did_not_answer_only_a_job_alone_on_its_node_removes() -> None:
+    assert [is_left("5", live, "yes") for live in ("", " ")] == [True, True]
+    assert not is_left("5", "", "no")
+    assert not is_left("12", "", "yes")
+    assert is_left("5.pbs-1.hsn.example.org", "", "yes", "6.pbs-1.hsn.example.org")
+
+
+@pytest.mark.parametrize(
+    ("change", "alone"),
+    [
+        ({}, "yes"),
+        ({"whole_nodes": False}, "no"),
+        ({"slurm": msgspec.structs.replace(PLAN.slurm, exclusive=False)}, "no"),
+        ({"directives": (("exclusive", "user"),)}, "no"),
+        ({"scheduler": "pbs"}, "yes"),
+        ({"scheduler": "pbs", "slurm": msgspec.structs.replace(PLAN.slurm, exclusive=False)}, "yes"),
+    ],
+)
+def test_all_gpus_of_a_node_are_not_the_node(change: dict[str, object], alone: str) -> None:
+    """Without ``--exclusive``, another job of the same user may have the rest of the node."""
+    live, last = known(msgspec.structs.replace(PLAN, **change))
+    assert last == (Text(alone),)
+    assert isinstance(live[0], Variable) is ("scheduler" not in change)
