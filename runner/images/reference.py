@@ -74,6 +74,11 @@ def names_registry(text: str) -> bool:
     return bool(registry) and registry != "localhost"
 
 
+def is_local(text: str) -> bool:
+    """Whether it is the name of an image that Podman built: ``localhost/NAME``."""
+    return _split(text)[0] == "localhost"
+
+
 def _split(text: str) -> tuple[str, str]:
     """The registry that is written, empty for none; and the rest."""
     bare = text.strip()

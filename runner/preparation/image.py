@@ -54,7 +54,7 @@ def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
     if form == "none" and choices.environment:
         environment = find(choices.environment, scratch, choices.site.name)
         return JobImage(as_image(environment), environment=environment)
-    planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form)
+    planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
     if form == "registry" and not why:
         why, fix = registry_image.problem(choices.runtime, planned.reference, _mount_points(choices))
     return JobImage(planned, why, fix)
@@ -69,12 +69,16 @@ def _mount_points(choices: Choices) -> tuple[str, ...]:
     return (RESULTS, *own, *(mount.target for mount in request.mounts))
 
 
-def pin(reference: str, form: ImageForm) -> tuple[PlannedImage, str, str]:
-    """The pinned image, or the name that it would have; the problem and its fix."""
+def pin(reference: str, form: ImageForm, runtime: str = "") -> tuple[PlannedImage, str, str]:
+    """The pinned image, or the name that it would have; the problem and its fix.
+
+    Args:
+        runtime: for an image of a registry: some keep images that were built on the spot.
+    """
     if form == "none":
         return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
-        return _registry_image(reference)
+        return _registry_image(reference, built_here=runtime == "podman-hpc")
     return _stored(reference, form)
 
 
@@ -140,11 +144,19 @@ def _not_converted(reference: str, form: Form) -> str:
     return str(store.directory() / f"NOT-CONVERTED-{name}{SUFFIXES[form]}")
 
 
-def _registry_image(reference: str) -> tuple[PlannedImage, str, str]:
-    """An image that the runtime itself fetches: it cannot be looked at from here."""
+def _registry_image(reference: str, *, built_here: bool) -> tuple[PlannedImage, str, str]:
+    """An image that the runtime itself fetches: it cannot be looked at from here.
+
+    Args:
+        built_here: the runtime has the images that it built, which it calls ``localhost/NAME``.
+    """
     image = PlannedImage(reference=reference, digest="", path="")
-    if references.is_path(reference) or references.parse(reference).registry:
-        return image, "", ""  # a file is refused by the runtime, which says why
+    # A file is refused by the runtime, which says why.
+    if references.is_path(reference) or references.names_registry(reference):
+        return image, "", ""
+    if built_here and references.is_local(reference):
+        return image, "", ""
     where = "this runtime takes images of a registry"
     fix = "push it to a registry that the site can reach, and give its full name: --image REGISTRY/NAME:TAG"
+    fix += "; or build it there, and --image localhost/NAME:TAG" if built_here else ""
     return image, f"{reference} names no registry, but {where}", fix

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from runner import process
 from runner.errors import RunnerError
+from runner.images import reference as references
 from runner.process import Completed
 
 LIMIT_S = 60.0
@@ -52,7 +53,9 @@ def _of_podman_hpc(reference: str) -> tuple[str, str]:
         return "", ""
     read_only = found.out.split()
     if not read_only:
-        return f"podman-hpc has no image {reference}", f"podman-hpc pull {reference}"
+        build = f"podman-hpc build -t {reference} ..., then podman-hpc migrate {reference}"
+        fix = build if references.is_local(reference) else f"podman-hpc pull {reference}"
+        return f"podman-hpc has no image {reference}", fix
     if "true" not in read_only:
         return f"the nodes do not see {reference}: it is on this machine alone", f"podman-hpc migrate {reference}"
     return "", ""

@@ -69,6 +69,11 @@ def test_an_image_that_podman_hpcs_nodes_do_not_see_is_named_with_its_fix(
     assert problem("podman-hpc", NAME, ())[1] == fix
 
 
+def test_an_image_that_podman_hpc_would_have_built_is_not_pulled(commands: Path) -> None:
+    has(commands, "podman-hpc", PODMAN.replace(NAME, "localhost/i:1") % "")
+    assert problem("podman-hpc", "localhost/i:1", ())[1].startswith("podman-hpc build -t localhost/i:1 ...")
+
+
 def test_where_a_command_is_not_here_or_fails_nothing_is_known(commands: Path) -> None:
     for runtime in ("shifter", "podman-hpc", "sarus"):
         assert problem(runtime, NAME, ("/results",)) == ("", "")

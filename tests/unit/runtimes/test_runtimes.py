@@ -60,6 +60,28 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("runtime_name", "image"),
+    [
+        ("podman-hpc", "localhost/horovod-pytorch:25.02"),
+        ("podman-hpc", "docker.io/pytorch/pytorch:2.5.1"),
+        ("shifter", "docker.io/pytorch/pytorch:2.5.1"),
+    ],
+)
+def test_what_was_built_there_and_dockers_hub_are_images_of_a_registry(
+    runtime_name: str, image: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--runtime", runtime_name]
+    assert run(["submit", *words, "--gpus", "2", "--image", image, "--dry-run"]) == Exit.GOOD
+    assert image in capfd.readouterr().out
+
+
+def test_shifter_has_no_images_that_were_built_there(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--image", "localhost/i:1"]
+    assert run(["submit", *words, "--gpus", "2", "--dry-run"]) == Exit.REFUSED
+    assert "names no registry" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("site", "image", "says"),
     [
         ("perlmutter", "gpu-runner/horovod-pytorch:25.02-py3", "names no registry"),
