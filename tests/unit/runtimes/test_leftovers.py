@@ -18,7 +18,7 @@ from tests.support.plans import PLAN
 NODE = os.uname().nodename
 
 
-def words(argv: tuple[Argument, ...], values: dict[str, str]) -> list[str]:
+def arguments(argv: tuple[Argument, ...], values: dict[str, str]) -> list[str]:
     """The words of a command, with the script's variables filled in."""
     return ["".join(p.value if isinstance(p, Text) else values[p.name] for p in parts) for parts in argv]
 
@@ -30,7 +30,7 @@ def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subpr
     planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
     plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
     values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live}
-    command = words(staging.step(plan, runtime("pyxis")).once_a_node, values)
+    command = arguments(staging.step(plan, runtime("pyxis")).once_a_node, values)
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
 
 
@@ -108,7 +108,7 @@ def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_pat
     (tmp_path / "names").write_text("\n".join([*mine, "runner-6-another", f"own-{NODE}", "my runner-7-x", ""]))
     plan = msgspec.structs.replace(PLAN, runtime="enroot")
     values = {"runner_run": str(tmp_path), "runner_job": "12", "runner_live": "11 12"}
-    command = words(runtime("enroot").step(plan).once_a_node, values)
+    command = arguments(runtime("enroot").step(plan).once_a_node, values)
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(command, env=path, check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / "removed").read_text().split() == [f"runner-5-{NODE}"]
@@ -119,7 +119,7 @@ def is_left(job: str, live: str, alone: str, own: str = "12") -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def test_where_slurm_did_not_answer_only_a_job_alone_on_its_node_removes() -> None:
+def test_without_an_answer_of_slurm_only_an_exclusive_job_removes() -> None:
     assert [is_left("5", live, "yes") for live in ("", " ")] == [True, True]
     assert not is_left("5", "", "no")
     assert not is_left("12", "", "yes")
