@@ -1,7 +1,6 @@
 """Pyxis and Enroot, which no package of Debian has: where a prefix on this machine holds both.
 
-Looked for in ``ENROOT_PREFIX``, /usr/local and /opt/enroot: ``bin/enroot`` and ``lib/slurm/spank_pyxis.so``, as
-``make install`` of each leaves them, with Enroot's data in the home that the nodes share: bare Enroot runs so. Under
+As ``make install`` of each leaves them, with Enroot's data in the home that the nodes share: bare Enroot runs so. Under
 Pyxis, whose containers have one name on all nodes, and once more for bare Enroot, they are on each node's own disk.
 """
 
@@ -22,16 +21,7 @@ from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_a_running_job
 from tests.support.ordinary_user import probe
-
-PLACES = filter(None, (os.environ.get("ENROOT_PREFIX"), "/usr/local", "/opt/enroot"))
-FOUND = [
-    prefix
-    for prefix in map(Path, PLACES)
-    if (prefix / "bin/enroot").exists() and (prefix / "lib/slurm/spank_pyxis.so").exists()
-][:1]
-ON_ITS_OWN_DISK = "".join(
-    f"ENROOT_{name}_PATH /var/tmp/enroot-{name.lower()}-$(id -u)\n" for name in ("DATA", "CACHE", "RUNTIME")
-)
+from tests.support.sites.enroot_prefix import FOUND, box_spec
 
 if FOUND:
 
@@ -39,15 +29,9 @@ if FOUND:
     def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
         """A box with both, configured as by an administrator unless data are to lie in the home."""
         name, (prefix,) = f"{request.param}-{os.getpid()}", FOUND
-        spank = f"required {prefix}/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis"
-        binds = [box.Bind(str(prefix), str(prefix)), box.Bind(str(prefix / "bin"), "/usr/local/bin")]
-        if not request.param.endswith("-home"):
-            written = tmp_path_factory.mktemp("enroot.conf.d")
-            written.chmod(0o755)
-            (written / "paths.conf").write_text(ON_ITS_OWN_DISK)
-            binds.append(box.Bind(str(written), f"{prefix}/etc/enroot/enroot.conf.d"))
+        own_disk = None if request.param.endswith("-home") else tmp_path_factory.mktemp("enroot.conf.d")
         try:
-            cluster = Daemons(box.up(box.BoxSpec(name=name, spank=(spank,), binds=tuple(binds))))
+            cluster = Daemons(box.up(box_spec(name, prefix, own_disk)))
             cluster.configure(SlurmdTimeout="10")
             yield cluster
         finally:

@@ -1,4 +1,7 @@
-"""Where this machine has a Pyxis and an Enroot, which no package of Debian has, and a box with both."""
+"""Where this machine has a Pyxis and an Enroot, which no package of Debian has, and a box with both.
+
+Looked for in ``ENROOT_PREFIX``, /usr/local and /opt/enroot: ``bin/enroot`` and ``lib/slurm/spank_pyxis.so``.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,17 @@ _ON_THE_NODES_DISK = "".join(
 )
 
 
-def box_spec(name: str, prefix: Path, configuration: Path, *plugin_options: str) -> BoxSpec:
-    """A box whose Enroot keeps its data on each node's own disk; ``configuration``: an empty directory."""
-    (configuration / "paths.conf").write_text(_ON_THE_NODES_DISK)
+def box_spec(name: str, prefix: Path, configuration: Path | None, *plugin_options: str) -> BoxSpec:
+    """A box whose Enroot keeps its data on each node's own disk.
+
+    Args:
+        configuration: an empty directory; None: the data lie where a plain ``make install`` leaves them, in the home
+            that the nodes share.
+    """
     spank = " ".join((f"required {prefix}/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis", *plugin_options))
-    binds = (
-        Bind(str(prefix), str(prefix)),
-        Bind(str(prefix / "bin"), "/usr/local/bin"),
-        Bind(str(configuration), f"{prefix}/etc/enroot/enroot.conf.d"),
-    )
-    return BoxSpec(name=name, spank=(spank,), binds=binds)
+    binds = [Bind(str(prefix), str(prefix)), Bind(str(prefix / "bin"), "/usr/local/bin")]
+    if configuration is not None:
+        configuration.chmod(0o755)
+        (configuration / "paths.conf").write_text(_ON_THE_NODES_DISK)
+        binds.append(Bind(str(configuration), f"{prefix}/etc/enroot/enroot.conf.d"))
+    return BoxSpec(name=name, spank=(spank,), binds=tuple(binds))
