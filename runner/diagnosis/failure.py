@@ -20,7 +20,7 @@ Source = Literal[
     "rank tokens",  # "differ", where ranks came with tokens of several job steps
     "program signal",  # the signal that ended a rank's program; context: what srun and the rank's log say of it
     "program exit code",  # a rank's program's own; context: the last line of the rank's log
-    "task starter",  # what srun reports of a rank that left no exit record
+    "task starter",  # what srun reports of a rank that left no exit record; context: the last line of the rank's log
     "container log",  # a line of a rank's or the batch script's log, where no rank started
     "NCCL log",  # a network that NCCL reports
 ]

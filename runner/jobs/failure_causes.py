@@ -213,7 +213,7 @@ def _reported_ranks(evidence: Evidence) -> list[str]:
 
 
 def _reported(evidence: Evidence, rank: int) -> Failure:
-    return classify("task starter", evidence.task_ends[rank])
+    return classify("task starter", evidence.task_ends[rank], evidence.rank_lines.get(rank, ""))
 
 
 def _reported_sentence(evidence: Evidence, rank: int) -> str:

@@ -92,7 +92,7 @@ def test_jobs_without_exported_variables_are_the_same_from_any_shell(here: box.B
 
 def test_what_jobs_leave_is_readable_by_the_user_only(here: box.Box) -> None:
     said = client(here, "in-box", "stat", "--format=%a %n", "/var/box/spool", "/var/box/state")
-    assert said == "700 /var/box/spool\n700 /var/box/state\n"
+    assert said == "711 /var/box/spool\n700 /var/box/state\n", "an ordinary user's script is run from the spool"
     assert f"{here.state.stat().st_mode:o}" == "40700"
 
 

@@ -203,7 +203,7 @@ def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
     assert "not from the layers: [Errno 1] unshare: Operation not permitted" in said
     assert "as a stream" in said
     (made,) = (tmp_path / "store").glob("*.sqsh")
-    assert made.read_bytes() == packed["layers"].path.read_bytes()
+    assert made.read_bytes() == packed["stream"].path.read_bytes()
 
 
 def test_row_paths(trees: Trees) -> None:

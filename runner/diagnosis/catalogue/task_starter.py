@@ -47,6 +47,18 @@ FAILURES = (
         outcome="failed",
         consequence="perhaps",
     ),
+    # A rank that another one's end took the image from before its launcher had begun: bash finds no library (ENOTCONN).
+    Failure(
+        code="rank-lost-its-image",
+        source="task starter",
+        pattern=r"^Exited with exit code",
+        context=r"Error 107$|Transport endpoint is not connected",
+        cause=_REPORTED + " (its image went away)",
+        fix="find what ended first, another rank of its node or the job: its log has the cause",
+        who="user",
+        outcome="failed",
+        consequence="perhaps",
+    ),
     Failure(
         code="rank-left-no-record",
         source="task starter",

@@ -26,7 +26,8 @@ FAULTS = {
     "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
     "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
     "a rank dies before its launcher begins": Planted(
-        "", "failed", 5, ("rank 1 left no exit record; srun reports: Exited with exit code 3",), before="exit 3@1"
+        "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
+        before="exit 3@1",
     ),
     "a rank hangs while the others end": Planted(
         "hang@2", "failed", 5,

@@ -71,6 +71,11 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "logs-not-writable": ("task starter", "launch failed: Slurmd could not connect IO", ""),
     "rank-stopped": ("task starter", "Terminated", ""),
     "rank-bus-error": ("task starter", "Bus error", ""),
+    "rank-lost-its-image": (
+        "task starter",
+        "Exited with exit code 127",
+        "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open shared object file: Error 107",
+    ),
     "rank-left-no-record": ("task starter", "Exited with exit code 3", ""),
     "plugin-not-loaded": ("task starter", "launch failed: Plugin initialization failed", ""),
     "program-read-error": ("program exit code", "1", "OSError: [Errno 5] Input/output error: '/opt/lib.so'"),

@@ -357,6 +357,18 @@ def test_a_rank_without_a_record_is_reported_with_sruns_message() -> None:
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
 
 
+def test_a_rank_that_lost_its_image_with_another_rank_is_not_the_cause() -> None:
+    evidence = changed(
+        state=FAILED, marker=ExitMarker("1", 127, 0.0), exits={}, starts={}, reports={},
+        task_ends={0: "Exited with exit code 127", 1: "Exited with exit code 3"},
+        rank_lines={0: "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open: Error 107"},
+    )  # fmt: skip
+    assert reasons_of(evidence)[:2] == (
+        "rank 1 left no exit record; srun reports: Exited with exit code 3",
+        "rank 0 left no exit record; srun reports: Exited with exit code 127 (its image went away)",
+    )
+
+
 def test_a_rank_that_hangs_while_the_others_end_is_named() -> None:
     exits = {rank: ended(rank) for rank in (0, 1, 3)}
     reports = {rank: report(rank) for rank in (0, 1, 3)}

@@ -14,7 +14,7 @@ from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.site import Site
 
 ROOT = Path(__file__).parents[3] / "runner"
-SHARED = {"common", "schedulerless", "staging"}  # modules of runner.runtimes that are no runtime
+SHARED = {"common", "leftovers", "schedulerless", "staging"}  # modules of runner.runtimes that are no runtime
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
