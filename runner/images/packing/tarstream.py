@@ -9,6 +9,7 @@ file comes as a plain one, its holes written out; and pax's global records (``g`
 from __future__ import annotations
 
 import io
+import math
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -109,6 +110,8 @@ class TarStream:
             path = member.path.encode("utf-8", "surrogateescape")
             if len(path) > LONGEST_PATH or max(map(len, path.split(b"/"))) > _LONGEST_NAME or b"\0" in path:
                 raise self._broken(f"has a path that no file system takes: {member.path[:60]!r}...")
+            if len(member.link) > LONGEST_PATH:  # resolving one of megabytes takes hours
+                raise self._broken(f"has a link that no file system takes: {member.path[:60]!r}")
         return member
 
     def _next(self) -> Member | None:
@@ -303,6 +306,8 @@ def _read(head: bytes) -> tarfile.TarInfo:
     except (tarfile.TarError, ValueError) as error:
         raise _invalid("", error) from error
     assert found is not None
+    if not math.isfinite(found.mtime):
+        raise _invalid(found.name, ValueError(f"a time of {found.mtime}"))
     return found
 
 
@@ -311,7 +316,10 @@ def _invalid(path: str, error: Exception) -> InfrastructureError:
 
 
 def _written(member: tarfile.TarInfo) -> bytes:
-    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    try:
+        return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    except (ValueError, OverflowError) as error:  # a device's number that its field cannot hold
+        raise _invalid(member.name, error) from error
 
 
 def _plain(header: bytes) -> bytes:

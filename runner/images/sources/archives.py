@@ -73,6 +73,8 @@ class Archive:
             with tarfile.open(place, "r:") as archive:
                 for member in archive:
                     name = posixpath.normpath(member.name)
+                    if member.size < 0:  # it would lead back to a header that was read, for ever
+                        raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
                     if member.issparse():
                         raise RefusedError(
                             f"the archive holds {name} as a sparse file",

@@ -94,3 +94,33 @@ def test_times_that_no_squashfs_holds_become_the_nearest(form: int, time: float,
         assert member.path == "ü"
         with tarfile.open(fileobj=io.BytesIO(got + END)) as archive:
             assert [one.mtime for one in archive] == [kept]
+
+
+@pytest.mark.parametrize("time", ["inf", "-inf", "nan", "1e400"])
+def test_times_that_are_no_numbers_are_refused(time: str) -> None:
+    made = tarfile.TarInfo("f")
+    made.pax_headers = {"mtime": time}
+    head = made.tobuf(tarfile.PAX_FORMAT)
+    with pytest.raises(InfrastructureError, match=r"makes no sense \(a time of -?(inf|nan)\)"):
+        tarstream.timely(head)
+    with pytest.raises(InfrastructureError, match=r"makes no sense \(a time of -?(inf|nan)\)"):
+        tarstream.exported(head, "f", "another name")
+
+
+def test_a_devices_number_that_its_field_cannot_hold_is_refused() -> None:
+    made = tarfile.TarInfo("dev")
+    made.type = tarfile.CHRTYPE
+    raw = bytearray(made.tobuf(tarfile.USTAR_FORMAT))
+    raw[329:337], raw[148:156] = b"77777777", b" " * 8
+    raw[148:156] = b"%06o\0 " % sum(raw)
+    with pytest.raises(InfrastructureError, match=r"'other' makes no sense \(overflow"):
+        tarstream.exported(bytes(raw), "dev", "other")
+
+
+@pytest.mark.parametrize("kind", [b"1", b"2"])
+def test_a_link_that_no_file_system_takes_is_refused(kind: bytes) -> None:
+    """Following 200 kB of path took 20 s, and a megabyte hours."""
+    record = b" linkpath=" + b"a/" * 2049 + b"\n"
+    length = len(record) + len(str(len(record) + 4))
+    with pytest.raises(InfrastructureError, match="a link that no file system takes: 'f'"):
+        read(extended(b"x", b"%d" % length + record) + header(kind) + END)
