@@ -1,12 +1,21 @@
-"""Hides user names and passwords of URLs and image references, so that no message shows them."""
+"""Hides what is secret in texts that others may read: user names and passwords of URLs, values of secret names."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # NAME:PASSWORD@ anywhere, NAME@ behind a scheme (of which a path keeps one slash); not the "@" of a digest
 # (pytorch:25.02-py3@sha256:...).
 _USER_INFO = re.compile(r"(?P<scheme>\w:/{1,2})[^/\s'\"@]*@|[^/\s'\"@:=]+:[^/\s'\"@]+@(?!sha256:)")
+# A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer".
+_SECRET_NAME = r"[\w-]*(?:passw|passphrase|secret|token(?!iz)|credential|(?:api|access|private)[-_]?key)[\w-]*"
+_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
+_SECRET = re.compile(
+    rf"(?P<name>{_SECRET_NAME}\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE}",
+    re.IGNORECASE,
+)
+_SECRET_OPTION = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
 
 
 def names_user(text: str) -> bool:
@@ -17,3 +26,15 @@ def names_user(text: str) -> bool:
 def hidden(text: str) -> str:
     """``text`` with ``***@`` for every user name and password."""
     return _USER_INFO.sub(lambda found: f"{found['scheme'] or ''}***@", text)
+
+
+def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
+    """A command's words, as ``hidden``, and with ``***`` for the values of secret names: ``HF_TOKEN=***``.
+
+    What only its meaning makes secret is not recognised.
+    """
+    shown = []
+    for before, word in zip(("", *words), words, strict=False):
+        secret = _SECRET_OPTION.fullmatch(before) is not None
+        shown.append("***" if secret else _SECRET.sub(lambda found: f"{found['name']}***", hidden(word)))
+    return tuple(shown)

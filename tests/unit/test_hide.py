@@ -6,7 +6,7 @@ import pytest
 
 from runner.cli import run
 from runner.errors import Exit
-from runner.hide import hidden
+from runner.hide import hidden, hidden_command
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,21 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
     said = capfd.readouterr()
     assert said.err
     assert "planted" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["sh", "-c", "HF_TOKEN=planted x"], ["sh", "-c", "HF_TOKEN=*** x"]),
+        (["sh", "-c", "export WANDB_API_KEY='planted it'; x"], ["sh", "-c", "export WANDB_API_KEY=***; x"]),
+        (["sh", "-c", "x --password planted -y"], ["sh", "-c", "x --password *** -y"]),
+        (["login", "--token", "planted", "--x"], ["login", "--token", "***", "--x"]),
+        (["curl", "-H", "Authorization: Basic planted"], ["curl", "-H", "Authorization: Basic ***"]),
+        (["curl", "-H", "PRIVATE-TOKEN: planted", "u"], ["curl", "-H", "PRIVATE-TOKEN: ***", "u"]),
+        (["pip", "install", "https://me:planted@host/x"], ["pip", "install", "https://***@host/x"]),
+        (["pip", "install", "tokenizers==1"], ["pip", "install", "tokenizers==1"]),
+        (["x", "--tokenizer", "gpt2", "basic", "usage"], ["x", "--tokenizer", "gpt2", "basic", "usage"]),
+    ],
+)
+def test_values_of_secret_names_are_hidden_in_a_command(words: list[str], shown: list[str]) -> None:
+    assert hidden_command(words) == tuple(shown)

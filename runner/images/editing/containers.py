@@ -27,6 +27,7 @@ _QUERY_S = 60.0
 # Of ours: what finds the programs, their own settings, and what reaches the network.
 _KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_\w+|(?:ENROOT|APPTAINER|SINGULARITY|CH)_\w+")
 _PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LEFT_OUT = frozenset((".lock",))  # Enroot's mark of a root that is in use
 _WRITABLE = ("--writable", "--contain", "--no-home")
 
@@ -113,7 +114,10 @@ def files(copy: Copy, ours: Mapping[str, str]) -> dict[str, str]:
     # The command itself, not the image's entry point: a banner has no place in an edit.
     return {
         ENVIRONMENT: rootfs.charliecloud_environment(variables),
-        SHELL_ENVIRONMENT: "".join(f"{name}={_twice(value)}\n" for name, value in copy.environment.items()),
+        # Apptainer's shell, outside of the container, reads this: no name of the image's may be anything else to it.
+        SHELL_ENVIRONMENT: "".join(
+            f"{name}={_twice(value)}\n" for name, value in copy.environment.items() if _NAME.fullmatch(name)
+        ),
         RC: f'cd {shlex.quote(copy.workdir)} && exec "$@"\n',
     }
 

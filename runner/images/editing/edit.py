@@ -21,7 +21,7 @@ from runner import paths, process
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
 from runner.files import process_identity
 from runner.files.hashes import sha256
-from runner.hide import hidden
+from runner.hide import hidden_command
 from runner.images import reference as references
 from runner.images.build.build import INPUTS_LABEL
 from runner.images.build.without_engine.build_spec import work_directory
@@ -58,7 +58,7 @@ class EditedTree(TreeImage):
         capture: tuple[str, ...],
     ) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
-        there = {name for name in _KEPT if (self.root / name).is_file()}
+        there = {name for name in _KEPT if _own_file(self.root, name) is not None}
         own = tuple(file for file in added.files if file.name not in there)
         return super().packed(replace(added, files=own), out, packing, progress, capture)
 
@@ -141,7 +141,7 @@ def stored(
     """
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     parent = image.digest or f"sha256:{sha256(image.path)}"
-    command = tuple(map(hidden, words))
+    command = hidden_command(words)
     history = (*image.history, Edit(parent, command, f"{tool.program} {tool.version}".strip(), now))
     form = form_of(image.path)
     config = rootfs.Config(
@@ -206,21 +206,39 @@ def _unpack(file: Path, root: Path) -> None:
     )
 
 
+def _own_file(root: Path, name: str) -> Path | None:
+    """A file of the image itself; None where it is none, or where a link is on the way.
+
+    A link in the image may be absolute: out here it would lead to a file of this machine.
+    """
+    path = root
+    with suppress(OSError):
+        for part in name.split("/"):
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                return None
+            path /= part
+        return path if stat.S_ISREG(path.lstat().st_mode) else None
+    return None
+
+
 def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
     """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
     unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
+    path = _own_file(root, "etc/environment")
     try:
-        lines = (root / "etc/environment").read_text("utf-8", "surrogateescape").split("\n")
-    except OSError:
+        lines = path.read_text("utf-8", "surrogateescape").split("\n") if path else None
+    except OSError:  # not even its owner may read it
+        lines = None
+    if lines is None:
         return dict(image.environment)
     return {**{found[1]: found[2] for line in lines if (found := _VARIABLE.fullmatch(line))}, **unchanged}
 
 
 def _make_readable(root: Path) -> None:
     """Make readable what could not be packed otherwise; and the lists of users, which Enroot leaves to root alone."""
-    for name in ("etc/passwd", "etc/group"):
+    for path in filter(None, (_own_file(root, name) for name in ("etc/passwd", "etc/group"))):
         with suppress(OSError):
-            (root / name).chmod(0o644, follow_symlinks=False)
+            path.chmod(0o644)
     for directory, names, files in os.walk(root):
         for name in (*names, *files):
             path = Path(directory, name)

@@ -80,6 +80,12 @@ def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None
     assert shlex.split(files["rc"]) == ["cd", "/work $x", "&&", "exec", "$@"]
 
 
+def test_a_variables_name_is_no_code_for_the_shell_that_reads_its_value() -> None:
+    """Apptainer reads the file outside of the container, and names come from the image."""
+    hostile = Copy(Path("/c"), "/", {"X;touch /tmp/planted;Y": "1", "A b": "1", "$(id)": "1", "GOOD_1": "1"})
+    assert containers.files(hostile, {})["environment.sh"] == "GOOD_1=1\n"
+
+
 def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,33 @@ def test_what_only_root_could_read_is_made_readable_for_its_owner(image: StoredI
     assert content(made, "opt/closed/x") == "x\n"
 
 
+def test_links_of_the_image_lead_to_no_file_of_this_machine(image: StoredImage, tmp_path: Path) -> None:
+    """Its variables are read, and its lists of users made readable, out here: where an absolute link means a host's."""
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "environment").write_text("PLANTED=secret\n")
+    for name in ("passwd", "group"):
+        (private / name).touch(0o600)
+    made = edited(image, f"ln -sf {private}/environment etc/environment; ln -s {private}/passwd etc/passwd")
+    assert made.environment == image.environment
+    assert content(made, "etc/environment") == "A=1\n"
+    with pytest.raises(RefusedError, match="/etc is in the way"):
+        edited(image, f"rm -r etc; ln -s {private} etc")
+    assert {path.name: path.stat().st_mode & 0o777 for path in private.iterdir() if path.stat().st_size == 0} == {
+        "passwd": 0o600,
+        "group": 0o600,
+    }
+
+
+def test_a_pipe_in_place_of_the_variables_blocks_nothing(image: StoredImage) -> None:
+    made = edited(image, "rm etc/environment; mkfifo etc/environment")
+    assert (made.environment, content(made, "etc/environment")) == (image.environment, "A=1\n")
+
+
+def test_the_history_holds_no_value_of_a_secret_name(image: StoredImage) -> None:
+    assert edited(image, "HF_TOKEN=planted true").history[0].command == ("sh", "-c", "HF_TOKEN=*** true")
+
+
 def test_what_cannot_succeed_is_refused_before_any_work(image: StoredImage, tmp_path: Path) -> None:
     edit.check(image, TOOL, tmp_path / "another")
     sif = image.path.with_suffix(".sif")
