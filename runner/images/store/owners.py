@@ -58,14 +58,23 @@ def share(path: Path, store: Path) -> None:
     In a store that only its owner writes to, permissions are left to the umask.
     """
     with suppress(OSError):
-        above, own = store.stat(), path.stat()
-        if not above.st_mode & _OTHERS_WRITE or own.st_uid != os.geteuid():
-            return
-        if own.st_gid != above.st_gid:
-            with suppress(OSError):  # not a group of the caller's
-                os.chown(path, -1, above.st_gid)
-        mode = stat.S_IMODE(above.st_mode)
-        path.chmod(mode if path.is_dir() else stat.S_IMODE(own.st_mode) | mode & 0o044)
+        above = store.stat()
+        # Opened once: another user could put a link to a private file of the caller's in its place.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            own = os.fstat(handle)
+            is_directory = stat.S_ISDIR(own.st_mode)
+            if not above.st_mode & _OTHERS_WRITE or own.st_uid != os.geteuid():
+                return
+            if not is_directory and (not stat.S_ISREG(own.st_mode) or own.st_nlink > 1):
+                return
+            if own.st_gid != above.st_gid:
+                with suppress(OSError):  # not a group of the caller's
+                    os.fchown(handle, -1, above.st_gid)
+            mode = stat.S_IMODE(above.st_mode)
+            os.fchmod(handle, mode if is_directory else stat.S_IMODE(own.st_mode) | mode & 0o044)
+        finally:
+            os.close(handle)
 
 
 def user(uid: int) -> str:

@@ -108,14 +108,15 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
     Raises:
         InfrastructureError: the disk is full, or may not be written to.
     """
-    with writing(made), made.open("rb") as file:
+    # Where others may write, one of them could have put a link in its place.
+    with writing(made), os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
     path = _own_path(image.path)
     image = msgspec.structs.replace(image, path=path, mtime_ns=found.st_mtime_ns)
     owners.share(made, path.parent)
     # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
-    sidecar.write(image, mode=stat.S_IMODE(made.stat().st_mode))
+    sidecar.write(image, mode=stat.S_IMODE(made.lstat().st_mode))
     owners.share(sidecar.path_of(path), path.parent)
     with writing(image.path):
         made.rename(image.path)

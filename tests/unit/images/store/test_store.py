@@ -13,7 +13,7 @@ import pytest
 from runner.errors import InfrastructureError, UsageError
 from runner.files import process_identity
 from runner.files.hashes import key_of
-from runner.images.store import names, store
+from runner.images.store import names, owners, store
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
 
 DIGEST = "sha256:" + "0123456789ab" + "c" * 52
@@ -109,6 +109,32 @@ def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
     store.remove(image.path)
     assert store.everything(tmp_path) == (other,)
     assert set(names.of_store(tmp_path).values()) == {other.path.name}
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_what_others_put_in_a_files_place_gives_them_no_right_to_a_private_file(tmp_path: Path, link: str) -> None:
+    shared, private = tmp_path / "store", tmp_path / "id_rsa"
+    shared.mkdir()
+    shared.chmod(0o2775)
+    private.touch(0o600)
+    planted = shared / "planted"
+    planted.symlink_to(private) if link == "symbolic" else planted.hardlink_to(private)
+    owners.share(planted, shared)
+    assert private.stat().st_mode & 0o777 == 0o600
+    (shared / "own").touch(0o600)
+    owners.share(shared / "own", shared)
+    assert (shared / "own").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_link_in_place_of_a_finished_file_is_not_published(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    private = tmp_path / "private"
+    private.touch(0o600)
+    (tmp_path / ".partial").symlink_to(private)
+    with pytest.raises(InfrastructureError, match="Too many levels of symbolic links"):
+        store.publish(tmp_path / ".partial", image)
+    assert not image.path.is_symlink()
+    assert private.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
