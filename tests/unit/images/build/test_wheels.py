@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.errors import InfrastructureError
 from runner.images.build import wheels
 
 NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
@@ -78,6 +79,34 @@ def test_what_a_build_left_replaces_what_was_damaged(tmp_path: Path) -> None:
     kept = wheels.find("key", lambda _: None)
     assert kept is not None
     assert kept.read_bytes() == wheel("new")
+
+
+@pytest.mark.parametrize("key", ["../../planted", "/tmp/planted", "..", "a/b"])
+def test_a_key_that_is_a_path_leads_nowhere(tmp_path: Path, key: str) -> None:
+    """The key is what a program in the base has written, and the base may be anybody's."""
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built/key").write_text(key)
+    (tmp_path / "built" / NAME).write_bytes(wheel())
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.keep_built(tmp_path / "built")
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.keep(key, NAME, wheel())
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.find(key, lambda _: None)
+    assert not list(tmp_path.glob("cache/**/*.whl"))
+
+
+@pytest.mark.parametrize("linked", ["opt/wheel/key", f"opt/wheel/{NAME}", "opt/wheel", "opt"])
+def test_a_link_that_a_build_left_is_not_followed_on_this_machine(tmp_path: Path, linked: str) -> None:
+    root, private = tmp_path / "root", tmp_path / "private"
+    for place in (root, private):
+        (place / "opt/wheel").mkdir(parents=True)
+        (place / "opt/wheel/key").write_text("abc")
+        (place / "opt/wheel" / NAME).write_bytes(wheel("secret" if place == private else "built"))
+    (root / linked).rename(tmp_path / "away")
+    (root / linked).symlink_to(private / linked)
+    wheels.keep_built(root / "opt/wheel")
+    assert wheels.offered(lambda _: None) == ()
 
 
 def test_the_program_of_a_build_takes_whole_wheels_only(tmp_path: Path) -> None:
