@@ -183,7 +183,8 @@ class Connection:
     def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
         service = self._token_service(parameters["realm"])
         if token_services.belongs(service, self.host):
-            login = login or credentials.find(service.host)
+            if login is None and token_services.is_named(service, self.host):
+                login = credentials.find(service.host)
         elif login is not None:
             self._withheld = service
             login = None

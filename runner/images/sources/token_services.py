@@ -65,11 +65,19 @@ def belongs(service: TokenService, registry: str) -> bool:
     Raises:
         UsageError: the user's configuration is invalid.
     """
-    return (
-        host_of(service.host) == host_of(registry)
-        or FIXED.get(registry.lower()) == service.host
-        or _configured(registry) == service.host
-    )
+    return host_of(service.host) == host_of(registry) or is_named(service, registry)
+
+
+def is_named(service: TokenService, registry: str) -> bool:
+    """Whether it is a fixed pair, or one of the user's: only then is a login that was kept for the service used.
+
+    On another port of the same host another program may answer: what the service gives those who log in there is not
+    for it.
+
+    Raises:
+        UsageError: the user's configuration is invalid.
+    """
+    return FIXED.get(registry.lower()) == service.host or _configured(registry) == service.host
 
 
 def configuration(service: TokenService, registry: str) -> str:

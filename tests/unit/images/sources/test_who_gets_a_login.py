@@ -124,6 +124,20 @@ def test_a_login_kept_for_the_token_service_itself_is_not_for_every_registry(hom
     assert not [request for request in service.received if LOGIN in request.text]
 
 
+def test_a_registry_gets_no_token_by_the_login_of_another_port_of_its_host(home: Path) -> None:
+    """On a login node each port may be another user's: this one would have a token for what only that one shows."""
+    with Servers() as servers:
+        service = servers.start(gives_token_to_logins)
+        planted = servers.start(registry(f"http://127.0.0.1:{service.port}/token"))
+        keep_login(home, f"127.0.0.1:{service.port}")
+        with pytest.raises(RefusedError, match="requires a login"):
+            resolve(f"127.0.0.1:{planted.port}")
+    assert service.received
+    for request in (*service.received, *planted.received):
+        assert LOGIN not in request.text
+        assert "good" not in request.headers.get("Authorization", "")
+
+
 def test_the_scope_is_the_repositorys_content_whatever_the_challenge_says(home: Path) -> None:
     with Servers() as servers:
         service = servers.start(gives_token)
