@@ -94,7 +94,7 @@ def read(path: Path) -> Lease | None:
     try:
         fields = json.loads(raw)
         return Lease(str(fields["owner"]), float(fields["since_s"]), beat)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Lease("", status.st_mtime, beat)
 
 

@@ -122,7 +122,7 @@ def publish(
 
 def about_of(raw: bytes | str | None) -> dict[str, Any]:
     """What the content of ``ABOUT`` says; nothing where there is no such file, or one that is not ours."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
     return {}
 

@@ -227,7 +227,7 @@ def _read(files: Files, name: str) -> bytes:
 def _decoded(files: Files, name: str, kind: type[tuple[_Saved, ...]]) -> tuple[_Saved, ...]:
     try:
         return msgspec.json.decode(_read(files, name), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InfrastructureError(f"{name} is not what docker save writes: {error}", where=str(files.place)) from error
 
 

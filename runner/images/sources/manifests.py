@@ -270,5 +270,5 @@ def _unchecked(algorithm: str, where: str) -> RefusedError:
 def _decoded(raw: bytes, kind: type[Any], where: str) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InfrastructureError(f"this is not a valid image document: {error}", where=where) from error

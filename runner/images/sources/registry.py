@@ -20,7 +20,7 @@ from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.manifests import Descriptor
 from runner.images.sources.parallel import run_in_parallel
-from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason
+from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason, short_json
 from runner.progress import Progress
 from runner.suggest import instead
 
@@ -209,7 +209,7 @@ class Registry:
         """Tags of the repository, as many as come at once; none where the registry does not list them."""
         try:
             with self._http.get("tags/list?n=1000") as response:
-                return [tag for tag in response.json().get("tags") or [] if isinstance(tag, str)]
+                return [tag for tag in short_json(response).get("tags") or [] if isinstance(tag, str)]
         except (RunnerError, ValueError, AttributeError, requests.exceptions.RequestException):
             return []
 

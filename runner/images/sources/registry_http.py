@@ -8,6 +8,7 @@ a redirect.
 from __future__ import annotations
 
 import base64
+import json
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ ATTEMPTS = 6
 FIRST_PAUSE_S = 0.5  # doubled with every further attempt
 _HUB_MACHINE = "registry-1.docker.io"
 _CONNECT_S, _READ_S = 20.0, 30.0
+_LONGEST_ANSWER = 1 << 20  # bytes of a token, or a list of tags
 _LONGEST_PAUSE_S = 300.0  # a registry that asks for more is not waited for
 _TAKEN = frozenset((
     HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
@@ -193,11 +195,12 @@ class Connection:
         try:
             if login is not None and login.token:
                 form = {**query, "grant_type": "refresh_token", "refresh_token": login.token, "client_id": "gpu-runner"}
-                response = self._request("POST", service.url, "", data=form, allow_redirects=False)
+                response = self._request("POST", service.url, "", data=form, allow_redirects=False, stream=True)
             elif login is not None:
-                response = self._request("GET", service.url, _basic(login), params=query, allow_redirects=False)
+                shown = _basic(login)
+                response = self._request("GET", service.url, shown, params=query, allow_redirects=False, stream=True)
             else:
-                response = self._request("GET", service.url, "", params=query)
+                response = self._request("GET", service.url, "", params=query, stream=True)
         except requests.exceptions.RequestException as error:
             raise self._no_answer(error, service.host) from error
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -209,7 +212,7 @@ class Connection:
                 fix="report this to the registry's operator",
             )
         try:
-            answer = response.json() if response.ok else {}
+            answer = short_json(response) if response.ok else {}
             token = answer.get("token") or answer.get("access_token")
         except (ValueError, AttributeError):
             token = None
@@ -301,6 +304,25 @@ def login_withheld(host: str, repository: str, service: TokenService, code: int)
         fix=f"if {service.host} is the registry's own token service, write into {paths.config_file()}:"
         f" {token_services.configuration(service, host)}",
     )
+
+
+def short_json(response: requests.Response) -> Any:
+    """What an answer that was requested as a stream says; a registry that never ends fills no memory.
+
+    Raises:
+        ValueError: it is no JSON, or too long.
+    """
+    with response:
+        try:
+            raw = response.raw.read(_LONGEST_ANSWER + 1, decode_content=True)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ValueError(str(error)) from error
+    if len(raw) > _LONGEST_ANSWER:
+        raise ValueError(f"more than {_LONGEST_ANSWER} bytes")
+    try:
+        return json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("nested without end") from error
 
 
 def retry_after(text: str) -> float | None:

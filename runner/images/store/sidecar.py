@@ -39,7 +39,7 @@ def read(path: Path) -> StoredImage | None:
         raise unreadable(sidecar, error) from error
     try:
         image = msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InfrastructureError(
             f"the sidecar of a stored image cannot be read: {error}",
             where=str(sidecar),

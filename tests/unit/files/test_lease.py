@@ -57,6 +57,13 @@ def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, kind: str) 
         pass
 
 
+def test_a_lock_that_is_nested_without_end_is_one_without_a_holder(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("[" * 4096)
+    held = lease.read(tmp_path / "lock")
+    assert held is not None
+    assert held.owner == ""
+
+
 def process(program: str, *words: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

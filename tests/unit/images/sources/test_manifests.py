@@ -170,3 +170,11 @@ def test_the_first_that_serves_is_taken_and_attestations_are_not_offered() -> No
     with pytest.raises(RefusedError, match="only for platforms that it does not name"):
         manifests.choose(Index(()), Platform("linux", "amd64"), "x")
     assert manifests.choose(Index((Descriptor(A),)), Platform("linux", "amd64"), "x").digest == A
+
+
+@pytest.mark.parametrize("raw", [b'{"x":' * 100_000, b'{"x":' + b"[" * 100_000])
+def test_documents_that_are_nested_without_end_are_refused(raw: bytes) -> None:
+    with pytest.raises(InfrastructureError, match="not a valid image document"):
+        manifests.parse(raw, "x")
+    with pytest.raises(InfrastructureError, match="not a valid image document"):
+        manifests.configuration(raw, 1, "x")

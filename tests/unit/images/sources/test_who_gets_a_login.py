@@ -306,9 +306,14 @@ def test_a_registry_elsewhere_names_no_service_without_encryption(realm: str) ->
         connection._token_service(realm)
 
 
-def test_an_answer_that_is_no_token_is_none(home: Path) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [b'{"token": "a\\r\\nb"}', b'{"token": "' + b"a" * (1 << 20) + b'"}', b'{"token": ' + b"[" * 100_000, b"[]"],
+    ids=["line break", "endless", "nested", "list"],
+)
+def test_an_answer_that_is_no_token_is_none(home: Path, body: bytes) -> None:
     with Servers() as servers:
-        service = servers.start(lambda _: Answer(body=b'{"token": "a\\r\\nb"}'))
+        service = servers.start(lambda _: Answer(body=body))
         host = f"127.0.0.1:{servers.start(registry(f'http://127.0.0.1:{service.port}/t')).port}"
         with pytest.raises(InfrastructureError, match="gave no token"):
             resolve(host)

@@ -166,9 +166,11 @@ def test_a_foreign_squashfs_is_taken_by_its_path(tmp_path: Path) -> None:
     assert store.lookup(str(path)) == StoredImage(path=path, reference=str(path), size_bytes=4)
 
 
-def test_a_broken_sidecar_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", '{"x":' * 100_000], ids=["cut", "nested without end"])
+def test_a_broken_sidecar_says_what_to_do(tmp_path: Path, text: str) -> None:
     image = put(tmp_path)
-    Path(f"{image.path}.json").write_text("{")
+    Path(f"{image.path}.json").write_text(text)
+    assert isinstance(store.everything(tmp_path)[0], BrokenSidecar)
     with pytest.raises(InfrastructureError, match="sidecar") as caught:
         store.lookup(DIGEST, tmp_path)
     assert "convert the image again" in caught.value.fix
