@@ -12,7 +12,7 @@ _WITHIN_S = 10
 
 
 def record(plan: Plan) -> tuple[str, ...]:
-    """Shell code that leaves ``versions``, a line for each name and what its command says; nothing where there is none.
+    """Shell code that leaves ``versions``, a name and a line with a version for each command that has one.
 
     In the background and within a bounded time: whatever it meets, the job neither waits for it nor fails by it.
     """
@@ -25,7 +25,7 @@ def record(plan: Plan) -> tuple[str, ...]:
     code = f"""\
 # For the record, on the side: nothing waits for it.
 runner_version() {{
-  runner_i=$(timeout {_WITHIN_S} "${{@:2}}" 2>&1) || return 0
+  runner_i=$(timeout {_WITHIN_S} "${{@:2}}" 2>&1 | grep '[0-9][.][0-9]') || return 0   # not a warning before it
   printf '%s\\t%s\\n' "$1" "${{runner_i%%$'\\n'*}}"
 }}
 {{

@@ -55,6 +55,9 @@ _PHASES: Final[dict[str, Phase]] = {
 }
 
 
+# Variables of the user's shell that shape what Slurm's clients do: an existing allocation must not shape a new job, and
+# squeue would leave jobs out (SQUEUE_PARTITION).
+_SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
 # Messages of a client that has sent its request and lost the answer (slurm_errno.c): the request may have succeeded.
 _ANSWER_LOST = re.compile(
     r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
@@ -178,15 +181,14 @@ class Slurm:
 
     def _queue(self) -> list[tuple[str, str, str]]:
         """Id, state and directory of each job that the controller knows."""
-        done = self._client("squeue", "--noheader", "--format=%i|%T|%Z", "--states=all")
+        done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%Z", "--states=all")
         if done.code != 0:
             raise client_call.no_answer("Slurm", done)
         rows = [[*line.strip().split("|", 2), "", ""][:3] for line in done.out.splitlines()]
         return [(job_id, name, directory) for job_id, name, directory in rows]
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        # An existing allocation of this shell must not shape a new job.
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_SHAPING)}
         if "SLURM_CONF" in os.environ:
             env["SLURM_CONF"] = os.environ["SLURM_CONF"]
         return client_call.call("Slurm", self.clients, program, *options, cwd=cwd, env=env)

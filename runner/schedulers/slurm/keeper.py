@@ -74,6 +74,8 @@ coproc RUNNER_KEEPER {{
 }}
 runner_keeper=${{RUNNER_KEEPER_PID-}} runner_hear=${{RUNNER_KEEPER[0]-}} runner_keep=${{RUNNER_KEEPER[1]-}}
 for _ in "${{runner_hosts[@]}}"; do
-  read -r runner_said <&"${{runner_hear:-99}}" && [ "$runner_said" = ready ] || exit {NODE_NOT_READY}
+  runner_said=   # and what a site's TaskProlog prints
+  while read -r runner_said <&"${{runner_hear:-99}}"; do case $runner_said in ready | failed) break ;; esac; done
+  [ "$runner_said" = ready ] || exit {NODE_NOT_READY}
 done
 """

@@ -44,7 +44,7 @@ export PYTHONUNBUFFERED='1'
 
 # For the record, on the side: nothing waits for it.
 runner_version() {
-  runner_i=$(timeout 10 "${@:2}" 2>&1) || return 0
+  runner_i=$(timeout 10 "${@:2}" 2>&1 | grep '[0-9][.][0-9]') || return 0   # not a warning before it
   printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
 }
 {

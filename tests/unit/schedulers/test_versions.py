@@ -41,6 +41,13 @@ def test_of_each_program_the_first_line_counts(tmp_path: Path) -> None:
     assert written(tmp_path, env, 2) == ["slurm\tslurm 22.05.8", "enroot\t4.1.2"]
 
 
+def test_a_warning_before_the_version_is_none(tmp_path: Path) -> None:
+    """Enroot is a script of bash, which warns so of a locale that the node has not."""
+    warning = "echo '/bin/bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)' >&2"
+    env = programs(tmp_path, srun="echo slurm 22.05.8", enroot=f"{warning}; echo 4.1.2")
+    assert written(tmp_path, env, 2) == ["slurm\tslurm 22.05.8", "enroot\t4.1.2"]
+
+
 def test_a_program_that_fails_or_is_not_there_tells_no_version(tmp_path: Path) -> None:
     env = programs(tmp_path, srun="echo no version of mine; exit 3", enroot="echo 4.1.2")
     assert written(tmp_path, env, 1) == ["enroot\t4.1.2"]

@@ -55,6 +55,16 @@ def shows(clients: Path, directory: str, state: str = "RUNNING", reason: str = "
     says(clients, "scontrol", f"cat '{clients}/answer'")
 
 
+def test_the_users_variables_of_squeue_leave_no_job_out(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQUEUE_PARTITION", "other")
+    says(
+        clients,
+        "squeue",
+        'case " $* " in *" --all "*) [ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|/runs/a" ;; esac',
+    )
+    assert Slurm(clients).find(Path("/runs/a")) == "7"
+
+
 def test_a_state_is_read_from_its_own_line(clients: Path) -> None:
     shows(clients, "/runs/JobState=COMPLETED x", state="RUNNING")
     state = Slurm(clients).state("5", Path("/runs/JobState=COMPLETED x"))
