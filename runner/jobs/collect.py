@@ -27,6 +27,7 @@ from runner.model.schedulers import SCHEDULERS
 
 T = TypeVar("T")
 
+_LOG_BYTES = 50_000  # of the end of a log
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
@@ -110,11 +111,13 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
     nodes: list[NodeRecord] = []
+    recorded: set[int] = set()  # also by a record that is damaged
     for name in sorted(file_system.names_in(run.ranks)):
         match = _RECORD.match(name)
         if match is None:
             continue
         path, rank = run.ranks / name, int(match[1])
+        recorded.add(rank)
         if match[2] == "start":
             _keep(starts, rank, _record(path, StartRecord, damaged))
         elif match[2] == "exit":
@@ -144,7 +147,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         },
         watched=_by_node(nodes, starts),
         nccl=_nccl(run),
-        container_faults=tuple(container_faults(run, plan, {*starts, *exits})),
+        container_faults=tuple(container_faults(run, plan, recorded)),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
         versions=_versions(run, plan, starts),
@@ -248,6 +251,8 @@ def container_faults(run: RunDirectory, plan: Plan, starts: Container[int]) -> I
     Args:
         starts: the ranks that have left a record: their launcher ran in the container.
     """
+    if not RUNTIMES[plan.runtime].is_container:
+        return
     some = any(rank in starts for rank in range(plan.tasks))
     for rank in range(plan.tasks):
         if rank not in starts:
@@ -262,7 +267,10 @@ def container_faults(run: RunDirectory, plan: Plan, starts: Container[int]) -> I
 def _container_fault(
     path: Path, some_started: bool, *, rank: int | None = None, node: str = ""
 ) -> Iterator[ContainerFault]:
-    fault = container_log.fault(_lines(path), some_started=some_started)
+    lines = _lines(path, from_start=_LOG_BYTES)
+    if sum(map(len, lines)) >= _LOG_BYTES // 2:  # the cause stands at the beginning, what followed may be long
+        lines += _lines(path)
+    fault = container_log.fault(lines, some_started=some_started)
     if fault is not None:
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
 
@@ -302,13 +310,13 @@ def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S"), last: r
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:
-    """The last 50 kB of a log (or so many bytes from its start), by lines; none where it cannot be read."""
+    """The end of a log (or so many bytes from its start), by lines; none where it cannot be read."""
 
     def read() -> bytes:
         with file_system.open_regular(path) as file:
             if not from_start:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 50_000))
-            return file.read(from_start or 50_000)
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            return file.read(from_start or _LOG_BYTES)
 
     try:
         return file_system.again_if_stale(read).decode("utf-8", "replace").splitlines()

@@ -19,7 +19,7 @@ from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
 from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
-from runner.model.exit_codes import RECORD_NOT_WRITTEN
+from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.verdict import Outcome, Verdict
 
@@ -74,7 +74,7 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     another node's failure led to: of these that of the node counts of which srun reported a failure first.
     """
     faults = [fault for fault in evidence.container_faults if fault.failure.consequence == "no"]
-    if not faults or _code(evidence) == 0:
+    if not faults or _code(evidence) == 0 or _script_stopped_before(evidence):
         return None
     first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
     same = [fault for fault in faults if fault.failure is first.failure]
@@ -90,6 +90,12 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     started = _progress(evidence) if evidence.starts else []
     verdict = failed_verdict(evidence, first.failure, [cause, *started])
     return msgspec.structs.replace(verdict, log=f"logs/{first.file}: {first.line}")
+
+
+def _script_stopped_before(evidence: Evidence) -> bool:
+    """The batch script ended by itself before it came to any container."""
+    code = _code(evidence)
+    return not evidence.starts and code != NODE_NOT_READY and find("batch script", str(code)) is not None
 
 
 def _code(evidence: Evidence) -> int | None:

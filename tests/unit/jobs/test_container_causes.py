@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.jobs import directory
@@ -108,6 +109,37 @@ def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run
     found = verdict(run)
     assert found.reasons[0].startswith("rank 0 on n0")
     assert "container did not start" not in str(found.reasons)
+
+
+def test_a_damaged_record_shows_that_its_launcher_ran(run: RunDirectory) -> None:
+    """What its program says of containers is its own."""
+    for rank in (0, 1, 3):
+        write_record(run, start(rank))
+        write_record(run, ended(rank, status=1, exit_code=1))
+    (run.ranks / "2.start.json").write_text("{")
+    log(run, "rank-2.err", *pyxis(MISSING))
+    assert collect(run, FAILED).container_faults == ()
+
+
+def test_a_cause_far_from_the_end_of_a_log(run: RunDirectory) -> None:
+    log(run, "rank-2.err", *pyxis(MISSING), *("slurmstepd: error: and so on" for _ in range(5000)))
+    assert verdict(run).log == f"logs/rank-2.err: {MISSING}"
+
+
+@pytest.mark.parametrize(("code", "says"), [(73, "nodes"), (74, "module")])
+def test_a_script_that_stopped_before_any_container_is_no_containers_fault(
+    run: RunDirectory, code: int, says: str
+) -> None:
+    log(run, "batch.err", "While processing the module container/1.2")
+    found = verdict(run, JobState("ended", "FAILED", exit_code=code))
+    assert says in found.reasons[0]
+    assert "container did not start" not in str(found.reasons)
+
+
+def test_without_a_container_none_has_failed(run: RunDirectory) -> None:
+    run.write("plan.json", msgspec.structs.replace(PLAN, runtime="native"))
+    log(run, "rank-0.err", "bash: container/activate: No such file or directory")
+    assert collect(run, FAILED).container_faults == ()
 
 
 def test_what_the_clean_up_says_is_no_evidence(run: RunDirectory) -> None:
