@@ -134,7 +134,7 @@ def fetch(target: Path) -> Path:
     pip runs the setup.py of a source that it downloads, so pip itself must know the hash.
     """
     requirement = f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n"
-    install.by_hash("download", requirement, "--no-binary", "horovod", "--no-build-isolation", "--dest", str(target))
+    install.by_hash("download", requirement, "--no-binary", "horovod", "--dest", str(target))
     path = target / SDIST
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != SDIST_SHA256:

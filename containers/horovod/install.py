@@ -82,15 +82,17 @@ def dependencies(*, build: bool = False) -> None:
 def by_hash(verb: str, text: str, *words: str) -> None:
     """``pip install`` or ``pip download`` of these lines of requirements, each with its hashes.
 
-    pip compares a file with its hash before it runs or unpacks anything of it (secure installs, in its manual).
+    pip compares a file with its hash before it runs or unpacks anything of it (secure installs, in its manual). What
+    builds a source it would fetch without any hash: so wheels are taken, whatever the base's settings want, and where
+    there is none, what the base has must build the source.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(text)
         file.flush()
         # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
         without = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
-        given = ("--no-cache-dir", "--quiet", "--no-deps", "--require-hashes", *words, "-r", file.name)
-        pip(verb, *given, env=without)
+        checked = ("--require-hashes", "--no-build-isolation", "--no-binary", ":none:")
+        pip(verb, "--no-cache-dir", "--quiet", "--no-deps", *checked, *words, "-r", file.name, env=without)
 
 
 def keras_of(version: str) -> str:

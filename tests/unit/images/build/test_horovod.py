@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import io
 import json
@@ -104,6 +105,48 @@ def test_nothing_of_another_source_than_horovods_own_is_run(
     assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
     assert not (tmp_path / "it-ran").exists()
     assert list((tmp_path / "target").iterdir()) == []
+
+
+def source_and_wheel(index: Path, marker: Path) -> str:
+    """A package in both forms, and the tool that builds it, which leaves a mark; returns its requirement."""
+    index.mkdir()
+    head = "Metadata-Version: 2.1\nName: {}\nVersion: 1\n"
+    about = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    for name, code in (("tool", f"open({str(marker)!r}, 'w').close()\n"), ("thing", "")):
+        with zipfile.ZipFile(index / f"{name}-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", code)
+            wheel.writestr(f"{name}-1.dist-info/METADATA", head.format(name))
+            wheel.writestr(f"{name}-1.dist-info/WHEEL", about)
+            wheel.writestr(f"{name}-1.dist-info/RECORD", "")
+    project = "[build-system]\nrequires = ['tool']\nbuild-backend = 'tool'\n"
+    with tarfile.open(index / "thing-1.tar.gz", "w:gz") as archive:
+        for name, text in (("pyproject.toml", project), ("PKG-INFO", head.format("thing"))):
+            entry = tarfile.TarInfo(f"thing-1/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    hashes = (hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(index.glob("thing-1*")))
+    return "thing==1 " + " ".join(f"--hash=sha256:{digest}" for digest in hashes) + "\n"
+
+
+@pytest.mark.parametrize("form", ["both", "source"])
+def test_no_tool_without_a_hash_builds_what_has_one(
+    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """pip fetches build requirements without hashes; a base's settings, or a Python without wheels, lead there."""
+    requirement = source_and_wheel(tmp_path / "index", tmp_path / "it-ran")
+    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path / "index"))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    target = tmp_path / "target"
+    if form == "both":
+        monkeypatch.setenv("PIP_NO_BINARY", ":all:")
+        programs["install"].by_hash("download", requirement, "--dest", str(target))
+        assert [path.name for path in target.iterdir()] == ["thing-1-py3-none-any.whl"]
+    else:
+        (tmp_path / "index/thing-1-py3-none-any.whl").unlink()
+        with pytest.raises(SystemExit, match="failed with exit code"):
+            programs["install"].by_hash("download", requirement, "--dest", str(target))
+    assert not (tmp_path / "it-ran").exists()
 
 
 def test_keras_comes_by_its_hash_for_each_tensorflow(programs: dict[str, ModuleType]) -> None:
