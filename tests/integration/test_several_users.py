@@ -270,7 +270,8 @@ def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProces
         shutil.copytree(LAUNCHER, lib)
         subprocess.run(["chmod", "-R", "a+rX", lib], check=True)
     words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", f"{lib}/launch.py"]
-    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(place / "tmp"), "RUNNER_JOB_ID": "5", "HOME": "/nonexistent"}
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(place / "tmp"), "HOME": "/nonexistent"}
+    env |= {"RUNNER_JOB_ID": "5", "SLURMD_NODENAME": "n1"}
     words += ["--caches", "node", "--umask", "022", *options, "--", "/usr/bin/python3", "-c", SHOW]
     return subprocess.run(words, env=env, cwd=place, capture_output=True, text=True, check=False, timeout=60)
 
@@ -283,7 +284,7 @@ def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path,
     (place / "carols").mkdir()
     os.chown(place / "carols", CAROL, CAROL)
     (place / "carols").chmod(0o777)
-    taken = place / f"tmp/gpu-runner-cache-{ALICE}-5"
+    taken = place / f"tmp/gpu-runner-cache-{ALICE}-n1+5"
 
     def set_up() -> None:
         if trap == "directory":
@@ -309,7 +310,7 @@ def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path,
 def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
     (place / "tmp").mkdir()
     (place / "tmp").chmod(0o1777)
-    left = place / f"tmp/gpu-runner-cache-{BOB}-4"
+    left = place / f"tmp/gpu-runner-cache-{BOB}-n1+4"
 
     def leave() -> None:
         left.mkdir(mode=0o700)
@@ -318,7 +319,7 @@ def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
     hers = Path(launched(ALICE, place).stdout.strip())
     assert left.exists(), "another user's is not touched"
     his = Path(launched(BOB, place).stdout.strip())
-    assert (hers.name, his.name) == (f"gpu-runner-cache-{ALICE}-5", f"gpu-runner-cache-{BOB}-5")
+    assert (hers.name, his.name) == (f"gpu-runner-cache-{ALICE}-n1+5", f"gpu-runner-cache-{BOB}-n1+5")
     assert not left.exists(), "his own dead job's is"
     (place / "tmp").chmod(0o777)  # without the sticky bit, anyone could rename what lies there
     done = launched(ALICE, place)

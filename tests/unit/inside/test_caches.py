@@ -14,6 +14,7 @@ from gpu_runner_inside.launcher import caches
 from tests.support.waiting import until
 
 LAUNCH = str(Path(__file__).parents[3] / "recipes/lib/launch.py")
+NODE = "n-1"
 SHOW = "import os; m = os.umask(0); print(f'{m:03o}', os.environ.get('XDG_CACHE_HOME', '-'))"
 
 
@@ -25,13 +26,13 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(base: Path, job: str = "7", *, home: bool = False, **env: str) -> caches.Caches:
-    found = caches.prepare({"TMPDIR": str(base), **env}, job, home=home)
+    found = caches.prepare({"TMPDIR": str(base), **env}, NODE, job, home=home)
     assert found is not None
     return found
 
 
 def own(base: Path, job: str = "7") -> Path:
-    return base / f"gpu-runner-cache-{os.getuid()}-{job}"
+    return base / f"gpu-runner-cache-{os.getuid()}-{NODE}+{job}"
 
 
 def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> None:
@@ -60,12 +61,12 @@ def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path) -> No
     (base / "mine").mkdir()
     (base / "file").touch()
     placed = {"XDG_CACHE_HOME": f"{base}/mine", "HF_HOME": f"{base}/mine/hf", "TORCH_HOME": f"{base}/file/x"}
-    found = caches.prepare({"TMPDIR": str(base), **placed}, "7", home=False)
+    found = caches.prepare({"TMPDIR": str(base), **placed}, NODE, "7", home=False)
     assert found is not None
     assert found.variables["TORCH_HOME"] == f"{found.path}/torch"
     assert found.variables.keys().isdisjoint({"XDG_CACHE_HOME", "HF_HOME"})
     found.leave()
-    assert caches.prepare(dict.fromkeys((*caches.COMPILERS, *caches.HOME), str(base)), "7", home=False) is None
+    assert caches.prepare(dict.fromkeys((*caches.COMPILERS, *caches.HOME), str(base)), NODE, "7", home=False) is None
 
 
 def test_the_ranks_of_a_node_share_it_and_the_last_removes_it(base: Path) -> None:
@@ -81,7 +82,7 @@ def test_the_ranks_of_a_node_share_it_and_the_last_removes_it(base: Path) -> Non
 def test_jobs_of_one_user_have_one_each(base: Path) -> None:
     first, second = of(base, "7"), of(base, "../8 x")
     assert [path.name for path in sorted(base.iterdir())] == [
-        f"gpu-runner-cache-{os.getuid()}-.._8_x", f"gpu-runner-cache-{os.getuid()}-7",
+        own(base, ".._8_x").name, own(base, "7").name,
     ]  # fmt: skip
     first.leave()
     second.leave()
@@ -111,7 +112,7 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path)
     if os.getuid() == 0:
         os.chown(base, 1, 1)
     base.chmod(0o777)
-    found = caches.prepare({"TMPDIR": str(base)}, "7", home=False)
+    found = caches.prepare({"TMPDIR": str(base)}, NODE, "7", home=False)
     if os.getuid() == 0:
         assert found is None
         base.chmod(0o1777)
@@ -121,20 +122,42 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path)
 
 
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:
-    env = {**os.environ, "TMPDIR": str(base), "RUNNER_JOB_ID": "5"}
+    env = {**os.environ, "TMPDIR": str(base), "RUNNER_JOB_ID": "5", "SLURMD_NODENAME": NODE}
     words = [sys.executable, LAUNCH, "--caches", "node", "--", "sleep", "60"]
     with subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as dead:
         until(lambda: own(base, "5").exists(), "its caches")
         alive = of(base, "6")
         assert own(base, "5").exists()
         dead.send_signal(signal.SIGKILL)
-    (base / f"gpu-runner-cache-{os.getuid() + 1}-5").mkdir()
+    other = f"gpu-runner-cache-{os.getuid() + 1}-{NODE}+5"
+    (base / other).mkdir()
     (base / "mine").mkdir()
     assert own(base, "5").exists()
     found = of(base, "7")
-    names = {f"gpu-runner-cache-{os.getuid() + 1}-5", "mine", Path(alive.path).name, Path(found.path).name}
+    names = {other, "mine", Path(alive.path).name, Path(found.path).name}
     assert {path.name for path in base.iterdir()} == names
     alive.leave()
+    found.leave()
+
+
+@pytest.mark.parametrize("name", ["n-2+5", "n-1-2+5", "n+7"])
+def test_what_another_node_has_in_a_shared_directory_stays_though_its_lock_is_not_seen(base: Path, name: str) -> None:
+    """TMPDIR may be on a parallel file system whose locks are each node's own."""
+    other = base / f"gpu-runner-cache-{os.getuid()}-{name}"
+    other.mkdir(mode=0o700)
+    found = of(base)
+    assert other.exists()
+    found.leave()
+    assert list(base.iterdir()) == [other]
+
+
+def test_no_rank_fails_for_a_cache_that_cannot_be_made(base: Path) -> None:
+    """As on a full disk; here a file is in the way, which an earlier job of the same number has left."""
+    own(base).mkdir(mode=0o700)
+    (own(base) / "triton").touch()
+    found = of(base)
+    assert "TRITON_CACHE_DIR" not in found.variables
+    assert found.variables["CUDA_CACHE_PATH"] == f"{own(base)}/cuda"
     found.leave()
 
 
@@ -142,7 +165,7 @@ def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_sta
 def test_a_program_gets_the_users_umask_and_hears_where_its_caches_are(
     tmp_path: Path, umask: str | None, given: str
 ) -> None:
-    env = {**os.environ, "TMPDIR": str(tmp_path), "RUNNER_JOB_ID": "5"}
+    env = {**os.environ, "TMPDIR": str(tmp_path), "RUNNER_JOB_ID": "5", "SLURMD_NODENAME": NODE}
     for name in (*caches.HOME, *caches.COMPILERS, *caches.PLACED):
         env.pop(name, None)
     options = ["--umask", umask] if umask else []

@@ -1,8 +1,10 @@
 """Caches of a job on one node: a directory of the user's and the job's own, made safely and removed at the end.
 
 Nodes are shared, and often containers see the host's /tmp: a fixed path there could be another user's, or a link. All
-ranks of a node share ``gpu-runner-cache-UID-JOB``. Each launcher holds a shared flock(2) on it, and the last one
-removes it; what a killed job has left is removed by the user's next one on that node.
+ranks of a node share ``gpu-runner-cache-UID-NODE+JOB``. Each launcher holds a shared flock(2) on it, and the last one
+removes it; what a killed job has left is removed by the user's next one on that node. The node is in the name because
+TMPDIR may lie on a file system that nodes share, where each of them may see its own locks only (Lustre's localflock,
+BeeGFS's default): another node's directory is never touched.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ class Caches:
         os.close(self._handle)
 
 
-def prepare(env: Mapping[str, str], job: str, *, home: bool) -> Caches | None:
+def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Caches | None:
     """The caches of this rank; None where every variable is set, or no directory can be made.
 
     Args:
-        job: part of the directory's name. home: the program sees the user's home directory and may use it.
+        node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
     """
     wanted = {**COMPILERS, **({} if home else HOME)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
@@ -63,17 +65,25 @@ def prepare(env: Mapping[str, str], job: str, *, home: bool) -> Caches | None:
     base = _base(env)
     if not missing or base is None:
         return None
-    name = f"{_PREFIX}{os.geteuid()}-{re.sub(r'[^A-Za-z0-9._-]', '_', job)[:100]}"
-    _sweep(base, name)
+    of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
+    name = of_node + _plain(job)
+    _sweep(base, of_node, name)
     found = _opened(base, name)
     if found is None:
         return None
     path, handle = found
     variables: dict[str, str] = {}
     for name, below in missing.items():
-        variables[name] = os.path.join(path, below) if below else path
-        os.makedirs(variables[name], 0o700, exist_ok=True)
+        place = os.path.join(path, below) if below else path
+        with suppress(OSError):  # a full disk: no rank fails for a cache
+            os.makedirs(place, 0o700, exist_ok=True)
+            variables[name] = place
     return Caches(path, handle, variables)
+
+
+def _plain(text: str) -> str:
+    """As part of a name in which "+" separates the node from the job."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:100]
 
 
 def _usable(path: str) -> bool:
@@ -133,11 +143,11 @@ def _own(path: str) -> int | None:
     return None
 
 
-def _sweep(base: str, kept: str) -> None:
-    """Remove what this user's other jobs have left that are dead: no process holds its lock."""
+def _sweep(base: str, of_node: str, kept: str) -> None:
+    """Remove what this user's other jobs have left on this node that are dead: no process holds its lock."""
     with suppress(OSError):
         for name in os.listdir(base):
-            if name.startswith(kept) or not name.startswith(f"{_PREFIX}{os.geteuid()}-"):
+            if name.startswith(kept) or not name.startswith(of_node):
                 continue
             handle = _own(os.path.join(base, name))
             if handle is not None:

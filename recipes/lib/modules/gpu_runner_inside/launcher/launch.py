@@ -167,7 +167,7 @@ class Launch:
         if self.options.caches == "shell":
             return {}
         job = _job_id(self.env) or f"pid{os.getpid()}"
-        self.caches = caches.prepare(self.env, job, home=self.options.caches == "home")
+        self.caches = caches.prepare(self.env, self.node_name or self.host, job, home=self.options.caches == "home")
         if self.caches is None:
             return {}
         if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):
