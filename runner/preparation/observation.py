@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runner.checks import environment_fit, storage
 from runner.checks.rules import Observed
-from runner.images.store import owners
+from runner.images.store import owners, sidecar
 from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
@@ -81,7 +81,7 @@ def _image_owner(image: JobImage) -> str:
     if image.environment is not None or not image.planned.path or image.problem:
         return ""
     path = Path(image.planned.path)
-    return owners.stranger(path, path.parent)
+    return owners.stranger(path, path.parent) or owners.stranger(sidecar.path_of(path), path.parent)
 
 
 def _both_names(path: Path) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _PR_SET_PDEATHSIG = 1
 # The engine's export carries this attribute and no other; an image packed both ways must give the same bytes.
 _KEPT_ATTRIBUTES = {"security.capability"}
 _PACKED_NAMESPACES = ("user.", "trusted.", "security.")
+_LARGEST_CAPTURED = 1 << 20  # bytes; as rootfs.LARGEST_CAPTURED
 
 
 class Unavailable(Exception):
@@ -108,7 +109,7 @@ def _captured(names: list[str]) -> dict[str, str]:
     return {
         name: base64.b64encode(file.read_bytes()).decode()
         for name, file in zip(names, files, strict=True)
-        if file.is_file() and not file.is_symlink()
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_CAPTURED
     }
 
 

@@ -21,6 +21,7 @@ from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
 MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
+LARGEST_CAPTURED = 1 << 20  # bytes; what is larger, or a hole of terabytes, is none of ours
 DROPPED = frozenset({".dockerenv", "run/.containerenv"})
 # What an engine makes in every container that lacks it (Docker: daemon/initlayer); a base from elsewhere gets it too.
 _MADE_BY_ENGINES = ("dev", "proc", "sys")
@@ -190,7 +191,7 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
     Args:
         source: the engine's export, read to its end.
         passed: filled while the blocks are taken.
-        capture: names of small files whose contents are kept in ``passed``.
+        capture: names of small files whose contents are kept in ``passed``, if they have at most LARGEST_CAPTURED.
 
     Raises:
         InfrastructureError: the stream is no tar, or ends too early.
@@ -211,7 +212,7 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
         if keep:
             passed.names.add(member.path)
             yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
-        kept = io.BytesIO() if member.path in capture else None
+        kept = io.BytesIO() if member.path in capture and member.size <= LARGEST_CAPTURED else None
         for block in stream.data(member):
             if kept is not None:
                 kept.write(block)

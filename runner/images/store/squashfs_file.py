@@ -15,6 +15,7 @@ MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
 _COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
 _LIST_S = 1800.0
+_LARGEST = 1 << 20  # bytes
 _TOP = "squashfs-root"
 
 
@@ -70,8 +71,22 @@ def entries(path: Path, offset: int = 0) -> Counter[str]:
 
 
 def content(path: Path, name: str, offset: int = 0) -> str:
-    """A small file in it, by its name relative to the root; empty where there is none. ``offset``: as above."""
-    return process.run(["unsquashfs", "-o", str(offset), "-cat", path, name], timeout_s=_LIST_S, check=False).out
+    """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB.
+
+    Args:
+        offset: as above.
+    """
+    command = ["unsquashfs", "-o", str(offset), "-cat", str(path), name]
+    child = process.start(command, stdout=process.PIPE, stderr=process.DEVNULL)
+    try:
+        assert child.stdout is not None
+        with child.stdout as output:
+            raw = output.read(_LARGEST + 1)
+        child.wait(_LIST_S)
+    finally:
+        if child.poll() is None:
+            process.kill_group(child)
+    return raw.decode("utf-8", "replace") if len(raw) <= _LARGEST else ""
 
 
 def check_listing(path: Path, names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.errors import InfrastructureError
+from runner.errors import Exit, InfrastructureError
 from runner.files import atomic
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.conversion import source_selection
@@ -27,6 +27,8 @@ from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.planning.plan import plan
+from runner.preparation import observation
+from runner.preparation.image import JobImage
 from runner.progress import Silent
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
@@ -170,3 +172,24 @@ def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImag
     os.truncate(image.path, image.size_bytes // 2)
     with pytest.raises(InfrastructureError, match="does not answer"):  # it asks for the image to make it anew
         source_selection.convert(name, options, Silent())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
+def test_an_edit_of_another_users_image_says_whose_it_is(
+    images: list[StoredImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
+    assert "warning" not in capfd.readouterr().err
+    os.chown(sidecar.path_of(images[0].path), 61003, 61003)
+    assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
+    assert "warning: user 61003 put this image into the store" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
+def test_a_job_is_warned_of_an_image_whose_description_is_another_users(images: list[StoredImage]) -> None:
+    """The description's variables are part of the job's; the image's own file may still be its first owner's."""
+    planned = PlannedImage("a:1", images[0].digest, str(images[0].path))
+    assert observation._image_owner(JobImage(planned)) == ""
+    os.chown(sidecar.path_of(images[0].path), 61003, 61003)
+    assert observation._image_owner(JobImage(planned)) == "user 61003"

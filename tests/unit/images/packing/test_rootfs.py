@@ -90,6 +90,16 @@ def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> Non
     assert (after["results"].isdir(), after["results"].mtime, after["results"].uid) == (True, 7, 0)
 
 
+def test_a_large_file_under_the_name_of_our_description_fills_no_memory() -> None:
+    """In a layer it may be a hole of terabytes."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, "opt/runner/image.json", b" " * (rootfs.LARGEST_CAPTURED + 1))
+    packed, passed = through(out.getvalue())
+    assert passed.captured == {}
+    assert members(packed)["opt/runner/image.json"].size == rootfs.LARGEST_CAPTURED + 1
+
+
 def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:

@@ -116,3 +116,15 @@ def test_the_listing_is_compared_with_what_went_in(squashfs: Path) -> None:
     with pytest.raises(InfrastructureError, match=r"unsquashfs failed|not its image"):
         os.truncate(squashfs, 5000)
         squashfs_file.check_listing(squashfs, names)
+
+
+def test_a_large_file_in_an_image_is_not_read_as_a_small_one(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/small").write_text("1")
+    with (tmp_path / "tree/hole").open("wb") as file:
+        file.truncate(1 << 28)
+    out = tmp_path / "out.sqsh"
+    subprocess.run(["mksquashfs", tmp_path / "tree", out, "-quiet", "-no-progress"], check=True)
+    assert squashfs_file.content(out, "small") == "1"
+    assert squashfs_file.content(out, "none") == ""
+    assert squashfs_file.content(out, "hole") == ""
