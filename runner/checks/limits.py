@@ -9,7 +9,7 @@ import msgspec
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
-from runner.model.site import Site
+from runner.model.site import Queue, Site
 from runner.planning.queues import fitting, misfit
 from runner.suggest import instead
 
@@ -44,7 +44,8 @@ def _allocated_gpus(plan: Plan, site: Site) -> int:
     scheduler = SCHEDULERS[plan.scheduler]
     if scheduler.nodes != "allocated" or plan.existing_allocation:
         return 0
-    if plan.pbs.whole_nodes or "exclusive" in dict(plan.directives):
+    queue = site.queues.get(plan.queue or "", Queue())
+    if plan.pbs.whole_nodes or queue.whole_nodes or "exclusive" in dict(plan.directives):
         return plan.nodes * site.node.gpus
     return plan.tasks * plan.gpus_per_task if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
 

@@ -56,6 +56,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_gpus: of one job; None as above.
         max_walltime_s: the longest job, seconds; None as above.
         by_name: only jobs that name it (``--queue``) go there.
+        whole_nodes: its jobs get whole nodes, and are charged for them, however few GPUs they ask for.
         gpu_type: ``--gpu-type`` with this name goes there, and the queue decides the type: the scheduler is asked for
             GPUs without one.
         node: its nodes, where they differ from the site's ``node``.
@@ -67,6 +68,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_gpus: int | None = None
     max_walltime_s: int | None = None
     by_name: bool = False
+    whole_nodes: bool = False
     gpu_type: str = ""
     node: NodeShape | None = None
     hardware: Hardware | None = None
