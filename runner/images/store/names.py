@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.errors import InfrastructureError
-from runner.files import atomic
+from runner.files import atomic, file_system
 from runner.files.hashes import key_of
 from runner.images import reference as references
 from runner.images.store import owners
@@ -17,6 +17,7 @@ from runner.images.store.failures import unreadable, writing
 from runner.images.store.stored_image import Form, StoredImage, form_of
 
 DIRECTORY = "refs"
+_LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
 _FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
 
 
@@ -59,10 +60,9 @@ def read(ref: Path) -> tuple[str, str]:
         InfrastructureError: it may not be read.
     """
     try:
-        if not ref.is_file():
-            return "", ""
-        file, _, name = ref.read_bytes().removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
-    except (FileNotFoundError, NotADirectoryError):
+        raw = file_system.read_bytes(ref, _LARGEST)
+        file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
+    except (FileNotFoundError, NotADirectoryError, file_system.UnusableFileError):
         return "", ""
     except OSError as error:
         raise unreadable(ref, error) from error

@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 
 from runner.errors import InfrastructureError
-from runner.files import atomic
+from runner.files import atomic, file_system
 from runner.images.store import owners
 from runner.images.store.failures import unreadable, writing
 from runner.images.store.stored_image import StoredImage
 
 _SUFFIX = ".json"
+_LARGEST = 1 << 26  # bytes; a manifest and its configuration have at most 8 MiB
 
 
 def path_of(path: Path) -> Path:
@@ -32,7 +33,7 @@ def read(path: Path) -> StoredImage | None:
     try:
         if not (sidecar.is_file() and path.is_file()):
             return None
-        raw = sidecar.read_bytes()
+        raw = file_system.read_bytes(sidecar, _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from runner.errors import InfrastructureError, UsageError
-from runner.files import process_identity
+from runner.files import file_system, process_identity
 from runner.files.hashes import key_of
 from runner.images.store import names, owners, store
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
@@ -176,6 +177,19 @@ def test_a_broken_sidecar_says_what_to_do(tmp_path: Path, text: str) -> None:
     assert "convert the image again" in caught.value.fix
 
 
+def test_holes_of_terabytes_in_place_of_small_files_fill_no_memory(tmp_path: Path) -> None:
+    image = put(tmp_path)
+    planted = names.path_of("b:1", tmp_path, "squashfs")
+    (tmp_path / "b.sqsh").touch()
+    for path in (planted, tmp_path / "b.sqsh.json"):
+        path.touch()
+        os.truncate(path, 1 << 40)
+    assert store.lookup("b:1", tmp_path) is None
+    broken, whole = store.everything(tmp_path)
+    assert isinstance(broken, BrokenSidecar)
+    assert whole == image
+
+
 def test_looking_up_imports_no_engine_client() -> None:
     heavy = "('docker', 'requests', 'rich', 'yaml')"
     program = f"import sys, runner.images.store; print([name for name in {heavy} if name in sys.modules])"
@@ -222,14 +236,14 @@ def test_strange_files_in_the_store_are_listed_as_strangers(tmp_path: Path) -> N
 
 def test_a_sidecar_that_may_not_be_read_hides_no_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image, private = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
-    read_bytes = Path.read_bytes
+    open_regular = file_system.open_regular
 
-    def denied(path: Path) -> bytes:
+    def denied(path: Path) -> BinaryIO:
         if path.name.startswith(private.path.name):
             raise PermissionError(13, "Permission denied", str(path))
-        return read_bytes(path)
+        return open_regular(path)
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(file_system, "open_regular", denied)
     assert store.everything(tmp_path) == (
         image,
         BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),
