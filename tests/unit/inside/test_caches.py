@@ -69,6 +69,22 @@ def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path) -> No
     assert caches.prepare(dict.fromkeys((*caches.COMPILERS, *caches.HOME), str(base)), NODE, "7", home=False) is None
 
 
+def test_a_directory_for_temporary_files_that_is_not_there_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's own, of a login shell or of the scheduler, in a container that does not have it."""
+    monkeypatch.setattr(caches, "_BASES", (str(tmp_path),))
+    for env, replaced in (({"TMPDIR": "/host/tmp"}, str(tmp_path)), ({"TMPDIR": "/tmp"}, None), ({}, None)):
+        found = caches.prepare(env, NODE, "7", home=False)
+        assert found is not None
+        assert found.variables.get("TMPDIR") == replaced
+        found.leave()
+    natively = caches.prepare({"TMPDIR": "/host/tmp"}, NODE, "7", home=True)
+    assert natively is not None
+    assert "TMPDIR" not in natively.variables
+    natively.leave()
+
+
 def test_the_ranks_of_a_node_share_it_and_the_last_removes_it(base: Path) -> None:
     first, second = of(base), of(base)
     assert first.path == second.path

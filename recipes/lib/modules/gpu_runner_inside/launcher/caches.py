@@ -73,6 +73,8 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
         return None
     path, handle = found
     variables: dict[str, str] = {}
+    if not home and env.get("TMPDIR") and not os.path.isdir(env["TMPDIR"]):
+        variables["TMPDIR"] = base  # the host's, which the container does not have: mktemp(1) would fail
     for name, below in missing.items():
         place = os.path.join(path, below) if below else path
         with suppress(OSError):  # a full disk: no rank fails for a cache
