@@ -32,7 +32,7 @@ from runner.images.conversion.sif import SifMaker
 from runner.images.conversion.squashfs import convert_source
 from runner.images.editing import containers
 from runner.images.editing.containers import Copy, Tool
-from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing import mksquashfs, rootfs, unpacked
 from runner.images.store import integrity, sif_file
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.progress import Progress
@@ -58,7 +58,7 @@ class EditedTree(TreeImage):
         capture: tuple[str, ...],
     ) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
-        there = {name for name in _KEPT if _own_file(self.root, name) is not None}
+        there = {name for name in _KEPT if unpacked.own_file(self.root, name) is not None}
         own = tuple(file for file in added.files if file.name not in there)
         return super().packed(replace(added, files=own), out, packing, progress, capture)
 
@@ -206,25 +206,10 @@ def _unpack(file: Path, root: Path) -> None:
     )
 
 
-def _own_file(root: Path, name: str) -> Path | None:
-    """A file of the image itself; None where it is none, or where a link is on the way.
-
-    A link in the image may be absolute: out here it would lead to a file of this machine.
-    """
-    path = root
-    with suppress(OSError):
-        for part in name.split("/"):
-            if not stat.S_ISDIR(path.lstat().st_mode):
-                return None
-            path /= part
-        return path if stat.S_ISREG(path.lstat().st_mode) else None
-    return None
-
-
 def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
     """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
     unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
-    path = _own_file(root, "etc/environment")
+    path = unpacked.own_file(root, "etc/environment")
     try:
         lines = path.read_text("utf-8", "surrogateescape").split("\n") if path else None
     except OSError:  # not even its owner may read it
@@ -236,7 +221,7 @@ def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
 
 def _make_readable(root: Path) -> None:
     """Make readable what could not be packed otherwise; and the lists of users, which Enroot leaves to root alone."""
-    for path in filter(None, (_own_file(root, name) for name in ("etc/passwd", "etc/group"))):
+    for path in filter(None, (unpacked.own_file(root, name) for name in ("etc/passwd", "etc/group"))):
         with suppress(OSError):
             path.chmod(0o644)
     for directory, names, files in os.walk(root):

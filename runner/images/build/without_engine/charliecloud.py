@@ -8,12 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from runner import process
 from runner.errors import ProgramFailedError, RefusedError
+from runner.files import atomic
 from runner.files.hashes import sha256
 from runner.images import reference as references
 from runner.images.build import wheels
@@ -28,7 +28,7 @@ from runner.images.build.without_engine.build_spec import (
 from runner.images.build.without_engine.following import followed
 from runner.images.build.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
-from runner.images.packing import rootfs
+from runner.images.packing import rootfs, unpacked
 from runner.images.sources.registry import Registry
 from runner.images.store.stored_image import Form
 from runner.progress import Progress
@@ -59,7 +59,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
         )
     root = _root(reference)
     if root.is_dir():
-        return ResolvedBase(reference, _noted(root) or f"sha256:{_identity(root)}", root)
+        return ResolvedBase(reference, noted(root) or f"sha256:{_identity(root)}", root)
     parsed = references.parse(reference)
     digest = parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag)
     pinned = f"{reference.partition('@')[0].removesuffix(f':{parsed.tag}')}@{digest}"
@@ -70,7 +70,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
         raise ProgramFailedError(
             error.what, where=reference, fix=f"where a login is wanted: ch-image pull --auth {reference}"
         ) from error
-    (root / _NOTE).write_text(f"{digest}\n", "utf-8")
+    note(root, digest)
     return ResolvedBase(reference, digest, root)
 
 
@@ -95,8 +95,8 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
 
 
 def _tree(spec: BuildSpec, root: Path) -> TreeImage:
-    known = _document(root / "ch/metadata.json")
-    pulled = _document(root / "ch/config.pulled.json").get("config") or {}  # of the base, as its registry has it
+    known = _document(root, "ch/metadata.json")
+    pulled = _document(root, "ch/config.pulled.json").get("config") or {}  # of the base, as its registry has it
     config = rootfs.Config(
         environment=known.get("env") or {},
         workdir=known.get("cwd") or "",
@@ -108,24 +108,28 @@ def _tree(spec: BuildSpec, root: Path) -> TreeImage:
     return spec.tree(root, config, _OWN)
 
 
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
+def _document(root: Path, name: str) -> dict[str, Any]:
+    path = unpacked.own_file(root, name)
+    found = json.loads(path.read_text("utf-8")) if path else {}
     return found if isinstance(found, dict) else {}
 
 
-def _noted(root: Path) -> str:
+def note(root: Path, digest: str) -> None:
+    """Keep the digest by which an image was pulled, in the image: in a file of its own, whatever it has there."""
+    if unpacked.has_own_directory(root, "ch"):
+        atomic.write(root / _NOTE, f"{digest}\n".encode())
+
+
+def noted(root: Path) -> str:
     """The digest by which we pulled an image; empty where it was put into the storage otherwise."""
-    with suppress(FileNotFoundError):
-        return (root / _NOTE).read_text("utf-8").strip()
-    return ""
+    path = unpacked.own_file(root, _NOTE)
+    return path.read_text("utf-8").strip() if path else ""
 
 
 def _identity(root: Path) -> str:
     """Hash of an image that was put into the storage by hand: of its metadata, and of the time it was put there."""
-    parts = [path.read_bytes() for path in sorted((root / "ch").glob("*.json"))]
+    files = (unpacked.own_file(root, f"ch/{path.name}") for path in sorted((root / "ch").glob("*.json")))
+    parts = [path.read_bytes() for path in files if path]
     return sha256(b"\0".join([*parts, str(root.stat().st_mtime_ns).encode()]))
 
 
