@@ -45,14 +45,22 @@ unset -v "${{!SQUEUE_@}}"
 case " ${LIVE} " in *" $SLURM_JOB_ID "*) ;; *) {LIVE}= ;; esac
 """
 
+LONGEST_S = 600  # of the clean-up: a file system that hangs keeps no nodes up to the job's time limit
+
 # Before the keeper is started, and where there is none: `runner_at_end` is called when the script ends.
-AT_END = """\
+AT_END = f"""\
 runner_keeper=
-runner_at_end() {
+runner_at_end() {{
   [ -n "$runner_keeper" ] || return 0
-  exec {runner_keep}>&-   # the end of the keeper's input
-  while kill -0 "$runner_keeper" 2>/dev/null; do wait "$runner_keeper"; done
-}
+  exec {{runner_keep}}>&-   # the end of the keeper's input
+  local runner_until=$(( SECONDS + {LONGEST_S} ))
+  while kill -0 "$runner_keeper" 2>/dev/null; do
+    if [ "$SECONDS" -ge "$runner_until" ]; then
+      echo "not clean on every node after {LONGEST_S} s" {CLEANUP_LOG}; kill -TERM "$runner_keeper"; break
+    fi
+    sleep 0.2
+  done
+}}
 """
 
 

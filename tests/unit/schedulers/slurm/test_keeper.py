@@ -1,14 +1,16 @@
-"""The start of a job's keeper, by real bash: whatever else its nodes say, the ranks begin when all are ready."""
+"""A job's keeper, by real bash: the ranks begin when all nodes are ready, whatever else these say; and its end."""
 
 from __future__ import annotations
 
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from runner.model.exit_codes import NODE_NOT_READY
 from runner.model.step import texts
-from runner.schedulers.slurm.keeper import AT_END, start
+from runner.schedulers.slurm.keeper import AT_END, LONGEST_S, start
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,18 @@ def test_nodes_are_ready_when_each_of_them_is(lines: str, code: int) -> None:
         ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=20, check=False
     )
     assert (done.returncode, done.stdout) == (code, "" if code else "begins\n")
+
+
+@pytest.mark.parametrize(("at_end", "longest_s", "late"), [("sleep 1", 20, False), ("exec sleep 60", 1, True)])
+def test_a_clean_up_that_hangs_keeps_no_nodes(tmp_path: Path, at_end: str, longest_s: int, late: bool) -> None:
+    """It is waited for, though not for ever, and the script's exit code is its own."""
+    (tmp_path / "logs").mkdir()
+    keeper = start(texts("bash", "-c", f"echo ready; read -r _; {at_end}; touch cleaned"))
+    ending = AT_END.replace(str(LONGEST_S), str(longest_s))
+    script = f"set -uo pipefail\nrunner_hosts=(n1)\n{ending}trap runner_at_end EXIT\n{keeper}exit 3\n"
+    began = time.monotonic()
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=50, check=False)
+    assert done.returncode == 3
+    assert time.monotonic() - began < 40
+    assert (tmp_path / "cleaned").exists() is not late
+    assert (tmp_path / "logs" / "cleanup.log").exists() is late
