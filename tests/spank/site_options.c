@@ -7,7 +7,8 @@
  * pyxis: the options of Pyxis as its wiki's "Usage" lists them (read 2026-11). Mounts are made, in a mount namespace of
  * the task's own, and the working directory is entered, so that a program finds its files; the root is the node's.
  * shifter: the options of sbatch and srun in Shifter's doc/wlm/slurm.rst, and NERSC's --module (read 2026-11).
- * only: a step's tasks end well once they are recorded, and run nothing.
+ * only: a step's tasks end well once they are recorded, and run nothing. Each reports "ready", as the step does that
+ * makes the nodes ready for the ranks.
  *
  * A record is SLURM_SUBMIT_DIR/spank/JOB.STEP.TASK (STEP is "batch" for a job's script): triples of NUL-terminated
  * strings, "option" NAME VALUE, "word" "" WORD, "variable" "" NAME=VALUE, "place" "host" HOST.
@@ -179,6 +180,6 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
     if (step >= FIRST_SPECIAL_STEP)
         return ESPANK_SUCCESS;
     if (only)
-        _exit(0);
+        _exit(write(STDOUT_FILENO, "ready\n", 6) != 6);
     return given[WORKDIR] && chdir(given[WORKDIR]) ? failed(given[WORKDIR]) : ESPANK_SUCCESS;
 }
