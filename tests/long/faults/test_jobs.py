@@ -42,7 +42,10 @@ LATE = {
     ),
     "a rank that never starts, to the time limit": Planted(
         "", "failed", 5,
-        ("the job ran into its time limit", "rank 3 on dgx02 never started", "ranks 0, 1, 2 waited for the others to start"),
+        (
+            "the job ran into its time limit", "rank 3 on dgx02 never started",
+            "ranks 0, 1, 2 waited for the others to start",
+        ),
         before="exec sleep 1000@3", words=SHORT,
     ),
     "a rank that hangs while the others end": Planted(
