@@ -124,17 +124,23 @@ def test_a_name_that_is_taken_is_not_used(base: Path, kind: str) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path) -> None:
+@pytest.mark.parametrize("above", [False, True], ids=["itself", "above it"])
+def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path, above: bool) -> None:
+    """Whoever can rename it can put another in its place, from which programs would load compiled code."""
+    inner = base / "inner"
+    inner.mkdir()
+    base.chmod(0o777)
+    tmp = inner if above else base
+    assert caches.prepare({"TMPDIR": str(tmp)}, NODE, "7", home=False) is None
+    base.chmod(0o1777)
+    of(tmp).leave()
+    base.chmod(0o775)
+    of(tmp).leave()
     if os.getuid() == 0:
         os.chown(base, 1, 1)
-    base.chmod(0o777)
-    found = caches.prepare({"TMPDIR": str(base)}, NODE, "7", home=False)
-    if os.getuid() == 0:
-        assert found is None
-        base.chmod(0o1777)
-        found = of(base)
-    assert found is not None
-    found.leave()
+        assert caches.prepare({"TMPDIR": str(tmp)}, NODE, "7", home=False) is None
+        base.chmod(0o755)
+        of(tmp).leave()
 
 
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:

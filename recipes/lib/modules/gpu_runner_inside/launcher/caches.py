@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from typing import Mapping
+from typing import Iterator, Mapping
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand.
 COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
@@ -99,11 +99,24 @@ def _base(env: Mapping[str, str]) -> str | None:
     """The first directory in which no other user can replace what is made there."""
     for base in (env.get("TMPDIR", ""), *_BASES):
         with suppress(OSError):
-            about = os.stat(base)
-            safe = about.st_uid == os.geteuid() or not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
-            if base.startswith("/") and stat.S_ISDIR(about.st_mode) and safe and os.access(base, os.W_OK | os.X_OK):
+            safe = base.startswith("/") and os.path.isdir(base) and all(map(_is_kept, _upwards(os.path.realpath(base))))
+            if safe and os.access(base, os.W_OK | os.X_OK):
                 return base
     return None
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A directory and those above it; the root is the runtime's or the system's."""
+    while path != "/":
+        yield path
+        path = os.path.dirname(path)
+
+
+def _is_kept(path: str) -> bool:
+    """Whether no other user can rename what is in it; of a user's own directory, its group is trusted."""
+    about = os.stat(path)
+    others = 0o002 if about.st_uid == os.geteuid() else 0o022
+    return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
 
 
 def _opened(base: str, name: str) -> tuple[str, int] | None:
