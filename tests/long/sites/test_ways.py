@@ -30,7 +30,7 @@ SEEN = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK", "SLURM_JOB_PARTITION", "N
 
 @pytest.mark.parametrize("site", MACHINES)
 def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: StoredImage, site: str) -> None:
-    """All of a site are submitted before any is waited for."""
+    """All of a site are submitted before any is waited for. They are held until they are watched one by one."""
     here = at_site(site)
     here.load(MACHINES[site].plugins)
     changed = {"submit_below": [str(here.directory)]} if site == "neuron" else {}
@@ -38,8 +38,13 @@ def test_it_is_run_and_its_ranks_lie_as_planned(at_site: AtSite, squashfs: Store
     ways = [way for way in WAYS if way.site == site]
     if any(way.runtime == "native" for way in ways):
         here.environment()
+    partition = ("scontrol", "update", f"PartitionName={MACHINES[site].partition}")
+    here.daemons.inside(*partition, "State=DOWN")
     submitted = [(way, _submitted(runner, here, way)) for way in ways]
+    here.daemons.inside("scontrol", "hold", ",".join(_job(run) for _way, run in submitted))
+    here.daemons.inside(*partition, "State=UP")
     for way, run in submitted:
+        here.daemons.inside("scontrol", "release", _job(run))
         _ran_as_planned(runner, here, way, run)
 
 
@@ -64,8 +69,12 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
     return Path(json.loads(said.out)["directory"])
 
 
+def _job(run: Path) -> str:
+    return str(json.loads((run / "job.json").read_text())["job_id"])
+
+
 def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
-    allocated = _allocated(here, str(json.loads((run / "job.json").read_text())["job_id"]))
+    allocated = _allocated(here, _job(run))
     runner("wait", str(run), code=6)
     verdict = json.loads((run / "verdict.json").read_text())
     (blind,) = verdict["reasons"]
@@ -130,7 +139,9 @@ def test_a_site_without_the_plugin_refuses_the_script_and_the_fix_is_shown(
     here.load("")
     runner = replace(here.runner(squashfs.path), runs=here.directory / "runs")
     image = here.image("registry")
-    said = runner("submit", "--recipe", "probe", "--gpus", "4", "--account", "m1234", "--image", image, code=4)
+    words = ("submit", "--recipe", "probe", "--gpus", "4", "--account", "m1234", "--image", image)
+    assert "[plugin-missing]: srun has no --image: the plugin of Shifter is not" in runner(*words, code=3).err
+    said = runner(*words, "--force", "plugin-missing", code=4)
     assert "unrecognized option '--image=docker:registry.example.org/m1234/horovod:25.02'" in said.err
     assert "its plugin is not loaded" in said.err
 
