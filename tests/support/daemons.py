@@ -103,8 +103,15 @@ class Daemons:
 
 _POWER_CUT = """
 node=$(readlink "/proc/$1/ns/uts")
-for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/ns/uts" 2>/dev/null)" != "$node" ] || kill -KILL "${process#/proc/}"
+while :; do
+    left=
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/uts" 2>/dev/null)" = "$node" ] || continue
+        left=yes   # until it has gone, its ports are not free
+        kill -KILL "${process#/proc/}" 2>/dev/null
+    done
+    [ "$left" ] || break
+    sleep 0.1
 done
 """
 _BEGUN = """
