@@ -80,7 +80,8 @@ import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "sum", int(total), flush=True)
+# One write: a node's ranks share its log, and unbuffered prints of several words would mix.
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {int(total)}\\n".encode())
 dist.destroy_process_group()
 """
 
