@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import re
 import sys
 import tarfile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = "gpu-runner/standins"
 _MIRROR = "http://deb.debian.org/debian"
+_CUDA = "standin-cuda"  # the folder of containers/ with what CUDA adds
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
@@ -39,9 +41,16 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
     """The stand-in base's reference in this engine, made first where it is not there yet.
 
     Raises:
-        RefusedError: mmdebstrap is absent, or pip brought NVIDIA packages (a CUDA build has no place in it).
+        RefusedError: mmdebstrap is absent, pip brought NVIDIA packages for a base without CUDA, or a base with CUDA
+            is wanted on another processor than x86_64.
         ProgramFailedError, InfrastructureError: a step failed; its last lines are in the message.
     """
+    if wanted.cuda and platform.machine() != "x86_64":
+        raise RefusedError(
+            f"{wanted.name} is made for x86_64, and this is {platform.machine()}",
+            where=str(paths.share("containers") / _CUDA / "requirements.txt"),
+            fix="make it on a machine of that processor",
+        )
     reference = f"{_prefix(wanted)}{image_key(wanted)}"
     if _present(client, reference) and not paths.caches_ignored():
         return reference
@@ -49,7 +58,7 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
         if _present(client, reference) and not paths.caches_ignored():
             return reference
         root = _debian_root(wanted, progress)
-        wheels = _wheels(wanted, progress) if wanted.requirements else None
+        wheels = _wheels(wanted, progress) if wanted.requirements or wanted.cuda else None
         _assemble(wanted, client, reference, root, wheels, progress)
         _remove_older(wanted, client, reference)
     return reference
@@ -60,7 +69,8 @@ def image_key(wanted: StandIn) -> str:
     source = paths.share("containers") / "standin"
     settings = "\n".join(f"{name}={value}" for name, value in sorted(wanted.variables.items()))
     facts = (wanted.product, *wanted.requirements, "pinned", *wanted.pinned, settings)
-    return key_of(_root_key(wanted), *facts, tree_hash(files_below(source)))
+    cuda = (tree_hash(files_below(paths.share("containers") / _CUDA)),) if wanted.cuda else ()
+    return key_of(_root_key(wanted), *facts, tree_hash(files_below(source)), *cuda)
 
 
 def _prefix(wanted: StandIn) -> str:
@@ -119,19 +129,25 @@ def _apt_sources(suite: str) -> list[str]:
 
 
 def _wheels(wanted: StandIn, progress: Progress) -> Path:
-    """Directory of the framework's wheel and what it needs, by this machine's pip (a CPU build, where offered)."""
-    kept = paths.cache("standin") / f"wheels-{key_of(wanted.python, *wanted.requirements)}"
+    """Directory of the framework's wheel and what it needs, by this machine's pip (a CPU build, where offered).
+
+    With CUDA: exactly the listed files, whatever else this machine's pip is offered.
+    """
+    listed = paths.share("containers") / _CUDA / "requirements.txt"
+    sought = (listed.read_text("utf-8"),) if wanted.cuda else wanted.requirements
+    kept = paths.cache("standin") / f"wheels-{key_of(wanted.python, *sought)}"
     if kept.is_dir() and not paths.caches_ignored():
         return kept
-    progress.step("stand-in base: fetching " + ", ".join(wanted.requirements))
+    progress.step("stand-in base: fetching " + (f"what {listed} lists" if wanted.cuda else ", ".join(sought)))
     with tempfile.TemporaryDirectory(dir=kept.parent) as work:
         target = Path(work) / "wheels"
         command = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
-        command += ["--python-version", wanted.python, "--implementation", "cp", *wanted.requirements]
+        command += ["--python-version", wanted.python, "--implementation", "cp"]
+        command += ["--no-deps", "--require-hashes", "-r", str(listed)] if wanted.cuda else wanted.requirements
         _stream(command, progress, "pip download")
         foreign = ("nvidia_", "nvidia-", "triton")
         unwanted = sorted(path.name for path in target.iterdir() if path.name.startswith(foreign))
-        if unwanted:
+        if unwanted and not wanted.cuda:
             raise RefusedError(
                 f"pip brought a CUDA build of {wanted.product} ({unwanted[0]} and {len(unwanted) - 1} more)",
                 where=", ".join(wanted.requirements),
@@ -154,11 +170,12 @@ def _assemble(
     container: Container | None = None
     try:
         progress.step(f"stand-in base: installing {wanted.product}, files and variables")
-        command = ["sh", "/standin/install.sh", wanted.product, "|".join(wanted.pinned), *wanted.requirements]
+        installer = "/standin/cuda/install.sh" if wanted.cuda else "/standin/install.sh"
+        command = ["sh", installer, wanted.product, "|".join(wanted.pinned), *wanted.requirements]
         # A committed image has the container's environment: it must not contain the proxies that the user configured.
         container = client.containers.create(plain, command, network_mode="none", use_config_proxy=False)
         with tempfile.TemporaryFile() as archive:
-            _pack(archive, wheels)
+            _pack(archive, wanted, wheels)
             archive.seek(0)
             container.put_archive("/", archive)
         container.start()
@@ -194,10 +211,12 @@ def _import(wanted: StandIn, client: docker.DockerClient, root: Path) -> str:
     return name
 
 
-def _pack(archive: IO[bytes], wheels: Path | None) -> None:
-    """Tar of /standin: the shipped directory, the wheels, and the host's CA bundle and index settings."""
+def _pack(archive: IO[bytes], wanted: StandIn, wheels: Path | None) -> None:
+    """Tar of /standin: the shipped directories, the wheels, and the host's CA bundle and index settings."""
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(paths.share("containers") / "standin", "standin")
+        if wanted.cuda:
+            tar.add(paths.share("containers") / _CUDA, "standin/cuda")
         if wheels is not None:
             tar.add(wheels, "standin/wheels")
         for bundle in (os.environ.get("SSL_CERT_FILE", ""), "/etc/ssl/certs/ca-certificates.crt"):

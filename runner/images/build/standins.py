@@ -19,6 +19,13 @@ _VARIABLES = {
     "LC_ALL": "C.UTF-8",
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }
+# What containers/standin-cuda/requirements.txt brings: nvcc and CUDA's runtime of release 13.0.2.
+_CUDA_13 = {
+    "CUDA_VERSION": "13.0.2",
+    "CUDA_HOME": "/usr/local/cuda",
+    "NCCL_VERSION": "2.29.7",
+    "PATH": f"/usr/local/cuda/bin:{_VARIABLES['PATH']}",
+}
 _COMPILERS = ("ca-certificates", "cmake", "g++", "make", "procps", "python3", "python3-dev", "python3-pip")
 _OPEN_MPI = ("libopenmpi-dev", "openmpi-bin")
 _DEBIANS_TORCH = ("libtorch-dev", "pybind11-dev", "python3-numpy", "python3-setuptools", "python3-torch")
@@ -26,7 +33,7 @@ _DEBIANS_TORCH = ("libtorch-dev", "pybind11-dev", "python3-numpy", "python3-setu
 
 @dataclass(frozen=True)
 class StandIn:
-    """A base made of a Debian release and a framework's CPU build.
+    """A base made of a Debian release and a framework's build for CPUs, or for CUDA.
 
     Attributes:
         framework: ``pytorch`` or ``tensorflow``. name: what ``--base`` calls it.
@@ -34,6 +41,8 @@ class StandIn:
         packages: of Debian. requirements: of the package index, as wheels; none where Debian packages the framework.
         pinned: what the constraint file names, as NVIDIA's images pin what they ship.
         variables: of the image's configuration.
+        cuda: whether CUDA's toolkit, NCCL and a CUDA build of the framework lie in it; they are listed, with their
+            hashes, in ``containers/standin-cuda/requirements.txt``, and ``requirements`` is empty.
     """
 
     framework: str
@@ -45,6 +54,7 @@ class StandIn:
     suite: str = "bookworm"
     python: str = "3.11"
     variables: Mapping[str, str] = field(default_factory=dict)
+    cuda: bool = False
 
 
 def _variables(product: str, name: str, version: str) -> dict[str, str]:
@@ -94,6 +104,14 @@ STAND_INS = (
         packages=tuple(sorted((*_TORCH.packages, *_DEBIANS_TORCH))),
         requirements=(),
         variables=_variables("PyTorch", "PYTORCH", "2.6.0"),
+    ),
+    # Horovod is compiled with CUDA and NCCL here, and nothing of it can run on a GPU: all other libraries are stubs.
+    replace(
+        _TORCH,
+        name="standin-cuda",
+        requirements=(),
+        variables={**_TORCH.variables, "PYTORCH_BUILD_VERSION": "2.13.0+cu130", **_CUDA_13},
+        cuda=True,
     ),
     _TENSORFLOW,
 )
