@@ -134,7 +134,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         ),
         program="enroot",
         user_namespaces=True,
-        failure="enroot",
+        failure=r"(?:^|[\s/])enroot(?:-\w+)?: |/enroot/\S+\.sh: line",
         versions={"enroot": ("enroot", "version")},
     ),
     "podman-hpc": RuntimeFacts(

@@ -227,7 +227,9 @@ FAILURES = (
     ),
     _not_started(
         "container-not-started",
-        "(?i)container",
+        # Of a runtime, by its name or its level (Apptainer, Enroot, Podman): a site's greeting may speak of containers.
+        rf"^(?:\x1b\[[\d;]*m)*(?:(?:\S*/)?(?:{_PROGRAM})(?:\[\d+\])?: "
+        r"|\[?(?:FATAL|ERROR|Error)\]?:? |time=\S+ level=(?:error|fatal) )(?i:.*container)",
         "",
         "see the runtime's line; convert the image again if it is damaged, or ask the site about the runtime",
         context=r"^none$",

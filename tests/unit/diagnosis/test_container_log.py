@@ -114,5 +114,34 @@ def test_causes_by_enroots_own_lines(enroot: tuple[str, ...], expected: str) -> 
 
 
 def test_a_programs_own_words_are_no_cause_once_ranks_have_started() -> None:
-    assert code(["cannot open container file"], some_started=True) == ""
-    assert code(["cannot open container file"]) == "container-not-started"
+    assert code(["ERROR: cannot open container file"], some_started=True) == ""
+    assert code(["ERROR: cannot open container file"]) == "container-not-started"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FATAL:   container creation failed: no such device",
+        "\x1b[31mFATAL:  \x1b[0m while opening container file /i.sif",
+        "podman-hpc: no container of this name",
+        "Error: OCI runtime error: crun: creating container: operation not permitted",
+        'time="2026-11-22T06:00:00Z" level=error msg="joining the container"',
+        "shifter: cannot set up the container",
+        "[ERROR] The container is busy",
+    ],
+)
+def test_a_runtimes_own_line_about_its_container(line: str) -> None:
+    assert code([line]) == "container-not-started"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Welcome! Containers: see https://docs.example.org/containers",
+        "* Enroot and Pyxis are now 4.1 and 0.24: your containers stay",
+        "Loading container/1.2",
+        "no errors in container.log",
+    ],
+)
+def test_what_a_site_greets_with_is_no_cause(line: str) -> None:
+    assert code([line]) == ""
