@@ -54,7 +54,6 @@ def _lose_node(_runner: Runner, daemons: Daemons, _run: Path) -> None:
 
 
 _IN_PROGRAM = under_way(4)
-KILLED_OUTRIGHT = "killed outright on one node"
 ENDINGS = {
     "well": Ending(0),
     "well, unevenly": Ending(0, shape=UNEVEN),
@@ -65,7 +64,7 @@ ENDINGS = {
     "cancelled while the nodes are made ready": Ending(
         5, when=lambda run: (run / "logs" / "batch.out").exists(), act=_cancel
     ),
-    KILLED_OUTRIGHT: Ending(5, "hang", when=_IN_PROGRAM, act=_die, swept=True),
+    "killed outright on one node": Ending(5, "hang", when=_IN_PROGRAM, act=_die, swept=True),
 }
 LONG_ENDINGS = {
     "at the time limit": Ending(5, "hang", options=("--time", "1:00")),

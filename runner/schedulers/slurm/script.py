@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
+from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script, versions
@@ -97,6 +97,8 @@ def _held(plan: Plan, step: StepSpec) -> str:
 
 def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
     """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
+    if any(Var(LIVE) in argument for argument in step.once_a_node):
+        yield keeper.ASK_FOR_LIVE
     if not step.at_end:
         yield from around(_once_a_node(plan, step.once_a_node, *_FIRST), ())
         return
@@ -104,7 +106,7 @@ def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
     options = (*(("--exact",) if plan.existing_allocation else ()), *keeper.OPTIONS)
     kept = keeper.command(step.once_a_node, step.at_end)
     shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
-    yield keeper.ASK_FOR_LIVE + keeper.start((*_srun(plan), *_on_nodes(plan), *shape, *kept))
+    yield keeper.start((*_srun(plan), *_on_nodes(plan), *shape, *kept))
 
 
 def _of_held(plan: Plan) -> tuple[Argument, ...]:

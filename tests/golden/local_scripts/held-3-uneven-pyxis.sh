@@ -52,6 +52,38 @@ runner_version() {
   runner_version enroot enroot version
 } >versions 2>/dev/null </dev/null &
 
+unset -v "${!SQUEUE_@}"
+runner_live=$(timeout 20 squeue --noheader --all --user="$(id -u)" --format=%A 2>/dev/null | tr '\n' ' ')
+case " $runner_live " in *" $SLURM_JOB_ID "*) ;; *) runner_live= ;; esac
+
+# Once a node, not once a rank.
+srun --mpi=none --exact --overlap --nodelist=dgx01,dgx02 --nodes=2 --ntasks=2 --ntasks-per-node=1 \
+  --kill-on-bad-exit=1 --output=logs/node-%N.log /bin/bash -c \
+  'exec >>logs/cleanup.log 2>&1
+is_left() {
+  case $1 in "$4") return 1 ;; [0-9]*) ;; *) return 1 ;; esac
+  [ -n "${2// }" ] || { [ "$3" = yes ]; return; }
+  case $1 in *.*.*.*) ;; *.*) return 1 ;; esac
+  [ "${1%%[!0-9]*}" -lt "${4%%[!0-9]*}" ] || return 1
+  case " $2 " in *" ${1%%[!0-9]*} "*) return 1 ;; esac
+}
+data=$(enroot remove gpu-runner-none 2>&1 </dev/null |
+  sed -n "s|^.*No such file or directory: \(/.*\)/gpu-runner-none$|\1|p")
+case $data:$(stat -f -c %t -- "$data" 2>/dev/null) in
+  /*:ef53 | /*:58465342 | /*:9123683e | /*:2fc12fc1 | /*:f2f52010 | /*:1021994 | /*:794c7630) ;; *) exit 0 ;;
+esac
+for old in "$data"/pyxis_*; do
+  name=${old##*/}
+  [[ $name =~ ^pyxis_([1-9][0-9]*_)?([1-9][0-9]*)[.](0|[1-9][0-9]*)$ ]] || continue
+  of=${BASH_REMATCH[1]%_} job=${BASH_REMATCH[2]}
+  [ "${of:-$job}" = "$job" ] && [ ! -L "$old" ] && [ -O "$old" ] && [ -d "$old/results" ] || continue
+  if is_left "$job" "$1" "$2" "$3"; then echo "$(uname -n): removing $name, of a job that has ended"
+    enroot remove --force "$name"; fi
+done
+exit 0
+' \
+  bash "${runner_live}" no "${SLURM_JOB_ID}"."${runner_job}" || exit 71
+
 runner_counts=(2 1)
 for runner_i in "${!runner_hosts[@]}"; do
   for (( runner_n = 0; runner_n < runner_counts[runner_i]; runner_n++ )); do

@@ -30,7 +30,7 @@ def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subpr
     planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
     plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
     values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live}
-    command = arguments(staging.step(plan, runtime("pyxis")).once_a_node, values)
+    command = arguments(staging.step(plan, runtime("apptainer")).once_a_node, values)
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
 
 
@@ -112,6 +112,83 @@ def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_pat
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(command, env=path, check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / "removed").read_text().split() == [f"runner-5-{NODE}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "removed", "why"),
+    [
+        ("pyxis_5.0", True, "a step of a job that has ended"),
+        ("pyxis_5_5.12", True, "the same, where Pyxis's containers are a job's"),
+        ("pyxis_11.0", False, "Slurm knows the job"),
+        ("pyxis_11_11.0", False, "Slurm knows the job"),
+        ("pyxis_12.0", False, "another step of this job"),
+        ("pyxis_13.0", False, "the job began after Slurm was asked, or is of an earlier count of jobs"),
+        ("pyxis_5", False, "a named container"),
+        ("pyxis_25.02", False, "a named container: no step is 02"),
+        ("pyxis_05.1", False, "a named container: no job is 05"),
+        ("pyxis_5_mine.0", False, "a named container of a job"),
+        ("pyxis_5_6.0", False, "a named container of a job"),
+        ("pyxis_5.0-old", False, "a named container"),
+        ("x_pyxis_5.0", False, "not Pyxis's"),
+    ],
+)
+def test_of_pyxis_containers_only_steps_of_ended_jobs(tmp_path: Path, name: str, removed: bool, why: str) -> None:
+    container = container_of_pyxis(tmp_path, name)
+    sweep(tmp_path)
+    assert container.exists() is not removed, why
+
+
+def test_pyxis_containers_of_others_stay(tmp_path: Path) -> None:
+    """Without a mount point of ours, behind a link, on a disk that machines share; and of a path that is unknown."""
+    (container_of_pyxis(tmp_path, "pyxis_6.10") / "results").rmdir()
+    container_of_pyxis(tmp_path, "pyxis_5.0").rename(tmp_path / "elsewhere")
+    (tmp_path / "data dir" / "pyxis_5.0").symlink_to(tmp_path / "elsewhere")
+    shared = container_of_pyxis(tmp_path, "pyxis_7.0")
+    sweep(tmp_path, stat="echo 6969")
+    assert shared.exists()
+    sweep(tmp_path, message="[ERROR] Invalid argument")
+    assert shared.exists()
+    sweep(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "data dir").iterdir()) == ["pyxis_5.0", "pyxis_6.10"]
+    assert (tmp_path / "logs/cleanup.log").read_text() == f"{NODE}: removing pyxis_7.0, of a job that has ended\n"
+
+
+def test_nodes_without_enroot_or_run_directory_fail_no_job_of_pyxis(tmp_path: Path) -> None:
+    """What is missing there is reported by the ranks' own step."""
+    (tmp_path / "sed").symlink_to("/bin/sed")
+    subprocess.run(sweep_command(), env={"PATH": str(tmp_path)}, cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+
+
+def container_of_pyxis(directory: Path, name: str) -> Path:
+    made = directory / "data dir" / name
+    (made / "results").mkdir(parents=True)
+    return made
+
+
+def sweep_command() -> list[str]:
+    values = {"runner_job": "12", "runner_live": "11 12"}
+    return arguments(runtime("pyxis").step(PLAN).once_a_node, values)
+
+
+def sweep(
+    directory: Path,
+    *,
+    message: str = "[ERROR] No such file or directory: $data/gpu-runner-none",
+    stat: str = "exec /usr/bin/stat",
+) -> None:
+    """Run what a job under Pyxis runs once a node, with a stand-in of Enroot."""
+    programs = {
+        "enroot": f"""data="{directory}/data dir"
+            [ "$*" = "remove gpu-runner-none" ] && {{ echo "{message}" >&2; exit 1; }}
+            [ "$1 $2" = "remove --force" ] && rm -r "$data/$3"; :""",
+        "stat": f'{stat} "$@"',
+    }
+    for name, code in programs.items():
+        (directory / name).write_text(f"#!/bin/sh\n{code}\n")
+        (directory / name).chmod(0o755)
+    (directory / "logs").mkdir(exist_ok=True)
+    path = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
+    subprocess.run(sweep_command(), env=path, cwd=directory, check=True)
 
 
 def is_left(job: str, live: str, alone: str, own: str = "12") -> bool:
