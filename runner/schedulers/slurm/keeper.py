@@ -45,6 +45,7 @@ unset -v "${{!SQUEUE_@}}"
 case " ${LIVE} " in *" $SLURM_JOB_ID "*) ;; *) {LIVE}= ;; esac
 """
 
+LOOK_S = 10  # how often srun's reports are looked at while nodes are made ready
 LONGEST_S = 600  # of the clean-up: a file system that hangs keeps no nodes up to the job's time limit
 
 # Before the keeper is started, and where there is none: `runner_at_end` is called when the script ends.
@@ -70,7 +71,10 @@ def command(once_a_node: tuple[Argument, ...], at_end: tuple[Argument, ...]) -> 
 
 
 def start(step: tuple[Argument, ...]) -> str:
-    """Start the keeper in the background, and wait until every node is ready.
+    """Start the keeper in the background, and wait until every node is ready, or one's task is gone.
+
+    A task that was killed says nothing, and srun goes on with the others: it reports that one in the script's log, in
+    which nothing else has written of tasks yet (the pattern is that of runner.diagnosis.log_patterns).
 
     Args:
         step: the whole command: srun, its options, ``command``.
@@ -81,9 +85,13 @@ coproc RUNNER_KEEPER {{
   exec {folded(step, indent="    ")}
 }}
 runner_keeper=${{RUNNER_KEEPER_PID-}} runner_hear=${{RUNNER_KEEPER[0]-}} runner_keep=${{RUNNER_KEEPER[1]-}}
+runner_is_lost() {{ grep -qE '^srun: error: ([^ ]+: )?tasks? [0-9,-]+:? ' logs/batch.err; }} 2>/dev/null
 for _ in "${{runner_hosts[@]}}"; do
   runner_said=   # and what a site's TaskProlog prints
-  while read -r runner_said <&"${{runner_hear:-99}}"; do case $runner_said in ready | failed) break ;; esac; done
+  until [ "$runner_said" = ready ] || [ "$runner_said" = failed ]; do
+    read -r -t {LOOK_S} runner_said <&"${{runner_hear:-99}}" && continue
+    if [ $? -le 128 ] || runner_is_lost; then break; fi   # more than 128: nothing yet
+  done
   [ "$runner_said" = ready ] || exit {NODE_NOT_READY}
 done
 """

@@ -10,7 +10,7 @@ import pytest
 
 from runner.model.exit_codes import NODE_NOT_READY
 from runner.model.step import texts
-from runner.schedulers.slurm.keeper import AT_END, LONGEST_S, start
+from runner.schedulers.slurm.keeper import AT_END, LONGEST_S, LOOK_S, start
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,29 @@ def test_nodes_are_ready_when_each_of_them_is(lines: str, code: int) -> None:
         ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=20, check=False
     )
     assert (done.returncode, done.stdout) == (code, "" if code else "begins\n")
+
+
+@pytest.mark.parametrize(
+    ("report", "lost"),
+    [
+        ("srun: error: n2: task 1: Killed", True),
+        ("srun: error: n[1-2]: tasks 0-1: Killed", True),
+        ("srun: error: task 1 launch failed: Slurmd could not connect IO", True),
+        ("srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)", False),
+    ],
+)
+def test_a_task_that_was_killed_is_not_waited_for(tmp_path: Path, report: str, lost: bool) -> None:
+    """The other node is ready, and cleans up; a node that only takes long is waited for."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/batch.err").write_text(f"{report}\n")
+    keeper = start(texts("bash", "-c", "echo ready; sleep 1; echo ready; while read -r _; do :; done; touch cleaned"))
+    keeper = keeper.replace(f"read -r -t {LOOK_S} ", "read -r -t 0.3 ")
+    script = f"set -uo pipefail\nrunner_hosts=(n1 n2)\n{AT_END}trap runner_at_end EXIT\n{keeper}echo begins\n"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False
+    )
+    assert (done.returncode, done.stdout) == ((NODE_NOT_READY, b"") if lost else (0, b"begins\n"))
+    assert (tmp_path / "cleaned").exists()
 
 
 @pytest.mark.parametrize(("at_end", "longest_s", "late"), [("sleep 1", 20, False), ("exec sleep 60", 1, True)])
