@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from runner.checks import architectures
 from runner.model.finding import Finding
 from runner.model.hardware import Hardware
 from runner.model.image import ImageFacts
 from runner.model.plan import Plan
+from runner.model.runtimes import RUNTIMES
 from runner.planning import wireup
 
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
@@ -33,7 +35,7 @@ def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
     facts = plan.image.about
     found = [*_mpi(plan)] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan)]
     if plan.device == "cuda":
-        found += [] if facts is None else [*_cuda(plan, facts), *_kernels(facts, hardware)]
+        found += [] if facts is None else [*_cuda(plan, facts), *_kernels(plan, facts, hardware)]
         found += _precision(plan, hardware)
     return tuple(sorted(found, key=lambda finding: finding.severity != "refuse"))
 
@@ -43,23 +45,9 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
-def runs_on(archs: tuple[str, ...], capability: tuple[int, ...]) -> bool:
-    """Whether kernels for these architectures run on a GPU of this compute capability.
-
-    ``sm_80`` runs on 8.0 and on what comes after it in line 8; ``compute_80`` (PTX) is translated for everything from
-    8.0 on (CUDA C++ programming guide, binary and PTX compatibility). ``sm_90a`` runs on 9.0 alone.
-    """
-    for arch in archs:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
-        if not match:
-            continue
-        own = (int(match[2]), int(match[3]))
-        if match[4]:
-            if own == capability:
-                return True
-        elif own <= capability and (match[1] == "compute" or own[0] == capability[0]):
-            return True
-    return False
+def place(plan: Plan) -> str:
+    """What the program runs in, for people: ``image`` or ``environment``."""
+    return "image" if RUNTIMES[plan.runtime].is_container else "environment"
 
 
 def _processor(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
@@ -99,15 +87,23 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
         )
 
 
-def _kernels(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
-    capability = version(hardware.compute_capability)
-    if facts.cuda_archs and capability and not runs_on(facts.cuda_archs, capability):
+def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
+    archs, capability = architectures.of_framework(facts), hardware.compute_capability
+    covered = architectures.coverage(archs, capability)
+    where = place(plan)
+    what = f"{facts.framework} in the {where} has kernels for {', '.join(archs)}, and the GPUs of {plan.site} have "
+    what += f"compute capability {capability}"
+    fix = f"take {facts.framework} from a build with kernels for them (`env create --requirement`, --module)"
+    if where == "image":
+        fix = "choose another base: python -m runner build ... --base auto --site SITE"
+    if covered == "none":
+        yield Finding("no-kernels-for-gpu", "refuse", what, fix)
+    elif covered == "ptx":
         yield Finding(
-            "no-kernels-for-gpu",
-            "refuse",
-            f"{facts.framework} in the image has kernels for {', '.join(facts.cuda_archs)}, "
-            f"the site's GPUs have compute capability {hardware.compute_capability}",
-            "choose another base: python -m runner build ... --base auto --site SITE",
+            "kernels-only-as-ptx",
+            "warn",
+            f"{what}: the driver translates them from PTX at the first start, and must be as new as CUDA {facts.cuda}",
+            fix,
         )
 
 

@@ -13,7 +13,7 @@ from typing import get_args
 
 import msgspec
 
-from runner.checks import gpus, image_fit, limits, storage
+from runner.checks import gpus, horovod_fit, image_fit, limits, storage
 from runner.errors import UsageError
 from runner.model.finding import Finding
 from runner.model.plan import Plan
@@ -45,6 +45,7 @@ class Observed:
         defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         storage: where the job's files lie.
         home: the user's home directory, as given.
+        horovod_use: where the user's program, or the recipe's, is known to use Horovod; empty where it is not.
         caches: directories with the user's caches that exist.
         image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
     """
@@ -65,6 +66,7 @@ class Observed:
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
     image_owner: str = ""
+    horovod_use: str = ""
     caches: tuple[str, ...] = ()
 
 
@@ -325,7 +327,11 @@ def _wireup(case: Case) -> Iterator[Finding]:
 
 
 def _fit(case: Case) -> Iterator[Finding]:
-    yield from image_fit.findings(case.plan, gpus.hardware(case.plan, case.site.hardware))
+    yield from image_fit.findings(case.plan, gpus.hardware(case.plan, case.site))
+
+
+def _horovod(case: Case) -> Iterator[Finding]:
+    yield from horovod_fit.findings(case.plan, gpus.hardware(case.plan, case.site), case.observed.horovod_use)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -348,6 +354,7 @@ _RULES: tuple[Rule, ...] = (
     _nsys,
     _wireup,
     _fit,
+    _horovod,
 )
 # Of those that can refuse.
 CODES = frozenset(
@@ -360,5 +367,6 @@ CODES = frozenset(
         *limits.CODES,
         *storage.CODES,
         *image_fit.CODES,
+        *horovod_fit.CODES,
     )
 )

@@ -32,7 +32,8 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
     """
     for finding in prepared.findings:
         label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
-        click.echo(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
+        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
+        click.echo(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}", err=True)
     if prepared.unconfirmed:
         site = prepared.plan.site
         click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)

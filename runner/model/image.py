@@ -29,6 +29,10 @@ class Horovod(msgspec.Struct, frozen=True):
     Attributes:
         wheel_key: of the wheel that was built for it; ``shipped`` where it is the base's own.
         fixes: patches that it was built with. proven: ways in which two processes reduced and trained as one.
+        operations: by which it can reduce, as the library itself says: ``NCCL``, ``MPI``, ``Gloo``.
+        nccl: version of the NCCL that it was compiled with; empty without one, or where that is unknown.
+        cuda_architectures: of its own kernels, as numbers: 80 for ``sm_80``; empty where unknown, or without CUDA.
+        ptx: the architecture that they are there for as PTX, too; 0 where there is none. nvcc: version of the compiler.
     """
 
     version: str = ""
@@ -38,6 +42,15 @@ class Horovod(msgspec.Struct, frozen=True):
     controllers: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     proven: tuple[str, ...] = ()
+    nccl: str = ""
+    cuda_architectures: tuple[int, ...] = ()
+    ptx: int = 0
+    nvcc: str = ""
+
+    @property
+    def has_nccl(self) -> bool:
+        """Whether NCCL is among its operations."""
+        return "nccl" in {operation.lower() for operation in self.operations}
 
     @property
     def has_mpi(self) -> bool:

@@ -17,6 +17,7 @@ from runner.model.site import Site
 from runner.preparation import srun_plugin
 from runner.preparation.choices import Choices
 from runner.preparation.file_systems import home
+from runner.preparation.horovod_use import horovod_use
 from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
@@ -51,6 +52,7 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
         home=str(home()),
         image_owner=_image_owner(image),
         caches=_caches(options),
+        horovod_use=_horovod_use(options, recipe),
     )
 
 
@@ -75,6 +77,11 @@ def _caches(options: JobOptions) -> tuple[str, ...]:
     above = dict(options.request.caches).get("XDG_CACHE_HOME") or f"{home()}/.cache"
     usual = [f"{above}/{name}" for name in ("huggingface", "torch")]
     return tuple(path for path in dict.fromkeys((*named, *usual)) if path != above and _exists(path))
+
+
+def _horovod_use(options: JobOptions, recipe: Recipe) -> str:
+    request = options.request
+    return horovod_use(recipe, request.directory, options.program, request.mounts)
 
 
 def _image_owner(image: JobImage) -> str:

@@ -1,0 +1,115 @@
+"""Does a job's program use Horovod? Read from its source: the file, and what it imports of its own directory."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.model.plan import WORKSPACE
+from runner.model.recipe import Recipe
+from runner.model.request import Mount
+
+_MOST_FILES, _MOST_BYTES = 200, 1 << 20
+# As it stands in a file that this Python cannot parse, or in a script of a shell.
+_IMPORT = re.compile(r"^\s*(?:from|import)\s+horovod\b", re.MULTILINE)
+
+
+def horovod_use(recipe: Recipe, directory: str | None, arguments: tuple[str, ...], mounts: tuple[Mount, ...]) -> str:
+    """Where the program is seen to use Horovod: ``train.py, line 3``; empty where it is not.
+
+    What it imports of packages that are installed is not followed: it may use Horovod all the same.
+
+    Args:
+        directory: where the user's program starts; None for a recipe, which says it itself.
+        arguments: the program's argument list.
+    """
+    if recipe.framework == "horovod" or "horovod" in recipe.needs:
+        return f"the recipe {recipe.name}"
+    if directory is None:
+        return ""
+    seen: set[Path] = set()
+    queue = list(_files(arguments, Path(directory), mounts))
+    while queue and len(seen) < _MOST_FILES:
+        file = queue.pop(0)
+        if file in seen:
+            continue
+        seen.add(file)
+        line, imported = _imports(_text(file))
+        if line:
+            return f"{file.name}, line {line},"
+        # The directory of the program's file comes first in sys.path, that of `-m` is where it starts.
+        above = {file.parent, Path(directory)}
+        queue += [found for name in imported for top in sorted(above) for found in _modules(top, name)]
+    return ""
+
+
+def _files(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...]) -> Iterator[Path]:
+    """The program's own files among its arguments, as this machine names them."""
+    for place, word in enumerate(arguments):
+        if place and arguments[place - 1] == "-m":
+            yield from _modules(directory, f"{word}.__main__")
+            yield from _modules(directory, word)
+        file = directory / _on_host(word, directory, mounts)
+        if word.endswith((".py", ".sh")) and _is_file(file):
+            yield file
+
+
+def _on_host(path: str, directory: Path, mounts: tuple[Mount, ...]) -> str:
+    shown = [*((mount.target, mount.source) for mount in mounts), (WORKSPACE, str(directory))]
+    for target, source in shown:
+        if path.startswith(f"{target.rstrip('/')}/"):
+            return source.rstrip("/") + path[len(target.rstrip("/")) :]
+    return path
+
+
+def _modules(top: Path, name: str) -> Iterator[Path]:
+    """Files of a module below a directory, those of the packages that hold it first."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        path = top.joinpath(*parts[:depth])
+        for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+            if _is_file(file):
+                yield file
+
+
+def _imports(text: str) -> tuple[int, tuple[str, ...]]:
+    """The line that imports Horovod, 0 for none; and the modules that a source imports."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the program's own, of no matter here
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or a newer one
+        match = _IMPORT.search(text)
+        return (text.count("\n", 0, match.end()) + 1 if match else 0), ()
+    names: list[str] = []
+    for node in ast.walk(tree):
+        relative = False
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package, relative = node.module or "", node.level > 0
+            found = [package, *(f"{package}.{alias.name}".strip(".") for alias in node.names)]
+        else:
+            continue
+        if not relative and any(name.split(".")[0] == "horovod" for name in found):
+            return node.lineno, ()
+        names += [name for name in found if name and "*" not in name]
+    return 0, tuple(dict.fromkeys(names))
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as source:
+            return source.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
