@@ -106,6 +106,7 @@ def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[s
             "frameworks": [each.name for each in FRAMEWORKS.values() if libraries(each)],
             "controllers": abilities["controllers"],
             "operations": abilities["operations"],
+            "nccl": proof["nccl"],
             "proven": proof["proven"],
         },
         "base": os.environ.get("BASE", ""),

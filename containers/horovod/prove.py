@@ -5,12 +5,14 @@
 Fails unless ``horovodrun --check-build`` lists what was promised, its NCCL is the framework's own, and two
 processes (rank.py) form a world of size 2, reduce to the right sum and train in step: under Gloo, formed by
 environment variables and Horovod's own rendezvous server as a batch job does it, and under MPI too where the base
-has it. Standard library, the framework and Horovod only; Python 3.8 or later.
+has it. Where the framework has CUDA, Horovod's library itself must say that it has NCCL, unless ``--nccl none``.
+Standard library, the framework and Horovod only; Python 3.8 or later.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -23,7 +25,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from frameworks import FRAMEWORKS, Framework, ask_framework, base_facts, variant_of, variant_options
+from frameworks import FRAMEWORKS, Framework, Variant, ask_framework, base_facts, variant_of, variant_options
 
 HERE = Path(__file__).resolve().parent
 RANKS = 2
@@ -215,16 +217,51 @@ def prove_mpi(framework: Framework, flavour: str) -> None:
     verify(f"MPI ({flavour})", answers, [done.returncode] * RANKS)
 
 
-def prove_nccl_is_shared(framework: Framework) -> None:
-    """Horovod's library must ask the loader for libnccl: one linked in would be a second beside the framework's."""
-    import importlib.util
+def operations_of(built: dict[str, int]) -> list[str]:
+    """Names of the operations that the library has."""
+    return [name for name, there in built.items() if there]
 
+
+def nccl_version(code: int) -> str:
+    """``2.29.7`` of NCCL's own number of a version, 22907; before 2.9 it had one digit less (nccl.h)."""
+    if code < 1000:  # an older Horovod says only whether it is there
+        return ""
+    major, rest = divmod(code, 10000) if code >= 10000 else divmod(code, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def wants_nccl(found: dict[str, object], variant: Variant) -> bool:
+    """Whether Horovod must have NCCL: wherever the framework has CUDA, unless none was asked for.
+
+    What the build has found of NCCL decides nothing here: the proof would miss what the build has missed.
+
+    Args:
+        found: what ask_framework answered.
+    """
+    return bool(found["cuda"]) and variant.nccl != "none"
+
+
+def prove_nccl(framework: Framework, cuda: str, built: dict[str, int], asked: str) -> None:
+    """Horovod's library has NCCL, and shares the framework's: one linked in would be a second beside it.
+
+    Args:
+        cuda: version that the framework has. built: what the library says. asked: as of Variant.nccl.
+    """
+    if not built.get("NCCL"):
+        fix = "build it with NCCL (load its module, or --nccl DIR), or say that none is wanted (--nccl none)"
+        if asked != "auto":
+            fix = f"it was built without the NCCL of {asked}: build it again with that"
+        fail(
+            f"{framework.horovod_module}.nccl_built() is {built.get('NCCL', 'not there')}: {framework.module} has CUDA "
+            f"{cuda}, and this Horovod has no NCCL ({', '.join(operations_of(built)) or 'no operation at all'} only), "
+            f"so that gradients on GPUs would go through the host; {fix}"
+        )
     found = importlib.util.find_spec(framework.horovod_module)
     assert found is not None
     assert found.origin is not None
     for library in sorted(Path(found.origin).parent.glob("mpi_lib*.so")):
         if not asks_for_nccl(library.read_bytes()):
-            fail(f"{library} does not load NCCL as a shared library (HOROVOD_NCCL_LINK): it holds one of its own")
+            fail(f"{library} holds an NCCL of its own beside the framework's: build it with HOROVOD_NCCL_LINK=SHARED")
 
 
 def asks_for_nccl(library: bytes) -> bool:
@@ -250,10 +287,12 @@ def main() -> None:
         facts = base_facts(framework, found, variant)
         mpi = facts["mpi"]
         assert isinstance(mpi, dict)
-        with_nccl = bool(facts["cuda"] and facts["nccl_headers"])
-        if with_nccl:
-            prove_nccl_is_shared(framework)
+        with_nccl = wants_nccl(found, variant)
         said = prove_gloo(framework)
+        built = said["built"]
+        assert isinstance(built, dict)
+        if with_nccl:
+            prove_nccl(framework, str(found["cuda"]), built, variant.nccl)
         proven = ["gloo"]
         if mpi["flavour"]:
             prove_mpi(framework, mpi["flavour"])
@@ -261,9 +300,13 @@ def main() -> None:
         abilities = checked.result()
     expect("controllers", ["Gloo"] + (["MPI"] if mpi["flavour"] else []), abilities["controllers"])
     operations = ["Gloo"] + (["MPI"] if mpi["flavour"] else []) + (["NCCL"] if with_nccl else [])
-    expect("operations", operations, abilities["operations"])
+    for listed in (abilities["operations"], operations_of(built)):
+        expect("operations", operations, listed)
+    abilities["operations"] = operations_of(built)
+    nccl = nccl_version(built.get("NCCL", 0))
+    print("OPERATIONS: " + ", ".join(operations_of(built)).replace("NCCL", f"NCCL {nccl}".strip()), flush=True)
     if asked.write:
-        more = {"facts": facts, "archs": found["archs"], "keras": said["keras"]}
+        more = {"facts": facts, "archs": found["archs"], "keras": said["keras"], "nccl": nccl}
         proof = {"abilities": abilities, "proven": proven, **more}
         asked.write.write_text(json.dumps(proof) + "\n")
     print(f"PROVEN in {time.monotonic() - started:.0f} s", flush=True)

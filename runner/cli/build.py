@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -95,6 +97,7 @@ def _by_engine(
     click.echo(f"{built.reference}: {what}")
     click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
+    _show_horovod(built.about)
     click.echo(f"  next:   python -m runner convert {built.reference}")
     return Exit.GOOD
 
@@ -114,8 +117,18 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
     click.echo(f"{built.reference}: {what}")
     click.echo(f"  {built.path}\n  {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
+    _show_horovod(built.about)
     click.echo(f"  next:   python -m runner submit --image {built.reference}")
     return Exit.GOOD
+
+
+def _show_horovod(about: Mapping[str, Any]) -> None:
+    from runner.cli.horovod import summary
+    from runner.model.image import facts_of
+
+    facts = facts_of(about)
+    if facts is not None:
+        click.echo(f"  Horovod {summary(facts.horovod)}")
 
 
 def _definition(framework: str, base: str | None, args: dict[str, str], to: str) -> int:

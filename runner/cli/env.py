@@ -122,18 +122,21 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
 
     proof = choose_proof(name, **options)
     proven: list[str] = []
+    operations: list[str] = []
 
     def show_line(line: str) -> None:
-        if line.startswith(("hello from ", "PROVEN")):
+        if line.startswith("OPERATIONS: "):
+            operations[:] = line.removeprefix("OPERATIONS: ").split(", ")
+        elif line.startswith(("hello from ", "PROVEN")):
             proven.append(line)
             if not as_json:
                 click.echo(line)
 
     prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
     if as_json:
-        click.echo(json.dumps({"environment": proof.title, "proven": proven}))
+        click.echo(json.dumps({"environment": proof.title, "proven": proven, "operations": operations}))
     else:
-        click.echo(f"{proof.title}: its Horovod is proven")
+        click.echo(f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}")
     return Exit.GOOD
 
 
@@ -170,9 +173,12 @@ def _facts(environment: Environment) -> dict[str, Any]:
 
 
 def _describe(environment: Environment, root: Path) -> None:
+    from runner.cli.horovod import summary
+
     about, horovod = environment.about, environment.about.horovod
     click.echo(
-        f"  {environment.kind}, {about.framework} {about.framework_version}, Horovod {horovod.version}, "
-        f"Python {about.python}; proven: {', '.join(horovod.proven)}"
+        f"  {environment.kind}, {about.framework} {about.framework_version}, Python {about.python}; "
+        f"proven: {', '.join(horovod.proven)}"
     )
+    click.echo(f"  Horovod {summary(horovod)}")
     click.echo(f"  {root}")

@@ -60,7 +60,9 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     import msgspec
 
+    from runner.cli.horovod import summary
     from runner.images.store import integrity
+    from runner.model.image import facts_of
 
     found = _stored(image, store_dir)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
@@ -80,6 +82,9 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
                 click.echo(f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}")
         else:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+    about = facts_of(found.about)
+    if about is not None and about.framework:
+        click.echo(f"Horovod: {summary(about.horovod)}")
     return Exit.GOOD
 
 

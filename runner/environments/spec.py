@@ -84,12 +84,17 @@ def of_site(
         setup=setup,
         requirements=requirements or pinned,
         mpi=mpi,
-        nccl=nccl,
+        nccl=nccl_for(site, nccl),
         cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "80,90",
         origin=origin,
         channels=channels,
         proxies=tuple((key, value) for key, value in sorted(site.env.items()) if value and is_proxy(key)),
     )
+
+
+def nccl_for(site: Site, requested: str) -> str:
+    """NCCL of a Horovod that runs there: none on CPUs, though torch of the package index has CUDA all the same."""
+    return "none" if requested == "auto" and site.device == "cpu" else requested
 
 
 def is_proxy(name: str) -> bool:

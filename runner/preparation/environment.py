@@ -11,7 +11,7 @@ import msgspec
 
 from runner.environments import directory
 from runner.environments.make import script_of
-from runner.environments.spec import EnvironmentSpec, of_site
+from runner.environments.spec import EnvironmentSpec, nccl_for, of_site
 from runner.errors import RefusedError, UsageError
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.request import Request
@@ -129,6 +129,7 @@ def choose_proof(
         UsageError: both an environment and modules. RefusedError: there is no such environment.
     """
     user_site = _user_site(site, scratch)
+    nccl = nccl_for(user_site.site, nccl)
     if name is None:
         setup = user_site.site.ways.get(NATIVE, RuntimeAtSite()).setup
         if modules:
@@ -138,7 +139,14 @@ def choose_proof(
     if modules:
         raise UsageError("NAME has modules of its own", where="--module", fix="leave out one of them")
     made = directory.find(name, user_site.personal.scratch, user_site.site.name)
-    return Proof(made.name, made.setup, framework or made.framework, made.env, made.mpi, made.nccl)
+    return Proof(
+        made.name,
+        made.setup,
+        framework or made.framework,
+        made.env,
+        made.mpi,
+        nccl_for(user_site.site, made.nccl),
+    )
 
 
 def list_environments(

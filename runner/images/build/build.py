@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner import paths, process
 from runner.errors import UsageError
@@ -25,6 +25,7 @@ from runner.images.build.engine_build import EngineBase
 from runner.images.build.engine_leftovers import sweep
 from runner.images.build.horovod import horovod_for, labels_of
 from runner.images.build.pull import base_image
+from runner.images.conversion.publishing import ABOUT, about_of
 from runner.progress import Progress
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class BuiltImage:
         base: the base's reference. base_digest: registry digest, or the id of a local base.
         up_to_date: nothing was built.
         seconds: how long it took. size_bytes: unpacked size.
+        about: what it says of itself.
     """
 
     reference: str
@@ -63,6 +65,7 @@ class BuiltImage:
     up_to_date: bool
     seconds: float
     size_bytes: int
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,12 @@ def build(
     plan = _plan(framework, wanted, base_reference, found, {**DEFAULT_ARGS[framework], **(args or {})}, platform)
     made = None if paths.caches_ignored() else _existing(client, plan)
     if made is not None:
-        return _built(made, plan, started, up_to_date=True)
+        return _built(client, made, plan, started, up_to_date=True)
     with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
         made = None if paths.caches_ignored() else _existing(client, plan)
         if made is None:
             made = _build_final(client, plan, progress)
-    return _built(made, plan, started, up_to_date=False)
+    return _built(client, made, plan, started, up_to_date=False)
 
 
 def image_name(framework: str, base: str, *, keras3: bool = False) -> str:
@@ -193,7 +196,7 @@ def _existing(client: docker.DockerClient, plan: _Plan) -> Image | None:
     return None
 
 
-def _built(image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> BuiltImage:
+def _built(client: docker.DockerClient, image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> BuiltImage:
     return BuiltImage(
         reference=plan.target,
         digest=str(image.id),
@@ -203,6 +206,7 @@ def _built(image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> Bu
         up_to_date=up_to_date,
         seconds=time.monotonic() - started,
         size_bytes=int(image.attrs["Size"]),
+        about=about_of(engine_build.content(client, str(image.id), f"/{ABOUT}")),
     )
 
 

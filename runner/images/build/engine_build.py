@@ -187,6 +187,22 @@ def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
     return archive
 
 
+def content(client: docker.DockerClient, image: str, path: str) -> bytes | None:
+    """A file of an image; None where it is not there."""
+    import docker
+
+    with container_of(client, image, ["true"]) as container:
+        try:
+            chunks, _ = container.get_archive(path)
+        except docker.errors.NotFound:
+            return None
+        archive = io.BytesIO(b"".join(chunks))
+    with tarfile.open(fileobj=archive) as tar:
+        member = tar.next()
+        file = tar.extractfile(member) if member is not None else None
+        return file.read() if file is not None else None
+
+
 @contextmanager
 def container_of(
     client: docker.DockerClient,

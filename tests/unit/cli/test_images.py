@@ -109,6 +109,19 @@ def test_show_prints_the_provenance(images: list[StoredImage], capsys: pytest.Ca
     assert "runner convert missing:1" in capsys.readouterr().err
 
 
+def test_show_names_the_operations_of_horovod(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
+    horovod = {"version": "0.28.1", "operations": ["NCCL", "Gloo"], "nccl": "2.25.1", "cuda_architectures": [80, 90]}
+    sidecar.write(
+        msgspec.structs.replace(images[0], about={"framework": "pytorch", "cuda": "12.8", "horovod": horovod})
+    )
+    assert json_of(capsys, "show", "a:1")["about"]["horovod"]["operations"] == ["NCCL", "Gloo"]
+    assert run(["images", "show", "a:1"]) == 0
+    wanted = "Horovod: 0.28.1; operations: NCCL 2.25.1, Gloo; kernels: sm_80, sm_90\n"
+    assert capsys.readouterr().out.endswith(wanted)
+    assert run(["images", "show", "b:1"]) == 0, "one that was described before this was recorded"
+    assert capsys.readouterr().out.endswith("Horovod: of unknown version; operations: unknown\n")
+
+
 def test_what_verify_finds_is_refused_by_submit(
     images: list[StoredImage], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

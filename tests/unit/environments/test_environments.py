@@ -20,11 +20,12 @@ from runner.environments.spec import EnvironmentSpec, of_site, setup_of_jobs
 from runner.errors import Exit, RefusedError, UsageError
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
-from runner.model.image import ImageFacts
+from runner.model.image import Horovod, ImageFacts
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.planning.setup import lines
+from runner.preparation.environment import choose_proof
 from runner.preparation.image import as_image
 from runner.render.shell import statement
 from runner.runtimes import runtime
@@ -343,6 +344,45 @@ def test_the_site_decides_what_the_user_leaves_open() -> None:
     assert (technion.kind, technion.cuda_archs, technion.requirements) == (
         "virtualenv", "80", ("tensorflow[and-cuda]==2.21.0",)
     )  # fmt: skip
+
+
+def test_on_cpus_no_nccl_is_demanded_and_with_gpus_it_is_as_requested() -> None:
+    """torch of the package index has CUDA wherever it is installed."""
+    assert [of_site(read_site(name), "x").nccl for name in ("box", "technion")] == ["none", "auto"]
+    assert of_site(read_site("box"), "x", nccl="/opt/nccl").nccl == "/opt/nccl"
+    assert of_site(read_site("technion"), "x", nccl="none").nccl == "none"
+    proofs = [choose_proof(None, site=site, scratch="/s", framework=None, modules=("m",), mpi="auto", nccl="auto")
+              for site in ("box", "technion")]  # fmt: skip
+    assert [proof.nccl for proof in proofs] == ["none", "auto"]
+
+
+def test_env_check_names_the_operations_that_the_proof_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "stubs/python3"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho noise\necho 'OPERATIONS: NCCL 2.29.7, MPI, Gloo'\necho 'PROVEN in 3 s'\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{python.parent}:/usr/bin:/bin")
+    assert run(["env", "check", "--site", "local"]) == Exit.GOOD
+    assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in capfd.readouterr().out
+    assert run(["env", "check", "--site", "local", "--json"]) == Exit.GOOD
+    assert json.loads(capfd.readouterr().out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
+
+
+def test_the_list_of_environments_names_the_operations_and_kernels_of_each(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = Horovod("0.28.1", operations=("NCCL", "Gloo"), nccl="2.29.7", cuda_architectures=(80,), ptx=90)
+    for name, horovod in (("a", whole), ("b", Horovod("0.28.1", operations=("Gloo",))), ("c", Horovod())):
+        environment(tmp_path / name, about=ImageFacts(framework="pytorch", horovod=horovod))
+    assert run(["env", "list", "--at", str(tmp_path)]) == Exit.GOOD
+    said = [line.strip() for line in capfd.readouterr().out.splitlines() if "operations" in line]
+    assert said == [
+        "Horovod 0.28.1; operations: NCCL 2.29.7, Gloo; kernels: sm_80, compute_90",
+        "Horovod 0.28.1; operations: Gloo",
+        "Horovod of unknown version; operations: unknown",
+    ]
 
 
 def test_its_key_follows_what_goes_into_it() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from runner import paths, process
 from runner.errors import InfrastructureError, RefusedError
@@ -51,6 +51,7 @@ class Built:
     Attributes:
         reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
         up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file.
+        about: what it says of itself.
     """
 
     reference: str
@@ -60,6 +61,7 @@ class Built:
     up_to_date: bool
     seconds: float
     size_bytes: int
+    about: Mapping[str, Any]
 
 
 def build(
@@ -87,7 +89,9 @@ def build(
         existing = _existing(spec, builder.FORM)
         path = existing or builder.stored(spec, progress)
     took = time.monotonic() - started
-    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size)
+    stored = store.lookup(str(path), form=builder.FORM)
+    about = stored.about if stored is not None else {}
+    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size, about)
 
 
 def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:

@@ -352,6 +352,87 @@ def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType
     programs["prove"].verify("test", outputs_with(), [0, 0])
 
 
+class Library:
+    """Horovod's functions that say what is compiled in, as an older one has them."""
+
+    def __init__(self, nccl: int) -> None:
+        self.nccl = nccl
+
+    def nccl_built(self) -> int:
+        return self.nccl
+
+    def mpi_built(self) -> bool:
+        return False
+
+    def gloo_built(self) -> bool:
+        return True
+
+
+def test_the_library_itself_says_how_it_reduces(programs: dict[str, ModuleType]) -> None:
+    built, prove = programs["rank"].built, programs["prove"]
+    assert built(Library(22907)) == {"NCCL": 22907, "MPI": 0, "Gloo": 1}
+    assert prove.operations_of(built(Library(22907))) == ["NCCL", "Gloo"]
+    assert prove.operations_of(built(Library(0))) == ["Gloo"]
+    assert [prove.nccl_version(code) for code in (22907, 2804, 1, 0)] == ["2.29.7", "2.8.4", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "nccl", "wanted"),
+    [("13.0", "auto", True), ("13.0", "/opt/nccl", True), ("13.0", "none", False), (None, "auto", False)],
+)
+def test_nccl_is_demanded_wherever_the_framework_has_cuda(
+    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, cuda: str | None, nccl: str, wanted: bool
+) -> None:
+    """Also where no header of it is found, so that the build made a Horovod without it."""
+    monkeypatch.setattr(programs["frameworks"], "_NCCL_HEADERS", ())
+    variant = programs["frameworks"].Variant(nccl=nccl)
+    assert programs["prove"].wants_nccl({"cuda": cuda}, variant) is wanted
+
+
+def installed_horovod(site: Path, strings: bytes) -> None:
+    (site / "horovod/torch").mkdir(parents=True)
+    for name in ("horovod/__init__.py", "horovod/torch/__init__.py"):
+        (site / name).write_text("")
+    (site / "horovod/torch/mpi_lib_v2.cpython-311.so").write_bytes(strings)
+
+
+@pytest.mark.parametrize(
+    ("strings", "nccl", "asked", "complaint"),
+    [
+        (
+            b"\0libc.so.6\0",
+            0,
+            "auto",
+            r"horovod\.torch\.nccl_built\(\) is 0: torch has CUDA 13\.0, and this Horovod has no NCCL \(Gloo only\), "
+            r"so that .* the host; build it with NCCL \(load its module, or --nccl DIR\), or .* \(--nccl none\)",
+        ),
+        (b"\0libc.so.6\0", 0, "/opt/nccl", "no NCCL .* it was built without the NCCL of /opt/nccl"),
+        (b"\0libc.so.6\0", 22907, "/opt/nccl", "holds an NCCL of its own beside the framework's"),
+        (b"\0libnccl.so.2\0", 22907, "/opt/nccl", ""),
+    ],
+)
+def test_a_horovod_without_nccl_is_told_from_one_that_holds_its_own(
+    programs: dict[str, ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    strings: bytes,
+    nccl: int,
+    asked: str,
+    complaint: str,
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "horovod"]:
+        monkeypatch.delitem(sys.modules, name)
+    installed_horovod(tmp_path, strings)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    prove, torch = programs["prove"], programs["frameworks"].FRAMEWORKS["pytorch"]
+    built = programs["rank"].built(Library(nccl))
+    if not complaint:
+        prove.prove_nccl(torch, "13.0", built, asked)
+        return
+    with pytest.raises(SystemExit, match=f"(?s)PROOF FAILED: .*{complaint}"):
+        prove.prove_nccl(torch, "13.0", built, asked)
+
+
 def test_a_library_with_a_built_in_nccl_is_distinguished_from_one_that_loads_it(
     programs: dict[str, ModuleType],
 ) -> None:
