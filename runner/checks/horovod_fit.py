@@ -1,6 +1,6 @@
 """Does the Horovod of an image or environment reduce on the site's GPUs? By NCCL, and with kernels for them.
 
-What is amiss is refused where the job uses Horovod, and is a warning where it is not known to: DDP needs neither.
+What does not fit is refused where the job uses Horovod, and is a warning where it is not known to: DDP needs neither.
 Horovod checks no launch of its kernels, so that a missing one leaves gradients unreduced, and nothing says so.
 """
 
