@@ -51,12 +51,12 @@ def planned(about: ImageFacts | None, recipe: Recipe = BENCHMARK, site: Site = T
     return plan(recipe, site, Request(**({"gpus": 2} | request)), image)
 
 
-def found(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, Finding]:
+def findings_of(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, Finding]:
     return {finding.code: finding for finding in findings(planned(about, **more), hardware, use)}
 
 
 def severities(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, str]:
-    return {code: finding.severity for code, finding in found(about, hardware, use, **more).items()}
+    return {code: finding.severity for code, finding in findings_of(about, hardware, use, **more).items()}
 
 
 def test_a_horovod_that_fits_is_not_spoken_of() -> None:
@@ -66,14 +66,14 @@ def test_a_horovod_that_fits_is_not_spoken_of() -> None:
 
 def test_a_horovod_without_nccl_is_refused_where_it_is_used_and_else_warned_of() -> None:
     without = with_horovod(operations=("MPI", "Gloo"), nccl="", cuda_architectures=(), ptx=0)
-    used = found(without)["horovod-without-nccl"]
+    used = findings_of(without)["horovod-without-nccl"]
     assert (used.severity, "the recipe horovod-pytorch uses it" in used.what) == ("refuse", True)
     assert "operations: MPI, Gloo" in used.what
     assert "python -m runner build pytorch --base IMAGE" in used.fix
     assert "--force horovod-without-nccl" in used.fix
-    own = found(without, use="train.py, line 3,", recipe=PROGRAM)["horovod-without-nccl"]
+    own = findings_of(without, use="train.py, line 3,", recipe=PROGRAM)["horovod-without-nccl"]
     assert (own.severity, "train.py, line 3, uses it" in own.what) == ("refuse", True)
-    other = found(without, recipe=PROGRAM)["horovod-without-nccl"]
+    other = findings_of(without, recipe=PROGRAM)["horovod-without-nccl"]
     assert (other.severity, "a program that does not use Horovod needs none" in other.what) == ("warn", True)
 
 
@@ -81,9 +81,9 @@ def test_an_environment_is_made_again_by_its_own_command() -> None:
     native: dict[str, Any] = {"runtime": "native", "site": read_site("neuron")}
     assert (
         "environment x:1 has no NCCL"
-        in found(with_horovod(operations=("Gloo",)), **native)["horovod-without-nccl"].what
+        in findings_of(with_horovod(operations=("Gloo",)), **native)["horovod-without-nccl"].what
     )
-    fix = found(with_horovod(cuda_architectures=(90,)), **native)["horovod-without-kernels"].fix
+    fix = findings_of(with_horovod(cuda_architectures=(90,)), **native)["horovod-without-kernels"].fix
     assert fix.endswith("python -m runner env create x:1 --site neuron --cuda-archs 80")
 
 
@@ -124,9 +124,9 @@ def test_kernels_of_a_horovod_that_is_not_used_are_but_warned_of() -> None:
 def test_what_is_not_known_is_warned_of_where_horovod_is_used(
     about: ImageFacts | None, hardware: Hardware, says: str
 ) -> None:
-    told = found(about, hardware)
-    assert {code: finding.severity for code, finding in told.items()} == {"horovod-fit-unknown": "warn"}
-    assert told["horovod-fit-unknown"].what.endswith(f"whether it fits: {says}")
+    reported = findings_of(about, hardware)
+    assert {code: finding.severity for code, finding in reported.items()} == {"horovod-fit-unknown": "warn"}
+    assert reported["horovod-fit-unknown"].what.endswith(f"whether it fits: {says}")
     assert severities(about, hardware, recipe=PROGRAM) == {}
 
 
@@ -185,8 +185,8 @@ def test_both_refusals_can_be_forced() -> None:
 def test_what_was_seen_of_a_users_program_decides() -> None:
     job = planned(with_horovod(operations=("Gloo",)), PROGRAM)
     for seen, severity in (("train.py, line 3,", "refuse"), ("", "warn")):
-        told = {each.code: each.severity for each in check(job, TECHNION, Observed(horovod_use=seen))}
-        assert told["horovod-without-nccl"] == severity
+        reported = {each.code: each.severity for each in check(job, TECHNION, Observed(horovod_use=seen))}
+        assert reported["horovod-without-nccl"] == severity
 
 
 @pytest.mark.parametrize(

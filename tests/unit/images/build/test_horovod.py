@@ -411,7 +411,7 @@ def installed_horovod(site: Path, strings: bytes) -> None:
         (b"\0libnccl.so.2\0", 22907, "/opt/nccl", ""),
     ],
 )
-def test_a_horovod_without_nccl_is_told_from_one_that_holds_its_own(
+def test_a_horovod_without_nccl_is_distinguished_from_one_that_holds_its_own(
     programs: dict[str, ModuleType],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
