@@ -45,6 +45,7 @@ HERE = Path(__file__).resolve().parent
 VERSION = "0.28.1"
 SDIST = f"horovod-{VERSION}.tar.gz"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+PINNED = f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}"
 SHIPPED = "shipped"  # the key of a Horovod that is the base's own
 
 
@@ -133,8 +134,7 @@ def fetch(target: Path) -> Path:
 
     pip runs the setup.py of a source that it downloads, so pip itself must know the hash.
     """
-    requirement = f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n"
-    install.by_hash("download", requirement, "--no-binary", "horovod", "--dest", str(target))
+    install.by_hash("download", f"{PINNED}\n", "--no-binary", "horovod", "--dest", str(target))
     path = target / SDIST
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != SDIST_SHA256:

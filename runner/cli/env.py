@@ -42,6 +42,14 @@ _NCCL = click.option(
     "--nccl", default="auto", show_default=True, metavar="auto|none|DIR",
     help="NCCL for Horovod. auto: the one that is installed; DIR: its directory, with include/nccl.h.",
 )  # fmt: skip
+_KIND = click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="[default: the site's]")
+_REQUIREMENTS = click.option(
+    "--requirement",
+    "requirements",
+    multiple=True,
+    metavar="SPEC",
+    help="Requirement for pip, instead of the pinned framework.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
 
@@ -62,14 +70,7 @@ def command() -> None:
 @command.command("create")
 @click.argument("name")
 @_options(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL)
-@click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="[default: the site's]")
-@click.option(
-    "--requirement",
-    "requirements",
-    multiple=True,
-    metavar="SPEC",
-    help="Requirement for pip, instead of the pinned framework.",
-)
+@_options(_KIND, _REQUIREMENTS)
 @click.option("--cuda-archs", help="CUDA architectures of Horovod's kernels. [default: the site's GPUs, or 80,90]")
 @click.option(
     "--conda-installer",
@@ -83,6 +84,12 @@ def command() -> None:
     multiple=True,
     metavar="URL|NAME",
     help="Channel of conda to take Python from, instead of those of its configuration.",
+)
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Packages that `env wheels DIR` collected: nothing is fetched from a network.",
 )
 @click.option("--force", multiple=True, metavar="CODE", help="Create it even if CODE refuses: environment-in-home.")
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
@@ -98,7 +105,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
         click.echo(prepared.script, nl=False)
         return Exit.GOOD
     with display(quiet=as_json) as progress:
-        made = make(prepared.spec, prepared.root, progress, installer=prepared.installer)
+        made = make(prepared.spec, prepared.root, progress, given=prepared.given)
     if as_json:
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
         click.echo(json.dumps(facts | _facts(made.environment)))
@@ -107,6 +114,37 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     _describe(made.environment, made.root)
     by_name = name if at is None else str(prepared.root)
     click.echo(f"  next: python -m runner submit --gpus N --site {prepared.site} --env-name {by_name}")
+    return Exit.GOOD
+
+
+@command.command("wheels")
+@click.argument("where", metavar="DIR", type=click.Path(path_type=Path))
+@_options(_SITE, _FRAMEWORK, _MODULES, _KIND, _REQUIREMENTS)
+@click.option("--python", metavar="PROGRAM", help="Python of the environment. [default: that of the site's modules]")
+@click.option("--image", is_flag=True, help="For `build --wheels`: what Horovod needs in any base, no framework.")
+@click.option("--platform", metavar="OS/ARCH", help="With --image: such as linux/arm64. [default: this machine's]")
+@_JSON
+def wheels(where: Path, as_json: bool, **options: Any) -> int:
+    """Collect in DIR, with hashes, every package that `env create --wheels DIR` needs on a machine without a network.
+
+    Collect with the Python that the environment will have, on a machine with the same processor.
+    """
+    from runner.cli.progress import display
+    from runner.environments.collect import collect
+    from runner.preparation.environment import prepare_packages
+
+    spec = prepare_packages(**options)
+    with display(quiet=as_json) as progress:
+        manifest = collect(spec, where.absolute(), progress)
+    if as_json:
+        facts = {"directory": str(where.absolute()), "size_bytes": manifest.size_bytes, "purpose": manifest.purpose}
+        click.echo(json.dumps(facts | {"files": [file.name for file in manifest.files]}))
+        return Exit.GOOD
+    click.echo(f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash")
+    click.echo(f"  for {manifest.purpose}")
+    click.echo(
+        f"  next: copy it, then: python -m runner {'build' if options['image'] else 'env create NAME'} --wheels DIR"
+    )
     return Exit.GOOD
 
 

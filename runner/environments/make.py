@@ -6,7 +6,6 @@ by a key of its inputs, and is valid once its record is there.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,19 +17,15 @@ import msgspec
 from runner import paths, process
 from runner.environments import directory
 from runner.environments import script as scripts
+from runner.environments.running import failure, run_script
 from runner.environments.script import Places
 from runner.environments.spec import VARIABLES, EnvironmentSpec, setup_of_jobs
-from runner.errors import (
-    InfrastructureError,
-    NotProvenError,
-    ProgramFailedError,
-    RefusedError,
-    RunnerError,
-    UsageError,
-)
-from runner.files import atomic
+from runner.errors import RunnerError, UsageError
+from runner.files import atomic, package_directory
 from runner.files.hashes import files_below, key_of, tree_hash
 from runner.files.lock import locked
+from runner.files.package_directory import Manifest
+from runner.images.build import wheels
 from runner.model import exit_codes
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.image import facts_of
@@ -38,36 +33,25 @@ from runner.progress import Progress
 
 LIMIT_S = 2 * 3600.0
 PROOF_LIMIT_S = 600.0
-_LAST_LINES = 15
 _LISTING_LIMIT_S = 60.0
 _MOST_MODULES = 20
 
-_FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
-    exit_codes.BUSY: (InfrastructureError, "its lock could not be taken", "see the lines above"),
-    exit_codes.NOT_LOADED: (
-        RefusedError,
-        "its modules, or what is activated, could not be loaded",
-        "`module avail` lists the modules; name yours with --module NAME, or in a site file of your own; a conda that "
-        "is not there is installed by --conda-installer FILE",
-    ),
-    exit_codes.NOT_MADE: (
-        ProgramFailedError,
-        "it could not be made",
-        "load a module that has Python and venv, or conda; or --conda-installer FILE",
-    ),
-    exit_codes.NO_CONDA: (
-        ProgramFailedError,
-        "conda could not be installed",
-        "name an installer of Miniforge or Miniconda for these processors: --conda-installer FILE",
-    ),
-    exit_codes.NO_FRAMEWORK: (
-        ProgramFailedError,
-        "the framework could not be installed",
-        "--requirement NAME==VERSION",
-    ),
-    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the lines above"),
-    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the lines above"),
-}
+
+@dataclass(frozen=True)
+class Given:
+    """Files of the user that an environment is made with, absolute.
+
+    Attributes:
+        installer: installs conda where the setup's is not there.
+        packages: directory of packages, instead of a package index. manifest: of that directory.
+    """
+
+    installer: Path | None = None
+    packages: Path | None = None
+    manifest: Manifest | None = None
+
+
+NOTHING_GIVEN = Given()
 
 
 @dataclass(frozen=True)
@@ -90,7 +74,7 @@ def inputs_of(spec: EnvironmentSpec) -> str:
     return key_of(msgspec.json.encode(spec, order="sorted").decode(), tree_hash(files_below(programs())))
 
 
-def places_of(spec: EnvironmentSpec, root: Path, key: str, installer: Path | None = None) -> Places:
+def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHING_GIVEN) -> Places:
     """The directories of an environment with this root and key, and of what is needed to make it."""
     return Places(
         environment=root / f"{spec.kind}-{key}",
@@ -99,23 +83,22 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str, installer: Path | Non
         wheels=paths.cache("wheels"),
         programs=programs(),
         lock=root / "building",
-        installer=installer,
+        installer=given.installer,
+        packages=given.packages,
     )
 
 
-def script_of(spec: EnvironmentSpec, root: Path, installer: Path | None = None) -> str:
+def script_of(spec: EnvironmentSpec, root: Path, given: Given = NOTHING_GIVEN) -> str:
     """The whole script that ``make`` runs."""
-    return scripts.creation(spec, places_of(spec, root, inputs_of(spec), installer))
+    return scripts.creation(spec, places_of(spec, root, inputs_of(spec), given))
 
 
-def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, installer: Path | None = None) -> Created:
+def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given = NOTHING_GIVEN) -> Created:
     """The environment: made and proven now, or made before from the same inputs.
 
-    Args:
-        installer: installs conda where the setup's is not there.
-
     Raises:
-        UsageError: the directory holds something else. RefusedError: its modules cannot be loaded.
+        UsageError: the directory holds something else. RefusedError: its modules cannot be loaded, or the packages
+            are not those that were collected, or for another Python or machine.
         ProgramFailedError: a step failed. NotProvenError: the proof of its Horovod fails.
         InfrastructureError, UnknownStateError: the lock or the time limit.
     """
@@ -129,11 +112,13 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, installer: Pa
     inputs = inputs_of(spec)
     found = _current(inputs, root)
     if found is None:
+        if given.packages is not None and given.manifest is not None:
+            package_directory.check(given.packages, given.manifest, progress)
         root.mkdir(parents=True, exist_ok=True)
         with locked(root / "lock", progress.step):
             found = _current(inputs, root)
             if found is None:
-                return Created(_made(spec, inputs, root, progress, installer), root, False, time.monotonic() - began)
+                return Created(_made(spec, inputs, root, progress, given), root, False, time.monotonic() - began)
     return Created(found, root, True, time.monotonic() - began)
 
 
@@ -156,7 +141,7 @@ def prove(
     if code == exit_codes.NOT_LOADED and setup.modules:
         output += available(setup)
     if code:
-        raise _failure(code, output, "")
+        raise failure(code, output, "")
 
 
 def available(setup: Setup) -> list[str]:
@@ -187,8 +172,10 @@ def _current(inputs: str, root: Path) -> Environment | None:
     return found if found is not None and found.inputs == inputs else None
 
 
-def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, installer: Path | None) -> Environment:
-    places, before = places_of(spec, root, inputs, installer), directory.read(root)
+def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, given: Given) -> Environment:
+    places, before = places_of(spec, root, inputs, given), directory.read(root)
+    if given.packages is not None and given.manifest is not None:
+        _keep_compiled(given.packages, given.manifest)
     environment, work = Path(places.environment), Path(places.work)
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be running
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
@@ -199,9 +186,10 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, in
     work.mkdir(mode=0o700)
     whole = False
     try:
-        code, output = _run(script, root / directory.LOG, progress)
+        progress.step(f"making the environment; the full output is in {root / directory.LOG}")
+        code, output = run_script(script, root / directory.LOG, progress, LIMIT_S)
         if code:
-            raise _failure(code, output, str(root / directory.LOG))
+            raise failure(code, output, str(root / directory.LOG))
         about = facts_of(msgspec.json.decode((work / "about.json").read_bytes()))
         assert about is not None, "describe.py writes what model/image.py reads"
         found = Environment(
@@ -226,28 +214,13 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, in
             remove(environment)
 
 
-def _run(script: Path, log: Path, progress: Progress) -> tuple[int, list[str]]:
-    """The script's exit code and its last lines; all of them are in the log."""
-    progress.step(f"making the environment; the full output is in {log}")
-    last: list[str] = []
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-
-        def keep_line(line: str) -> None:
-            file.write(line + "\n")
-            file.flush()
-            last.append(line)
-            del last[:-_LAST_LINES]
-            if line.startswith(("horovod: ", "PROVEN", "hello from ")):
-                progress.step(line)
-            else:
-                progress.line(line)
-
-        return process.stream(("bash", script), keep_line, timeout_s=LIMIT_S), last
-
-
-def _failure(code: int, output: list[str], log: str) -> RunnerError:
-    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the lines above"))
-    return kind("\n".join((f"{what}:", *output[-_LAST_LINES:])), where=log, fix=fix)
+def _keep_compiled(packages: Path, manifest: Manifest) -> None:
+    """Put Horovod's collected wheels where ``build.py`` looks for the one whose key fits."""
+    for file in manifest.files:
+        part, _, rest = file.name.partition("/")
+        if part == package_directory.COMPILED:
+            key, _, name = rest.partition("/")
+            wheels.keep(key, name, (packages / file.name).read_bytes())
 
 
 def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:

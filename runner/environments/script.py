@@ -11,14 +11,26 @@ from pathlib import PurePath
 
 import msgspec
 
-from runner.environments.spec import VARIABLES, EnvironmentSpec
+from runner.environments.spec import CONDA_PYTHON, VARIABLES, EnvironmentSpec, PackagesSpec
+from runner.files import package_directory
 from runner.model.environment import Activate, Framework, Setup
-from runner.model.exit_codes import BUSY, NO_CONDA, NO_FRAMEWORK, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
+from runner.model.exit_codes import (
+    BUSY,
+    NO_CONDA,
+    NO_FRAMEWORK,
+    NO_HOROVOD,
+    NOT_LOADED,
+    NOT_MADE,
+    NOT_PROVEN,
+    WRONG_PACKAGES,
+)
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
 from runner.planning.setup import lines
 from runner.render.shell import quote, statement
 
-_PYTHON = "python=3.11"  # conda's: the one that images are proven with
+_PYTHON = f"python={CONDA_PYTHON}"
+_PIP = ("python3", "-m", "pip")
+_QUIET = ("--disable-pip-version-check", "--progress-bar", "off")
 
 # Installers of Miniforge and Miniconda take `-b -p DIRECTORY`. What they made cannot be moved, so it is made in its
 # place; a mark beside it tells an interrupted one from a directory that was there before. Two at once wait.
@@ -45,6 +57,7 @@ class Places:
         environment: what is made. work: temporary files. caches: of pip and conda. wheels: of Horovod, kept.
         programs: ``containers/horovod``. lock: a file that is locked meanwhile.
         installer: file that installs conda where the setup's is not there; None where it must be.
+        packages: what pip takes packages from, and no network; None where an index provides them.
     """
 
     environment: PurePath
@@ -54,6 +67,7 @@ class Places:
     programs: PurePath
     lock: PurePath
     installer: PurePath | None = None
+    packages: PurePath | None = None
 
 
 def creation(spec: EnvironmentSpec, places: Places) -> str:
@@ -77,9 +91,13 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
         sources = ("--override-channels", *(f"--channel={url}" for url in spec.channels)) if spec.channels else ()
         make = texts("conda", "create", "--yes", "--quiet", *sources, "--prefix", environment, _PYTHON)
         made += [Load((make,), NOT_MADE), _activated(Setup(activate=Activate(conda=environment)))]
-    if spec.requirements:
-        pip = ("python3", "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off")
-        made.append(Run(texts(*pip, "--", *spec.requirements), NO_FRAMEWORK))
+    if places.packages is not None:
+        made += _without_network(places.packages, places.programs)
+    if spec.requirements and places.packages is not None:
+        by_hash = ("--require-hashes", "-r", str(places.packages / package_directory.REQUIREMENTS))
+        made.append(Run(texts(*_PIP, "install", *_QUIET, *by_hash), NO_FRAMEWORK))
+    elif spec.requirements:
+        made.append(Run(texts(*_PIP, "install", *_QUIET, "--", *spec.requirements), NO_FRAMEWORK))
     made += [Export(name, text(value)) for name, value in VARIABLES[spec.framework].items()]
     wheel = ("--wheel", str(work / "wheel"))
 
@@ -101,6 +119,41 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
     # The script itself holds the lock, as its starter may be killed while it runs.
     lock = f"exec 9>>{quote(str(places.lock))} && flock 9 || exit {BUSY}"
     return _script(made, lock)
+
+
+def collection(spec: PackagesSpec, work: PurePath, programs: PurePath) -> str:
+    """The script that collects packages below ``work``, and leaves ``about.json`` there: what they are for."""
+    statements: list[Statement] = [
+        Export("PIP_CACHE_DIR", text(str(work / "cache"))),
+        *(Export(name, text(value)) for name, value in spec.proxies),
+        *_loaded(spec.setup),
+        Run(texts(spec.python, "-m", "venv", str(work / "venv")), NOT_MADE),
+    ]
+    python = str(work / "venv/bin/python3")  # not activated: the path may have any character
+    framework = str(work / package_directory.FRAMEWORK)
+    if spec.requirements:
+        pip = (python, "-m", "pip", "wheel", *_QUIET, "--wheel-dir", framework)
+        statements.append(Run(texts(*pip, "--", *spec.requirements), NO_FRAMEWORK))
+    words = ["--framework", spec.framework, "--into", str(work / package_directory.HOROVOD)]
+    words += ["--write", str(work / "about.json")]
+    words += ["--beside", framework] if spec.requirements else []
+    words += ["--pythons", ",".join(spec.pythons)] if spec.pythons else []
+    words += ["--machine", spec.machine] if spec.machine else []
+    statements.append(Run(texts(python, str(programs / "collect.py"), *words), NO_HOROVOD))
+    return _script(statements)
+
+
+def _without_network(packages: PurePath, programs: PurePath) -> tuple[Statement, ...]:
+    """pip takes packages from the directory alone, whatever its configuration says, and only those that fit here."""
+    places = (packages / name for name in (package_directory.FRAMEWORK, package_directory.HOROVOD))
+    return (
+        Run(texts("python3", str(programs / "fits.py"), str(packages)), WRONG_PACKAGES),
+        Unset(("PIP_CONSTRAINT", "PIP_NO_BINARY")),  # they would choose other files than those that were collected
+        Export("PIP_CONFIG_FILE", text("/dev/null")),
+        Export("PIP_NO_INDEX", text("1")),
+        # As URLs: pip takes a blank in this variable for the end of a path.
+        Export("PIP_FIND_LINKS", text(" ".join(place.as_uri() for place in places))),
+    )
 
 
 def proof(

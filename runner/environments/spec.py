@@ -18,6 +18,9 @@ REQUIREMENTS: dict[tuple[Framework, str], tuple[str, ...]] = {
     ("tensorflow", "cuda"): ("tensorflow[and-cuda]==2.21.0",),
     ("tensorflow", "cpu"): ("tensorflow-cpu==2.21.0",),
 }
+CONDA_PYTHON = "3.11"  # of what conda makes: the one that images are proven with
+# Of base images: NVIDIA's had 3.8, 3.10 and 3.12 so far.
+IMAGE_PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # Keras 2, which Horovod's optimizer knows, as in our images.
 VARIABLES: dict[Framework, dict[str, str]] = {"pytorch": {}, "tensorflow": {"TF_USE_LEGACY_KERAS": "1"}}
 
@@ -34,6 +37,7 @@ class EnvironmentSpec:
         origin: where the framework comes from.
         channels: from which conda takes Python; empty for those of its own configuration.
         proxies: variables of the site by which its nodes reach the internet, name and value.
+        packages: identity of the directory of packages that it is made from; empty where an index provides them.
     """
 
     name: str
@@ -46,6 +50,30 @@ class EnvironmentSpec:
     cuda_archs: str = "80,90"
     origin: FrameworkSource = "pip"
     channels: tuple[str, ...] = ()
+    proxies: tuple[tuple[str, str], ...] = ()
+    packages: str = ""
+
+
+@dataclass(frozen=True)
+class PackagesSpec:
+    """What is to be collected for machines without a network.
+
+    Attributes:
+        framework: that Horovod is for. device: of the site: ``cuda`` or ``cpu``.
+        requirements: of pip, for the framework; empty where a base image or modules bring it.
+        setup: of the site: what its Python comes with. python: the program.
+        pythons: versions of images' Pythons; empty for the one that collects.
+        machine: the images' processor; empty for this machine's.
+        proxies: as in EnvironmentSpec.
+    """
+
+    framework: Framework
+    device: str
+    requirements: tuple[str, ...]
+    setup: Setup
+    python: str = "python3"
+    pythons: tuple[str, ...] = ()
+    machine: str = ""
     proxies: tuple[tuple[str, str], ...] = ()
 
 
@@ -88,13 +116,50 @@ def of_site(
         cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "80,90",
         origin=origin,
         channels=channels,
-        proxies=tuple((key, value) for key, value in sorted(site.env.items()) if value and is_proxy(key)),
+        proxies=proxies_of(site),
     )
 
 
 def nccl_for(site: Site, requested: str) -> str:
     """NCCL of a Horovod that runs there: none on CPUs, though torch of the package index has CUDA all the same."""
     return "none" if requested == "auto" and site.device == "cpu" else requested
+
+
+def packages_of_site(
+    site: Site,
+    *,
+    kind: Kind | None = None,
+    framework: Framework = "pytorch",
+    modules: tuple[str, ...] = (),
+    requirements: tuple[str, ...] = (),
+    python: str | None = None,
+) -> PackagesSpec:
+    """The packages of an environment as ``of_site`` makes it.
+
+    Args:
+        python: of an environment; it is called as it is, without the site's modules. None: what these provide.
+    """
+    wanted = of_site(site, "", kind=kind, framework=framework, modules=modules, requirements=requirements)
+    return PackagesSpec(
+        framework=framework,
+        device=site.device,
+        requirements=wanted.requirements,
+        setup=wanted.setup if python is None else Setup(),
+        python=python or (f"python{CONDA_PYTHON}" if wanted.kind == "conda" else "python3"),
+        proxies=wanted.proxies,
+    )
+
+
+def packages_of_images(site: Site, framework: Framework, machine: str) -> PackagesSpec:
+    """What Horovod needs in images of a framework, whatever their Python."""
+    return PackagesSpec(
+        framework, site.device, (), Setup(), pythons=IMAGE_PYTHONS, machine=machine, proxies=proxies_of(site)
+    )
+
+
+def proxies_of(site: Site) -> tuple[tuple[str, str], ...]:
+    """The site's variables by which its nodes reach the internet."""
+    return tuple((key, value) for key, value in sorted(site.env.items()) if value and is_proxy(key))
 
 
 def is_proxy(name: str) -> bool:

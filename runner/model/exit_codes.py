@@ -21,6 +21,7 @@ NO_HOROVOD = 77
 NOT_PROVEN = 78
 BUSY = 79
 NO_CONDA = 80
+WRONG_PACKAGES = 81
 TIMED_OUT = 124  # as timeout(1)
 CANCELLED = 143  # as a shell reports SIGTERM
 RECORD_NOT_WRITTEN = 116
@@ -60,6 +61,12 @@ TABLE = (
     ExitCode(NO_HOROVOD, "no-horovod", "Horovod could not be built", "environment script"),
     ExitCode(NOT_PROVEN, "not-proven", "the environment's Horovod is not proven", "environment script"),
     ExitCode(NO_CONDA, "no-conda", "conda could not be installed", "environment script"),
+    ExitCode(
+        WRONG_PACKAGES,
+        "wrong-packages",
+        "the collected packages are for another Python or machine",
+        "environment script",
+    ),
     ExitCode(BUSY, "busy", "the environment's lock could not be taken", "environment script"),
     ExitCode(1, "launcher-fault", "the launcher met an error that it does not foresee", "launcher"),
     ExitCode(111, "world-mismatch", "the tasks are not those that were planned", "launcher"),

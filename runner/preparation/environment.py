@@ -3,41 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from runner.environments import directory
-from runner.environments.make import script_of
-from runner.environments.spec import EnvironmentSpec, nccl_for, of_site
+from runner.environments.make import NOTHING_GIVEN, Given, script_of
+from runner.environments.spec import (
+    REQUIREMENTS,
+    EnvironmentSpec,
+    PackagesSpec,
+    nccl_for,
+    of_site,
+    packages_of_images,
+    packages_of_site,
+)
 from runner.errors import RefusedError, UsageError
-from runner.model.environment import Environment, Framework, Setup
+from runner.files import package_directory
+from runner.files.package_directory import Manifest
+from runner.model.environment import Environment, Framework, Kind, Setup
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE
 from runner.model.site import RuntimeAtSite
 from runner.preparation.site import UserSite, read_user_site
 
 DEFAULT_SITE = "local"
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}  # platforms of images -> what uname(1) calls them
 OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
 
 
 @dataclass(frozen=True)
 class PreparedEnvironment:
-    """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for, ``installer``: of
-    conda, if it is not there.
-    """
+    """An environment to be made; ``root``: its directory, ``site``: name of the site that it is for."""
 
     spec: EnvironmentSpec
     root: Path
     site: str
-    installer: Path | None = None
+    given: Given = NOTHING_GIVEN
 
     @property
     def script(self) -> str:
         """The whole script that makes it."""
-        return script_of(self.spec, self.root, self.installer)
+        return script_of(self.spec, self.root, self.given)
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ def prepare_environment(
     force: tuple[str, ...],
     framework: Framework | None,
     conda_installer: Path | None = None,
+    wheels: Path | None = None,
     **choices: Any,
 ) -> PreparedEnvironment:
     """Decide what environment to make, and where.
@@ -69,11 +79,13 @@ def prepare_environment(
         at: directory of environments; None for the user's on scratch.
         force: codes that shall not refuse.
         conda_installer: file that installs conda where there is none.
+        wheels: directory of packages, instead of a package index.
         choices: as ``of_site`` takes them.
 
     Raises:
         UsageError: a name, path, site or code that is not right.
-        RefusedError: it would lie in a home directory, or the scratch directory is unknown.
+        RefusedError: it would lie in a home directory, the scratch directory is unknown, or the packages are for
+            something else.
     """
     user_site = _user_site(site, scratch)
     for code in force:
@@ -83,7 +95,12 @@ def prepare_environment(
     directory.check_path(root)
     own = root.parent / OWN_CONDA
     conda = str(own) if conda_installer is not None or own.exists() else ""
+    manifest = package_directory.read(wheels.absolute()) if wheels is not None else None
+    if manifest is not None and framework is None and manifest.framework == "tensorflow":
+        framework = "tensorflow"
     spec = of_site(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
+    if manifest is not None and wheels is not None:
+        spec = _from_packages(spec, user_site, wheels, manifest, choices.get("requirements") or ())
     if conda_installer is not None:
         _check_installer(conda_installer, spec)
     home = directory.home_above(root)
@@ -93,9 +110,96 @@ def prepare_environment(
             where=str(root),
             fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
         )
-    return PreparedEnvironment(
-        spec, root, user_site.site.name, conda_installer.absolute() if conda_installer is not None else None
+    given = Given(
+        installer=conda_installer.absolute() if conda_installer is not None else None,
+        packages=wheels.absolute() if wheels is not None else None,
+        manifest=manifest,
     )
+    return PreparedEnvironment(spec, root, user_site.site.name, given)
+
+
+def _from_packages(
+    spec: EnvironmentSpec, user_site: UserSite, wheels: Path, manifest: Manifest, requirements: tuple[str, ...]
+) -> EnvironmentSpec:
+    """The environment with the packages of a directory, which must have been collected for such a one."""
+    where = f"--wheels {wheels}"
+    if requirements:
+        raise UsageError(
+            "what is installed was chosen when the packages were collected",
+            where="--requirement",
+            fix=f"leave it out, or give it where there is a network: python -m runner env wheels {wheels}",
+        )
+    if manifest.framework != spec.framework:
+        raise RefusedError(
+            f"these packages are for {manifest.framework}, and not for {spec.framework}",
+            where=where,
+            fix=f"--framework {manifest.framework}, or collect with --framework {spec.framework}",
+        )
+    if not spec.requirements:
+        return replace(spec, packages=manifest.identity)
+    if not manifest.requirements:
+        raise RefusedError(
+            f"these packages hold no {spec.framework}: they are for images, or for modules that bring it",
+            where=where,
+            fix=package_directory.collect_fix(wheels),
+        )
+    device = user_site.site.device
+    other = manifest.requirements == REQUIREMENTS.get((spec.framework, manifest.device))
+    if other and spec.requirements != manifest.requirements:
+        raise RefusedError(
+            f"these packages are for {manifest.device} ({', '.join(manifest.requirements)}), and the site has {device}",
+            where=where,
+            fix=f"collect with --site {user_site.site.name}, where there is a network",
+        )
+    return replace(spec, requirements=manifest.requirements, packages=manifest.identity)
+
+
+def prepare_packages(
+    *,
+    site: str | None,
+    framework: Framework | None,
+    modules: tuple[str, ...],
+    kind: Kind | None,
+    requirements: tuple[str, ...],
+    python: str | None,
+    image: bool,
+    platform: str | None,
+) -> PackagesSpec:
+    """Decide what packages to collect.
+
+    Args:
+        image: for images, whatever their Python, and without the framework. platform: of the images.
+
+    Raises:
+        UsageError: options that do not go together, or a platform without packages.
+    """
+    found = _user_site(site, None).site
+    chosen = framework or "pytorch"
+    if not image:
+        if platform:
+            raise UsageError(
+                "an environment's packages are those of the machine that collects them",
+                where="--platform",
+                fix="collect on a machine with such a processor; for images: --image",
+            )
+        return packages_of_site(
+            found, kind=kind, framework=chosen, modules=modules, requirements=requirements, python=python
+        )
+    environment = {"--module": modules, "--kind": kind, "--requirement": requirements, "--python": python}
+    conflicting = [name for name, value in environment.items() if value]
+    if conflicting:
+        raise UsageError(
+            f"{conflicting[0]} is for environments, and --image for images",
+            where=conflicting[0],
+            fix="leave out one of them",
+        )
+    if platform and platform not in MACHINES:
+        raise UsageError(
+            f"Horovod's packages for {platform} are not known",
+            where="--platform",
+            fix=f"one of: {', '.join(MACHINES)}",
+        )
+    return packages_of_images(found, chosen, MACHINES[platform] if platform else "")
 
 
 def _check_installer(installer: Path, spec: EnvironmentSpec) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
-from runner.environments.script import Places, creation, proof
-from runner.environments.spec import REQUIREMENTS, EnvironmentSpec, of_site, setup_of_jobs
+from runner.environments.script import Places, collection, creation, proof
+from runner.environments.spec import (
+    REQUIREMENTS,
+    EnvironmentSpec,
+    of_site,
+    packages_of_images,
+    packages_of_site,
+    setup_of_jobs,
+)
 from runner.model.environment import Activate, Setup
 from runner.planning.personal import expand_placeholders
 from runner.sites.loader import names, read_site
@@ -50,7 +58,7 @@ def checked() -> str:
     return proof(setup_of_jobs(wanted, str(AT / "horovod/made")), "pytorch", places("x").programs, env={}, mpi="mpich")
 
 
-CASES = {
+CASES: dict[str, Callable[[], str]] = {
     "local-virtualenv": lambda: creation(
         EnvironmentSpec("horovod", "virtualenv", "pytorch", Setup(), REQUIREMENTS["pytorch", "cpu"]), places("horovod")
     ),
@@ -65,6 +73,16 @@ CASES = {
     "polaris-modules": lambda: at_site("polaris", kind="modules"),
     "hostile-virtualenv": hostile,
     "perlmutter-check": checked,
+    "hostile-packages": lambda: creation(
+        EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ("torch==2.13.0",), packages="identity"),
+        replace(places(HOSTILE, AT / HOSTILE), packages=AT / HOSTILE / "wheéls"),
+    ),
+    "polaris-collection": lambda: collection(
+        packages_of_site(expand_placeholders(read_site("polaris"), ELVIS)), AT / HOSTILE, places("x").programs
+    ),
+    "polaris-collection-for-images": lambda: collection(
+        packages_of_images(read_site("polaris"), "tensorflow", "aarch64"), AT / "packages", places("x").programs
+    ),
 }
 
 

@@ -28,10 +28,13 @@ def find(key: str, say: Callable[[str], None]) -> Path | None:
 
 def offered(say: Callable[[str], None]) -> tuple[tuple[str, Path], ...]:
     """Every kept wheel, under the name in the context where ``build.py`` looks for the one that fits."""
-    shelf = paths.cache("wheels")
-    candidates = [] if paths.caches_ignored() else sorted(shelf.glob("*/*.whl"))
-    found = [path for path in candidates if _is_whole(path, say)]
-    return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in found)
+    return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in kept(say))
+
+
+def kept(say: Callable[[str], None]) -> tuple[Path, ...]:
+    """Every kept wheel, in the directory of its key."""
+    candidates = [] if paths.caches_ignored() else sorted(paths.cache("wheels").glob("*/*.whl"))
+    return tuple(path for path in candidates if _is_whole(path, say))
 
 
 def keep(key: str, name: str, content: bytes) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,3 +130,33 @@ def test_an_environment_that_was_broken_is_made_anew(horovod: dict[str, Any], lo
     log = (Path(root) / "create.log").read_text()
     assert "taking the wheel kept under" in log
     local("env", "check", root, code=0)
+
+
+def test_without_a_network_it_is_made_from_collected_packages(
+    horovod: dict[str, Any], local: Runner, at: Path, tmp_path: Path
+) -> None:
+    """In a network namespace that has a loopback interface and nothing else, by another cache, on a read-only copy."""
+    packages = at / "my $wheéls"
+    assert "each with its hash" in local("env", "wheels", str(packages), code=0).out
+    shutil.copytree(packages, at / "copy")
+    shutil.rmtree(packages)
+    subprocess.run(["chmod", "-R", "a-w", str(at / "copy")], check=True)
+    lone = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    cache = {"RUNNER_CACHE": str(tmp_path / "cache")}
+
+    def without_network(*words: str) -> str:
+        done = subprocess.run(
+            [*lone, *local.argv(*words)], env=local.environment(cache), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    words = ("env", "create", "offline", "--at", str(at), "--wheels", str(at / "copy"), "--json")
+    made = json.loads(without_network(*words))
+    print(f"\nmade and proven without a network in {made['seconds']:.0f} s")
+    assert made["about"]["horovod"]["wheel_key"] == horovod["about"]["horovod"]["wheel_key"]
+    log = (at / "offline/create.log").read_text()
+    assert "taking the wheel kept under" in log
+    assert "http" not in log
+    assert "PROVEN" in without_network("env", "check", str(at / "offline"))
+    assert json.loads(without_network(*words))["up_to_date"]

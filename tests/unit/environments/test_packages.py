@@ -1,0 +1,214 @@
+"""Packages for machines without a network: what is collected, and that pip takes these and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from runner.cli import run
+from runner.environments import make
+from runner.environments.collect import framework_version, requirements_of
+from runner.environments.running import failure
+from runner.environments.script import Places, collection, creation
+from runner.environments.spec import EnvironmentSpec, of_site, packages_of_images, packages_of_site
+from runner.errors import Exit, InfrastructureError, ProgramFailedError
+from runner.files.package_directory import PackageFile
+from runner.model.environment import Setup
+from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
+from runner.sites.loader import read_site
+from tests.support.package_directories import HERE, collected
+
+HOSTILE = "it's a $HOME `id` wheéls"
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``collect.py``, which runs where packages are collected."""
+    monkeypatch.syspath_prepend(str(make.programs()))
+    for name in ("collect", "build", "install", "fixes", "frameworks"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("collect")
+
+
+def places(root: Path, packages: Path) -> Places:
+    (root / "work").mkdir()
+    return Places(root / "made", root / "work", root / "c", root / "w", make.programs(), root / "lock", None, packages)
+
+
+def installed(root: Path, packages: Path) -> tuple[int, str, list[str]]:
+    """Run the script up to Horovod, by real pip and a real virtual environment: exit code, output, modules."""
+    wanted = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ("torchlike==1.0",), packages="identity")
+    whole = creation(wanted, places(root, packages))
+    until_horovod = whole[: whole.index("python3 " + str(make.programs() / "build.py"))]
+    done = subprocess.run(["bash", "-c", until_horovod], capture_output=True, text=True, check=False)
+    modules = [path.stem for path in (root / "made").glob("lib/python*/site-packages/*_like.py")]
+    modules += [path.stem for path in (root / "made").glob("lib/python*/site-packages/torchlike.py")]
+    return done.returncode, done.stdout + done.stderr, sorted(modules)
+
+
+def test_pip_installs_the_framework_from_the_directory_whatever_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://192.0.2.1:9/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    (tmp_path / "constraint.txt").write_text("torchlike==2.0\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraint.txt"))
+    collected(tmp_path / HOSTILE)
+    code, output, modules = installed(tmp_path, tmp_path / HOSTILE)
+    assert code == 0, output
+    assert modules == ["numbers_like", "torchlike"]
+    assert "192.0.2.1" not in output
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pythons": ("2.7",)}, f"they are for Python 2.7, and this is Python {HERE}"),
+        ({"machine": "vax"}, "they are for vax, and this machine is"),
+        ({"glibc": "9.99"}, "they need glibc 9.99 or later"),
+    ],
+)
+def test_packages_for_something_else_are_refused_in_words(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    collected(tmp_path / HOSTILE, **changes)
+    words = [sys.executable, str(make.programs() / "fits.py"), str(tmp_path / HOSTILE)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr
+    error = failure(WRONG_PACKAGES, [done.stderr], "log")
+    assert (error.code, "--python PROGRAM" in error.fix) == (Exit.REFUSED, True)
+
+
+def test_a_wheel_that_changes_after_the_check_is_not_installed(tmp_path: Path) -> None:
+    collected(tmp_path / "p")
+    wheel = tmp_path / "p/framework/torchlike-1.0-py3-none-any.whl"
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    code, output, modules = installed(tmp_path, tmp_path / "p")
+    assert code == NO_FRAMEWORK
+    assert "DO NOT MATCH THE HASHES" in output
+    assert modules == []
+
+
+def test_requirements_are_made_of_the_names_and_hashes() -> None:
+    files = [PackageFile("framework/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl", "ab", 1)]
+    assert requirements_of(files) == "torch==2.13.0+cpu --hash=sha256:ab\n"
+    assert framework_version("pytorch", ["torchvision-1-x.whl", "torch-2.13.0+cpu-x.whl"]) == "2.13.0+cpu"
+    assert framework_version("tensorflow", ["tensorflow_cpu-2.21.0-x.whl"]) == "2.21.0"
+    assert framework_version("tensorflow", []) == ""
+
+
+@pytest.mark.parametrize(("version", "names"), [("3.8", ["a==1"]), ("3.10", ["b==2", "c==3"]), ("3.9", ["c==3"])])
+def test_the_lines_of_another_python_are_chosen(program: ModuleType, version: str, names: list[str]) -> None:
+    text = (
+        "a==1 ; python_full_version < '3.9' \\\n    --hash=sha256:11\n"
+        "b==2 ; python_full_version == '3.10.*' and implementation_name != 'PyPy' \\\n    --hash=sha256:22 \\\n"
+        "    --hash=sha256:23\nc==3 ; python_full_version >= '3.9' \\\n    --hash=sha256:33\n"
+    )
+    chosen = program.for_python(text, version)
+    assert [line.split()[0] for line in chosen.splitlines() if "==" in line] == names
+    assert ";" not in chosen
+    assert chosen.count("--hash") == sum({"a==1": 1, "b==2": 2, "c==3": 1}[name] for name in names)
+
+
+def test_every_python_of_an_image_has_a_line_for_each_package(program: ModuleType) -> None:
+    text = (make.programs() / "requirements.txt").read_text()
+    for version in packages_of_images(read_site("local"), "pytorch", "").pythons:
+        chosen = program.for_python(text, version)
+        names = [line.split("==")[0] for line in chosen.splitlines() if "==" in line]
+        assert sorted(names) == sorted(program.NAMES), version
+
+
+def test_keras_2_goes_with_the_tensorflow_that_is_collected(program: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "tensorflow_cpu-2.21.0-cp311-cp311-manylinux_2_27_x86_64.whl").touch()
+    assert program.tensorflow_versions(tmp_path) == ["2.21.0"]
+    assert [line.split()[0] for line in program.keras_lines(["2.21.0"])] == ["tf_keras==2.21.0"]
+    assert program.keras_lines(["2.15.1"]) == []  # its Keras is 2
+    assert len(program.keras_lines([])) > 4
+
+
+def test_the_collection_follows_the_site_and_its_options() -> None:
+    neuron = packages_of_site(read_site("neuron"))
+    assert (neuron.python, neuron.device, neuron.requirements[0]) == ("python3.11", "cuda", "torch==2.13.0")
+    assert neuron.setup == read_site("neuron").ways["native"].setup
+    laptop = packages_of_site(read_site("neuron"), python="/opt/python3.11")
+    assert (laptop.python, laptop.setup) == ("/opt/python3.11", Setup())
+    assert packages_of_site(read_site("alpha")).requirements == ()
+    polaris = packages_of_images(read_site("polaris"), "tensorflow", "aarch64")
+    assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in polaris.proxies
+    script = collection(polaris, PurePath("/w"), PurePath("/p"))
+    assert "--pythons 3.8,3.9," in script
+    assert "--machine aarch64" in script
+    assert "pip wheel" not in script
+
+
+def test_other_packages_make_another_environment() -> None:
+    one = of_site(read_site("local"), "x")
+    assert len({make.inputs_of(replace(one, packages=name)) for name in ("", "a", "b")}) == 3
+
+
+def test_a_full_disk_is_reported_as_such() -> None:
+    lines = ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"]
+    assert isinstance(failure(NO_FRAMEWORK, lines, "log"), InfrastructureError)
+    assert isinstance(failure(NO_FRAMEWORK, ["no such version"], "log"), ProgramFailedError)
+
+
+def test_the_verbs_refuse_what_does_not_go_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    collected(tmp_path / "torch")
+    collected(tmp_path / "tf", framework="tensorflow", requirements=("tensorflow-cpu==2.21.0",))
+    collected(tmp_path / "image", requirements=(), framework_version="")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("")
+    create = ("env", "create", "x", "--at", str(tmp_path / "envs"))
+
+    def with_wheels(name: str, *more: str) -> tuple[str, ...]:
+        return (*create, "--wheels", str(tmp_path / name), *more)
+
+    cases = {
+        with_wheels("none"): (Exit.USAGE, "no such directory of packages"),
+        with_wheels("mine"): (Exit.REFUSED, "not finished"),
+        with_wheels("torch", "--framework", "tensorflow"): (Exit.REFUSED, "are for pytorch, and not for tensorflow"),
+        with_wheels("torch", "--requirement", "torch==1"): (Exit.USAGE, "was chosen when the packages were collected"),
+        with_wheels("image"): (Exit.REFUSED, "hold no pytorch"),
+        with_wheels("tf", "--site", "technion"): (Exit.REFUSED, "collect with --site technion"),
+        ("env", "wheels", str(tmp_path / "mine")): (Exit.USAGE, "is not empty, and holds no packages"),
+        ("env", "wheels", str(tmp_path / "mine/thesis.tex")): (Exit.USAGE, "is not empty, and holds no packages"),
+        ("env", "wheels", "w", "--platform", "linux/arm64"): (Exit.USAGE, "for images: --image"),
+        ("env", "wheels", "w", "--image", "--python", "p"): (Exit.USAGE, "--python is for environments"),
+        ("env", "wheels", "w", "--image", "--platform", "x"): (Exit.USAGE, "one of: linux/amd64, linux/arm64"),
+    }
+    for words, (code, says) in cases.items():
+        assert run(list(words)) == code, words
+        assert says in capfd.readouterr().err, words
+    assert not (tmp_path / "envs").exists()
+    assert run([*with_wheels("tf"), "--dry-run"]) == Exit.GOOD  # the framework is that of the packages
+    assert "--framework tensorflow" in capfd.readouterr().out
+
+
+def test_a_damaged_package_is_refused_before_anything_is_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    collected(tmp_path / "p")
+    (tmp_path / "p/horovod/cffi_like-1.0-py3-none-any.whl").write_bytes(b"")
+    words = ["env", "create", "x", "--at", str(tmp_path / "envs"), "--wheels", str(tmp_path / "p")]
+    assert run(words) == Exit.REFUSED
+    assert "damaged: horovod/cffi_like-1.0-py3-none-any.whl" in capfd.readouterr().err
+    assert not (tmp_path / "envs").exists()
+
+
+def test_a_collection_that_fails_keeps_what_was_there_and_its_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at = tmp_path / HOSTILE
+    before = collected(at)
+    words = ["env", "wheels", str(at), "--python", "/no/such/python3"]
+    assert run(words) == Exit.PROGRAM_FAILED
+    assert "/no/such/python3" in capfd.readouterr().err
+    assert json.loads((at / "manifest.json").read_text())["made"] == before.made
+    assert [path.name for path in (at / ".collecting").iterdir()] == ["collect.log"]
