@@ -1,7 +1,9 @@
 """Logins of registries, from the files of Docker, Podman and Enroot: read when a registry asks, and kept nowhere.
 
 Docker's and Podman's files (and their credential helpers) are read by docker-py. Enroot's ``.credentials`` is in
-netrc's form, one line a machine (Enroot 4.1, doc/cmd/import.md).
+netrc's form, one line a machine (Enroot 4.1, doc/cmd/import.md). Netrc knows no ports: Enroot (and curl, for it) sends
+a machine's login to whatever listens on any port of it, which may be another user's program. Here a machine without a
+port stands for the port of https alone, and ``machine HOST:PORT``, at which neither takes offence, for another one.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def _of_enroot(path: Path, host: str) -> Login | None:
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedError(f"Enroot's credentials cannot be read: {error}", where=str(path)) from error
     # Enroot's name for the hub is that of its machine.
-    names = {"registry-1.docker.io", "auth.docker.io"} if host == _HUB else {host, host.rpartition(":")[0] or host}
+    names = {"registry-1.docker.io", "auth.docker.io"} if host == _HUB else {host, host.removesuffix(":443")}
     for line in _ENROOT_LINE.finditer(text):
         if line["machine"] in names:
             return Login(str(path), line["login"], _password(line["password"], host, path))

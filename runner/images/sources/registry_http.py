@@ -291,7 +291,7 @@ def login_needed(host: str, repository: str, used: Login | None, code: int) -> R
         if used is None
         else f"{host} denies the login in {used.source} access to {repository} ({code})"
     )
-    fix = f"docker login {host} (or podman login {host}, or a line in Enroot's .credentials)"
+    fix = f"docker login {host} (or podman login {host}, or a line `machine {host} login ...` in Enroot's .credentials)"
     return RefusedError(what, where=f"{host}/{repository}", fix=_NGC_FIX if host == "nvcr.io" else fix)
 
 

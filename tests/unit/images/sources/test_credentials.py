@@ -93,12 +93,12 @@ machine g.io login oauth2accesstoken password $(gcloud auth print-access-token)
 """
     path = write(home / ".config/enroot/.credentials", text)
     monkeypatch.setenv("FROM_ELSEWHERE", "there")
-    found = {host: credentials.find(host) for host in ("nvcr.io", "authn.nvidia.com", "docker.io", "r.io:5000")}
+    found = {host: credentials.find(host) for host in ("nvcr.io", "authn.nvidia.com", "docker.io", "r.io:443")}
     assert found == {
         "nvcr.io": Login(str(path), "$oauthtoken", SECRET),
         "authn.nvidia.com": Login(str(path), "$oauthtoken", "two words"),
         "docker.io": Login(str(path), "me", "there"),
-        "r.io:5000": Login(str(path), "me", "there"),
+        "r.io:443": Login(str(path), "me", "there"),
     }
     with pytest.raises(RefusedError, match="is a command, and commands of files are not run here"):
         credentials.find("g.io")
@@ -107,6 +107,17 @@ machine g.io login oauth2accesstoken password $(gcloud auth print-access-token)
         credentials.find("r.io")
     monkeypatch.setenv("ENROOT_CONFIG_PATH", str(home / "nowhere"))
     assert credentials.find("nvcr.io") is None
+
+
+def test_a_login_of_enroots_file_goes_to_no_other_port(home: Path) -> None:
+    """Netrc has no ports: what listens on another one may be another user's."""
+    text = "machine r.io login me password one\nmachine r.io:5000 login you password two\n"
+    path = write(home / ".config/enroot/.credentials", text)
+    assert credentials.find("r.io") == Login(str(path), "me", "one")
+    assert credentials.find("r.io:5000") == Login(str(path), "you", "two")
+    assert credentials.find("r.io:5001") is None
+    refused = registry_http.login_needed("r.io:5001", "x", None, 401)
+    assert "a line `machine r.io:5001 login ...` in Enroot's .credentials" in refused.fix
 
 
 def test_a_login_does_not_show_itself() -> None:
