@@ -195,6 +195,7 @@ def _scalar(node: yaml.ScalarNode, where: str) -> Any:
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_NO_CHOICE = re.compile(r"Invalid enum value ")
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
@@ -211,6 +212,9 @@ def _explain(message: str, kind: Any, document: Document) -> UsageError:
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
         fix = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
+    elif _NO_CHOICE.match(what):
+        steps = [key or index for key, index in _STEP.findall(found["path"] if found else "")]
+        fix = f"one of {', '.join(map(str, _choices(kind, steps)))}"
     marks = document.marks
     where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
     dotted = ".".join(str(step) for step in path)
@@ -230,7 +234,19 @@ def _resolve(text: str) -> tuple[str | int, ...]:
 
 
 def _field_names(kind: Any, path: list[str]) -> list[str]:
-    """The keys that may stand where msgspec's path leads; a step into a mapping or list may be of any name."""
+    """The keys that may stand where msgspec's path leads."""
+    node = _type_at(kind, path)
+    return [field.encode_name for field in node.fields] if isinstance(node, msgspec.inspect.StructType) else []
+
+
+def _choices(kind: Any, path: list[str]) -> tuple[Any, ...]:
+    """The values that may stand where msgspec's path leads."""
+    node = _type_at(kind, path)
+    return node.values if isinstance(node, msgspec.inspect.LiteralType) else ()
+
+
+def _type_at(kind: Any, path: list[str]) -> Any:
+    """What msgspec's path leads to; a step into a mapping or list may be of any name."""
     node: Any = msgspec.inspect.type_info(kind)
     for step in (*path, None):
         if isinstance(node, msgspec.inspect.UnionType):
@@ -243,4 +259,4 @@ def _field_names(kind: Any, path: list[str]) -> list[str]:
             node = node.value_type
         elif isinstance(node, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
             node = node.item_type
-    return [field.encode_name for field in node.fields] if isinstance(node, msgspec.inspect.StructType) else []
+    return node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -57,6 +58,17 @@ def test_a_wrong_type_names_line_and_key() -> None:
     said = error("name: x\ninner:\n  count: many\n")
     assert "f.yaml:3: inner.count" in said
     assert "int" in said
+
+
+def test_a_value_that_is_no_choice_is_refused_with_the_choices() -> None:
+    class Choice(msgspec.Struct):
+        items: tuple[Literal["none", "nil", "all"], ...] = ()
+        one: Literal["a", "b"] | None = None
+
+    for text, says in (("items: [nil, some]\n", "one of all, nil, none"), ("one: c\n", "one of a, b")):
+        with pytest.raises(UsageError) as caught:
+            parse(text.encode(), Choice, "f.yaml")
+        assert caught.value.fix == says
 
 
 def test_a_missing_key_is_named() -> None:
