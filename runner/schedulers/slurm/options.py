@@ -92,6 +92,10 @@ def refuse(option: str, plan: Plan) -> None:
         return
     of_the_site = option in plan.slurm.directives
     where = f"site {plan.site}: slurm.directives.{option}" if of_the_site else f"--scheduler-option {option}"
+    value = dict(plan.directives)[option]
+    if option == "wait" and value:
+        what = f"--wait={value!r} of srun is no number of seconds"
+        raise UsageError(what, where=where, fix="-S wait=600; -S wait=0 lets the other ranks run as long as they need")
     if name in _PLANNED:
         by = _PLANNED[name]
         raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")

@@ -109,8 +109,10 @@ def test_how_long_ranks_may_go_on_can_be_set_for_a_job() -> None:
     assert any("--wait=0 " in line for line in script("technion"))
     assert any("--wait=600 " in line for line in script("technion", ("wait", "600")))
     assert not any("#SBATCH --wait" in line for line in script("technion", ("wait", "600")))
-    for value in ("", "soon", "-1", "1e9", "9" * 20):
-        with pytest.raises(UsageError, match="-S wait=SECONDS"):
+    with pytest.raises(UsageError, match="-S wait=SECONDS"):
+        script("technion", ("wait", ""))
+    for value in ("soon", "-1", "1e9", "9" * 20):
+        with pytest.raises(UsageError, match=f"--wait='{value}' of srun is no number of seconds"):
             script("technion", ("wait", value))
 
 
