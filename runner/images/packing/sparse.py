@@ -17,6 +17,9 @@ _FIRST, _MORE = (386, 4), (0, 21)  # where entries stand in the header and in ea
 _FIRST_SIZE = slice(483, 495)
 _CHUNK = 1 << 20
 _LARGEST_MAP = 1 << 20  # bytes, as of all header blocks
+# Bytes of a file with its holes, which are written out as zeros: the largest that images are known to have is a
+# lastlog of 292 bytes for each user id up to 2**32.
+_LARGEST_FILE = 1 << 41
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 
 
@@ -150,6 +153,8 @@ def _pairs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 def _checked(size: int, fields: Iterable[tuple[int, int]]) -> Sparse:
     parts = tuple((offset, count) for offset, count in fields if count)
     at = 0
+    if size > _LARGEST_FILE:
+        raise ValueError(f"a sparse file of {size} bytes with its holes, more than {_LARGEST_FILE}")
     for offset, count in parts:
         if offset < at:
             raise ValueError("a map of a sparse file whose parts overlap")

@@ -155,6 +155,7 @@ V0 = [b"GNU.sparse.size=10", b"GNU.sparse.numblocks=1"]
     ("records", "data", "says"),
     [
         ([b"GNU.sparse.major=2", b"GNU.sparse.minor=0"], b"", "unknown format 2.0"),
+        ([*V1[:2], b"GNU.sparse.realsize=%d" % (10**19 - 1)], b"0\n".ljust(512, b"\0"), "more than 2199023255552"),
         (V1, b"x\n0\n1\n".ljust(512, b"\0"), "is no number"),
         (V1, b"1\n8\n4\n".ljust(512, b"\0") + b"data", "beyond its 10 bytes"),
         (V1, b"2\n4\n2\n0\n2\n".ljust(512, b"\0") + b"data", "parts overlap"),
