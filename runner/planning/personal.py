@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, get_args
 
 import msgspec
 
 from runner.errors import UsageError
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, Site
 from runner.suggest import instead
 
 NAMES = ("account", "project", "scratch", "field", "user")
+_NO_FIELD = re.compile(r"""[;='"\\\x00-\x1f\x7f]""")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -37,8 +40,15 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
     """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the value is not given.
 
     Raises:
-        UsageError: a placeholder that does not exist; names the nearest.
+        UsageError: a placeholder that does not exist; names the nearest. A field of research that would end its part
+            of the comment.
     """
+    if _NO_FIELD.search(personal.field):
+        raise UsageError(
+            f"{personal.field!r} is no field of research: no ; = or quotes may stand in its name",
+            where="--field, or `field` of your configuration",
+            fix="give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'",
+        )
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
@@ -50,11 +60,21 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
     return msgspec.convert(_mapped(msgspec.to_builtins(site), value), Site)
 
 
-def missing_values(site: Site, personal: Personal) -> tuple[Owned, ...]:
-    """Values that the site needs, or has a placeholder for, and the user has not given."""
-    placeholders = set(_PLACEHOLDER.findall(str(msgspec.to_builtins(site))))
+def missing_values(site: Site, personal: Personal, given: Collection[str] = ()) -> tuple[Owned, ...]:
+    """Values that the site needs, or has a placeholder for, and the user has not given.
+
+    Args:
+        given: options of the scheduler that the job gives itself: of the site's, theirs need nothing. The field of
+            research stands in such an option, and nowhere else.
+    """
+    document = msgspec.to_builtins(site)
+    for section in filter(None, (scheduler.directives for scheduler in SCHEDULERS.values())):
+        options = document[section]["directives"]
+        document[section]["directives"] = {name: value for name, value in options.items() if name not in given}
+    placeholders = set(_PLACEHOLDER.findall(str(document)))
+    needs = placeholders.union(set(site.needs) - {"field"})
     names: tuple[Owned, ...] = get_args(Owned)
-    return tuple(name for name in names if (name in site.needs or name in placeholders) and not getattr(personal, name))
+    return tuple(name for name in names if name in needs and not getattr(personal, name))
 
 
 def with_scratch(personal: Personal, site: Site) -> Personal:

@@ -63,6 +63,6 @@ def with_user_values(
         site=expand_placeholders(shipped, mine),
         personal=mine,
         account=account(shipped, mine),
-        missing=missing_values(shipped, mine),
+        missing=missing_values(shipped, mine, dict(request.scheduler_options)),
         unknowns=tuple(unknown_keys),
     )

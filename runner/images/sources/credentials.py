@@ -3,7 +3,7 @@
 Docker's and Podman's files (and their credential helpers) are read by docker-py. Enroot's ``.credentials`` is in
 netrc's form, one line a machine (Enroot 4.1, doc/cmd/import.md). Netrc knows no ports: Enroot (and curl, for it) sends
 a machine's login to whatever listens on any port of it, which may be another user's program. Here a machine without a
-port stands for the port of https alone, and ``machine HOST:PORT``, at which neither takes offence, for another one.
+port stands for the port of https alone; another one needs a line ``machine HOST:PORT``, which both pass over.
 """
 
 from __future__ import annotations

@@ -157,16 +157,28 @@ is_left() {
   [ "${1%%[!0-9]*}" -lt "${4%%[!0-9]*}" ] || return 1
   case " $2 " in *" ${1%%[!0-9]*} "*) return 1 ;; esac
 }
+boot=$(cat /proc/sys/kernel/random/boot_id) space=$(readlink /proc/self/ns/pid)
+session() { local stat; read -r stat <"$1" && set -- ${stat##*) } && echo "$4"; } 2>/dev/null
+is_dead() {
+  [[ ${1##*/gpu-runner-stage-} =~ ^[0-9]+[.][0-9]+[.][0-9a-f]{8}$ ]] || return
+  local own booted numbers process
+  read -r own booted numbers <"$1/session" || return
+  [ "$booted" = "$boot" ] || return 0
+  [ "$numbers" = "$space" ] || return
+  for process in /proc/[0-9]*/stat; do [ "$(session "$process")" != "$own" ] || return; done
+} 2>/dev/null
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
 ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
 for old in "${stage%/*}/gpu-runner-stage-"*; do
-  if ours "$old" && is_left "${old##*/gpu-runner-stage-}" "$live" "$alone" "${stage##*/gpu-runner-stage-}"; then
+  ours "$old" || continue
+  if is_dead "$old" || is_left "${old##*/gpu-runner-stage-}" "$live" "$alone" "${stage##*/gpu-runner-stage-}"; then
     rm -rf -- "$old"; fi
 done
 if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
 mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2; exit 1; }
+echo "$(session /proc/self/stat) $boot $space" >"$stage/session"
 room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
 [ "$room" -ge "$bytes" ] || say "no room: $bytes bytes needed, $room free in ${stage%/*}"
 found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $image failed"

@@ -76,6 +76,37 @@ def test_what_may_be_in_use_stays(disk: Path, job: str, node: str, why: str, who
     assert (other / "image.sqsh").exists(), why
 
 
+GONE = {"session": "4194305"}  # more than any process number
+
+
+@pytest.mark.parametrize(
+    ("changed", "removed", "why"),
+    [
+        ({}, False, "a process of its session is left"),
+        (GONE, True, "no process of its session is left"),
+        ({"boot": "0"}, True, "the machine has been started anew"),
+        ({**GONE, "space": "pid:[1]"}, False, "its numbers are of another container"),
+        ({**GONE, "name": "4711.pbs-1.example"}, False, "a job of PBS"),
+        ({**GONE, "name": "11.4711.123.abcd1234"}, False, "a run in an allocation that Slurm knows"),
+        ({**GONE, "node": "another"}, False, "the disk is one that nodes share"),
+    ],
+)
+def test_a_run_without_a_scheduler_that_was_killed_outright_is_swept(
+    disk: Path, changed: dict[str, str], removed: bool, why: str
+) -> None:
+    own = {
+        "session": str(os.getsid(0)),
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "space": str(Path("/proc/self/ns/pid").readlink()),
+    }
+    other = left_of(disk, changed.get("name", "4711.123.abcd1234"), changed.get("node", NODE))
+    (other / "session").write_text(" ".join(changed.get(key, value) for key, value in own.items()) + "\n")
+    assert stage(disk, "12", "11 12", whole_nodes=False).returncode == 0
+    assert other.exists() is not removed, why
+    if not changed:
+        assert (disk / "gpu-runner-stage-12/session").read_text() == (other / "session").read_text()
+
+
 def test_a_directory_behind_a_link_stays(disk: Path, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     own = left_of(tmp_path / "d", "5")

@@ -136,6 +136,27 @@ def test_a_value_that_is_missing_is_named_with_how_to_find_it_out_there(capfd: p
     assert '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"' in said.out
 
 
+def test_a_job_with_a_comment_of_its_own_needs_no_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("--recipe", "probe", "--gpus", "8", "--dry-run")
+    comment = "field=bio;appl=tensorflow"
+    run(["submit", "--site", "neuron", *words, "-S", f"comment={comment}"])
+    said = capfd.readouterr()
+    assert "field-missing" not in said.err
+    assert f'#SBATCH --comment="{comment}"' in said.out
+    own = f"name: ours\nextends: neuron\nslurm: {{directives: {{comment: '{comment}'}}}}\n"
+    run(["submit", "--site", str(write(tmp_path / "ours.yaml", own)), *words])
+    assert "field-missing" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("field", ["bio;appl=x", "field=bio", 'b"io', "bio\n"])
+def test_a_field_that_would_end_its_part_of_the_comment_is_refused(
+    field: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run", "--field", field]
+    assert run(words) == Exit.USAGE
+    assert "give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("given", ["m1234", "m1234_g"])
 def test_gpu_jobs_are_charged_to_the_account_for_gpus(given: str) -> None:
     assert account(read_site("perlmutter"), Personal(account=given)) == "m1234_g"
