@@ -43,6 +43,10 @@ sqsh-pytorch: venv ## the PyTorch image as a squashfs
 sqsh-tensorflow: venv ## the TensorFlow image as a squashfs
 	@$(RUNNER) convert gpu-runner/horovod-tensorflow:25.02-tf2-py3
 
+.PHONY: prove-gpu
+prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--quick ...': options of `prove`)
+	@$(RUNNER) prove $(PROVE)
+
 .PHONY: lint
 lint: venv ## ruff, mypy, the layers, the shell scripts
 	@$(BIN)/ruff format --check .
@@ -76,8 +80,8 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
 
 # Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
-.PHONY: test-faults test-images test-sites test-slurm-versions
-test-faults test-images test-sites test-slurm-versions: test-%: venv ## a long test suite: faults, images, sites or slurm-versions
+.PHONY: test-faults test-images test-prove test-sites test-slurm-versions
+test-faults test-images test-prove test-sites test-slurm-versions: test-%: venv ## a long test suite: faults, images, prove, sites or slurm-versions
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 

@@ -13,6 +13,7 @@ from runner.errors import Exit
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
+from runner.sites.proofs import Proven
 
 _ON_NODE = click.option(
     "--on-node", is_flag=True, help="Also query a GPU node, with a task of at most two minutes (srun)."
@@ -54,12 +55,16 @@ def list_sites(as_json: bool) -> int:
 def show_site(site: str, as_json: bool) -> int:
     """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
     from runner.sites.loader import read_site
+    from runner.sites.machine import gpu_uuids
+    from runner.sites.proofs import proven_by, read_records
 
     found = read_site(site)
+    proven = proven_by(read_records(), found, gpu_uuids())
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found)))
+        records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
+        click.echo(json.dumps(msgspec.to_builtins(found) | {"proven_on_gpus": records}))
         return Exit.GOOD
-    _print(found)
+    _print(found, proven)
     return Exit.GOOD
 
 
@@ -131,7 +136,7 @@ def print_reference() -> int:
     return Exit.GOOD
 
 
-def _print(site: Site) -> None:
+def _print(site: Site, proven: Proven) -> None:
     node = site.node
     click.echo(f"{site.name}: {site.description}")
     click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
@@ -140,13 +145,7 @@ def _print(site: Site) -> None:
         click.echo(f"  hosts: {named or 'given by --hosts or --hostfile'}")
     else:
         click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
-    for name in site.runtimes:
-        click.echo(f"  runtime {name}: {site.proven.get(name) or 'UNPROVEN: has not run there yet'}")
-        way = site.ways.get(name, RuntimeAtSite())
-        for line in (*way.load, *lines(way.setup)):
-            click.echo(f"    {' '.join(line)}")
-        if way.environment:
-            click.echo(f"    {way.kind} {way.environment}: python -m runner env create {way.environment}")
+    _print_runtimes(site, proven)
     for name, queue in site.queues.items():
         most = "any number of" if queue.max_nodes is None else str(queue.max_nodes)
         hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"
@@ -163,3 +162,20 @@ def _print(site: Site) -> None:
     click.echo("  known from:")
     for key, source in sorted(site.sources.items()):
         click.echo(f"    {key}: {'UNCONFIRMED' if source == 'unconfirmed' else source}")
+
+
+def _print_runtimes(site: Site, proven: Proven) -> None:
+    for name in site.runtimes:
+        recorded, on_gpus = site.proven.get(name, ""), proven.runtimes.get(name, "")
+        click.echo(f"  runtime {name}: {recorded or on_gpus or 'UNPROVEN: has not run there yet'}")
+        if recorded:
+            unproven = f"UNPROVEN: no record of `python -m runner prove --site {site.name}` on this machine"
+            click.echo(f"    on GPUs: {on_gpus or unproven}")
+        way = site.ways.get(name, RuntimeAtSite())
+        for line in (*way.load, *lines(way.setup)):
+            click.echo(f"    {' '.join(line)}")
+        if way.environment:
+            click.echo(f"    {way.kind} {way.environment}: python -m runner env create {way.environment}")
+    click.echo(f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}")
+    for path, why in proven.ignored.items():
+        click.echo(f"  record {path} proves nothing here: {why}")

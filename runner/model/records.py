@@ -6,7 +6,7 @@ versions, and are left alone here.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -275,3 +275,18 @@ class Result(msgspec.Struct, frozen=True):
     preliminary_images_per_s: Rate | None = None
     demonstration: bool = False
     proof_reasons: tuple[str, ...] = ()
+
+
+class ProvingRecord(msgspec.Struct, frozen=True):
+    """``ranks/N.proving.json``: what a step of ``prove`` saw on this rank.
+
+    Attributes:
+        device_kind: where the step computed.
+        facts: of this step; runner/proving/facts.py knows them.
+    """
+
+    schema: Version
+    rank: Count
+    step: str
+    device_kind: Literal["cuda", "cpu"]
+    facts: dict[str, Any]

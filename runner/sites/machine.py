@@ -49,6 +49,12 @@ def observe(root: Path = Path("/")) -> Machine:
     )
 
 
+def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
+    """The UUIDs of this machine's NVIDIA GPUs, as the driver lists them, visible to CUDA or not."""
+    texts = (_text(information) for information in root.glob("proc/driver/nvidia/gpus/*/information"))
+    return frozenset(match[1] for text in texts if (match := re.search(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]+)", text)))
+
+
 def fit_to_machine(site: Site, machine: Machine) -> Site:
     """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
     gpus = machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus)

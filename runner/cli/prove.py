@@ -1,0 +1,135 @@
+"""``prove``: show by a ladder of rungs what works on GPUs, and leave a record of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli.options import setting
+from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from runner.model.proof_record import Figure, ProofRecord, RungRecord
+    from runner.proving.climb import Climb
+    from runner.proving.ladder import Ladder, Rung
+
+
+@click.command()
+@click.option(
+    "--site",
+    default=lambda: os.environ.get("RUNNER_SITE") or "local",
+    help="A shipped site, or a site file. [default: $RUNNER_SITE, or local: this machine]",
+)
+@click.option("--gpus", type=int, help="GPUs of the jobs on all GPUs. [default: those of a node]")
+@click.option("--quick", is_flag=True, help="Short measurements: every figure is a demonstration.")
+@click.option("--pretend-cpu", "pretend", is_flag=True, help="On processors: proves the command, nothing of GPUs.")
+@click.option("--again", multiple=True, metavar="RUNG", help="Do this rung anew, though it has passed.")
+@click.option("--image", help="Image reference, digest, or image file.")
+@click.option("--env-name", metavar="NAME|DIR", help="An environment made by `env create`.")
+@click.option("--runtime", help="Container runtime, or native. [default: the site's first that fits]")
+@click.option(
+    "--at",
+    type=click.Path(path_type=Path),
+    help="Where an environment is made, if no image, environment or runtime is named. [default: below --runs]",
+)
+@click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="Of that environment.")
+@click.option("--account", help="Account to charge.")
+@click.option("--project", help="Project, if paths of the site contain it.")
+@click.option("--scratch", help="Your scratch directory at the site.")
+@click.option("--queue", "--partition", "queue", help="Queue, partition or QOS.")
+@click.option(
+    "-S",
+    "--scheduler-option",
+    "scheduler_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=setting,
+    help="Another option of sbatch or qsub.",
+)
+@click.option("--force", multiple=True, metavar="CODE", help="Go on even if the check CODE refuses.")
+@click.option(
+    "--runs",
+    type=Path,
+    metavar="PATH",
+    default=Path("runs"),
+    show_default=True,
+    help="Directory for run directories; every node must see it. The ladder's state lies in PATH/prove-SITE.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the proof record as JSON.")
+def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Climb a ladder of proofs on this machine's GPUs, or a site's: driver, NCCL, the main job in each precision.
+
+    Every rung ends within nine minutes, after what the queue takes. Called again, it goes on where it was ended, and
+    does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
+    """
+    from runner.cli.progress import display
+    from runner.cli.show import warn
+    from runner.proving import rungs
+    from runner.proving.choices import choose, ready
+    from runner.proving.climb import Listener, alone, climb
+    from runner.proving.record import keep
+
+    choices = choose(again=again, **values)
+    ladder, root = choices.ladder, choices.place.root
+    show = _Show(ladder, quiet=as_json)
+    listener = Listener(show.begins, show.ended, lambda _progress: None, warn)
+    with alone(root):
+        with display(quiet=as_json) as progress:
+            ready(choices, progress)
+        done = climb(ladder, rungs.rungs(), choices.place, listener, again)
+        record, kept = keep(ladder, done, root)
+    if as_json:
+        click.echo((root / "record.json").read_text() if record is not None else json.dumps(None))
+    else:
+        _summary(ladder, done, record, kept, root)
+    return Exit.GOOD if all(each.state != "failed" for each in done.records) and not done.blocked else Exit.NOT_PROVEN
+
+
+class _Show:
+    """Prints each rung as it begins and ends."""
+
+    def __init__(self, ladder: Ladder, *, quiet: bool) -> None:
+        self._label = f"[{ladder.label}] " if ladder.label else ""
+        self._quiet = quiet
+
+    def begins(self, rung: Rung) -> None:
+        if not self._quiet:
+            click.echo(f"{self._label}{rung.name}: {rung.title} ...")
+
+    def ended(self, rung: Rung, record: RungRecord, is_new: bool) -> None:
+        if self._quiet:
+            return
+        before = "" if is_new else " (before, with the same inputs)"
+        click.echo(
+            f"{self._label}{rung.name}: {record.state}{before}" + (f": {record.reason}" if record.reason else "")
+        )
+        for name, value in record.figures.items():
+            click.echo(f"    {name} {_text(value)}" + (f"   [{record.label}]" if record.label else ""))
+        if record.state == "failed":
+            for run in record.runs:
+                click.echo(f"    run directory: {run}")
+
+
+def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path | None, root: Path) -> None:
+    for name, why in done.blocked.items():
+        click.echo(f"{name}: not tried: {why}")
+    states = [each.state for each in done.records]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("passed", "failed", "not applicable"))
+    click.echo(f"{counts}{f', {len(done.blocked)} not tried' if done.blocked else ''}")
+    if record is None:
+        return
+    if ladder.pretend:
+        click.echo(f"record: {root / 'record.json'}; pretend: CPU, so everything about GPUs stays UNPROVEN")
+    elif kept is None:
+        click.echo(f"record: {root / 'record.json'}; it proves too little: UNPROVEN stays")
+    else:
+        click.echo(f"record: {kept}")
+        click.echo(f"  next: python -m runner site show {record.site}")
+
+
+def _text(value: Figure) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

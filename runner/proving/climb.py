@@ -1,0 +1,270 @@
+"""Climb a ladder: submit each rung's jobs, wait, judge, keep the result; what was done with the same inputs is kept.
+
+    RUNS/prove-SITE/lock               one climb at a time
+    RUNS/prove-SITE/RUNG.json          how the rung ended (RungRecord), written whole or not at all
+    RUNS/prove-SITE/jobs/RUNG-KEY.A/N  the run directories of its job number N, in attempt A
+
+A climb that was ended at any moment goes on where it was: a job that still runs is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner import paths
+from runner.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.files import atomic, file_system
+from runner.files.hashes import files_below, key_of, tree_hash
+from runner.files.lock import locked
+from runner.jobs import directory
+from runner.jobs.collect import collect
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import finish
+from runner.jobs.submission import scheduler_of
+from runner.jobs.watch import JobProgress
+from runner.model.job import JobState
+from runner.model.proof_record import RungRecord
+from runner.model.records import ProvingRecord
+from runner.preparation.job import PreparedJob, prepare, start
+from runner.preparation.request import make_options
+from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
+
+_RECIPES = ("lib", "horovod-pytorch", "prove")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and with what the jobs run.
+
+    Attributes:
+        root: the ladder's own directory, absolute.
+        options: of every job, as ``make_options`` takes them: site, image or environment, account and the like.
+        machine: what names the machine among others: UUIDs of its GPUs where they can be seen from here.
+    """
+
+    root: Path
+    options: dict[str, Any]
+    machine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What is called on the way: before a rung, after it, while a job runs, and with warnings."""
+
+    begins: Callable[[Rung], None]
+    ended: Callable[[Rung, RungRecord, bool], None]
+    progress: Callable[[JobProgress], None]
+    warn: Tell
+
+
+@dataclass(frozen=True)
+class Climb:
+    """A climb that came to its end.
+
+    Attributes:
+        records: of every rung that was tried or does not apply, in their order.
+        blocked: rungs that were not tried -> why.
+        prepared: one of its jobs; None where all were done before any was prepared.
+    """
+
+    records: tuple[RungRecord, ...]
+    blocked: dict[str, str]
+    prepared: PreparedJob | None
+
+
+def program_hash() -> str:
+    """Hash of all that decides what a climb does: launcher, recipes, ladder."""
+    trees = [paths.share("recipes") / name for name in _RECIPES]
+    return key_of(*(tree_hash(files_below(tree)) for tree in (*trees, Path(__file__).parent)))
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Hold the ladder's lock during the block.
+
+    Raises:
+        RefusedError: another process climbs this ladder.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(root / "lock", lambda _line: None, limit_s=0.0))
+        except UnknownStateError:
+            raise RefusedError(
+                "another `prove` is at work on this ladder",
+                where=str(root / "lock"),
+                fix="wait for it, or use --runs with another directory",
+            ) from None
+        yield
+
+
+def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listener, again: Sequence[str] = ()) -> Climb:
+    """Climb it to its end: a rung that fails hinders only those that need it.
+
+    Args:
+        again: rungs to do anew, though they have passed.
+
+    Raises:
+        RunnerError: as ``prepare``, ``start`` and ``finish`` raise it; the next call goes on with that rung.
+    """
+    earlier: dict[str, RungRecord] = {}
+    blocked: dict[str, str] = {}
+    some_job: PreparedJob | None = None
+    program = program_hash()
+    for rung in rungs:
+        missing = [name for name in rung.needs if name not in earlier or earlier[name].state != "passed"]
+        if missing:
+            blocked[rung.name] = f"{', '.join(missing)} did not pass"
+            continue
+        if why := rung.obstacle(ladder, earlier):
+            record, is_new = RungRecord(rung.name, "not applicable", why, finished=time.time()), True
+        else:
+            jobs = rung.jobs(ladder, earlier)
+            prepared = [_prepared(job, place) for job in jobs]
+            some_job = some_job or next(iter(prepared), None)
+            inputs = _inputs(rung, prepared, earlier, (program, *place.machine))
+            record, is_new = _climbed(
+                ladder, rung, prepared, inputs, place.root, listener, earlier, anew=rung.name in again
+            )
+        earlier[rung.name] = record
+        listener.ended(rung, record, is_new)
+    return Climb(tuple(earlier.values()), blocked, some_job)
+
+
+def _climbed(
+    ladder: Ladder,
+    rung: Rung,
+    prepared: Sequence[PreparedJob],
+    inputs: str,
+    root: Path,
+    listener: Listener,
+    earlier: dict[str, RungRecord],
+    *,
+    anew: bool,
+) -> tuple[RungRecord, bool]:
+    """The rung's record, and whether it was made now."""
+    file = root / f"{rung.name}.json"
+    known = _read(file)
+    attempt = 1
+    if known is not None and known.inputs == inputs:
+        if known.state == "passed" and not anew:
+            return known, False
+        attempt = known.attempt + 1
+    listener.begins(rung)
+    jobs = root / "jobs" / f"{rung.name}-{inputs[:12]}.{attempt}"
+    outcomes = [_outcome(each, jobs / str(number), listener) for number, each in enumerate(prepared)]
+    judgement = rung.judge(ladder, earlier, outcomes)
+    record = _record(rung, judgement, inputs, outcomes, attempt)
+    atomic.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
+    return record, True
+
+
+def _record(rung: Rung, judgement: Judgement, inputs: str, outcomes: Sequence[JobOutcome], attempt: int) -> RungRecord:
+    return RungRecord(
+        rung=rung.name,
+        state=judgement.state,
+        reason=judgement.reason,
+        label=judgement.label,
+        figures=judgement.figures,
+        proven=judgement.proven,
+        gpus=judgement.gpus,
+        versions=judgement.versions,
+        inputs=inputs,
+        runs=tuple(outcome.run for outcome in outcomes),
+        attempt=attempt,
+        finished=time.time(),
+    )
+
+
+def _prepared(job: Job, place: Place) -> PreparedJob:
+    """A job of the ladder, planned and checked.
+
+    Raises:
+        RefusedError: a check refuses it, or it cannot be planned. UsageError: as ``prepare``.
+    """
+    options = make_options(
+        **{
+            **place.options,
+            "recipe": job.recipe,
+            "gpus": job.gpus,
+            "options": job.options,
+            "env": job.env,
+            "walltime_s": job.limit_s,
+            "runs": place.root / "jobs",
+        }
+    )
+    prepared = prepare(options)
+    if prepared.is_refused:
+        refusals = [each for each in prepared.findings if each.severity == "refuse" and not each.forced]
+        raise RefusedError(
+            "; ".join(f"[{each.code}] {each.what}" for each in refusals),
+            where=f"a job of the recipe {job.recipe}",
+            fix="; ".join(each.fix for each in refusals if each.fix),
+        )
+    return prepared
+
+
+def _inputs(rung: Rung, prepared: Sequence[PreparedJob], earlier: dict[str, RungRecord], others: Sequence[str]) -> str:
+    """Key of all that goes into a rung; one without jobs depends on the rungs that it needs."""
+    plans = [json.dumps(msgspec.to_builtins(each.plan), sort_keys=True) for each in prepared]
+    below = [f"{name} {earlier[name].finished}" for name in rung.needs] if not prepared else []
+    return key_of(rung.name, *plans, *below, *others)
+
+
+def _outcome(prepared: PreparedJob, root: Path, listener: Listener) -> JobOutcome:
+    """Of a job that is run now, or that an earlier call has left in ``root``."""
+    run = _left(root)
+    if run is None:
+        run, _job_id = start(prepared, root)
+    verdict = finish(run, listener.progress, listener.warn)
+    evidence = collect(run, run.read("ended.json", JobState) or JobState("ended", ""))
+    return JobOutcome(
+        outcome=verdict.outcome,
+        reasons=verdict.reasons,
+        proven=verdict.proven,
+        images_per_s=verdict.images_per_s,
+        precision=verdict.precision,
+        steady=verdict.steady,
+        demonstration=verdict.demonstration,
+        facts=_facts(run, prepared.plan.tasks),
+        nccl_processes=evidence.nccl.processes,
+        run=str(run.path),
+    )
+
+
+def _left(root: Path) -> RunDirectory | None:
+    """The newest run in a directory that was submitted; None for none."""
+    for name in sorted(file_system.names_in(root), reverse=True):
+        run = RunDirectory(root / name)
+        if not (run.path / directory.SCRIPT).is_file():
+            continue
+        try:
+            scheduler_of(run)
+        except (NotAcceptedError, UnknownStateError):
+            continue
+        return run
+    return None
+
+
+def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
+    """The records of a step, by rank; none unless every planned rank left one."""
+    records = [run.read(f"ranks/{rank}.proving.json", ProvingRecord) for rank in range(tasks)]
+    whole = [record for rank, record in enumerate(records) if record is not None and record.rank == rank]
+    return tuple(whole) if len(whole) == tasks else ()
+
+
+def _read(file: Path) -> RungRecord | None:
+    """A rung's result; None where it is not there, or not whole."""
+    try:
+        return msgspec.json.decode(file_system.read_bytes(file), type=RungRecord)
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,269 @@
+"""The rungs, from the driver up. Each is a few jobs and a pure judgement on what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from runner.model.plan import RESULTS
+from runner.model.proof_record import BETWEEN_GPUS, Figure, ProvenGpu
+from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
+from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Obstacle, Rung, failed, no_obstacle
+
+BENCHMARK, STEPS = "horovod-pytorch", "prove"
+FIRST = "devices"
+MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
+# What makes NCCL say that it starts (runner/diagnosis/nccl_log.py).
+_NCCL_LOG = (
+    ("NCCL_DEBUG", "INFO"),
+    ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
+    ("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),
+)
+# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
+_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
+_TF32_FROM = (8, 0)  # compute capability: Ampere, as for bf16
+
+Facts = TypeVar("Facts", bound=msgspec.Struct)
+
+
+def rungs() -> tuple[Rung, ...]:
+    """All of them, in their order."""
+    step = (FIRST,)
+    return (
+        Rung(FIRST, "driver and devices", _devices_jobs, _devices),
+        Rung("allreduce-1", "NCCL allreduce with hooks, one rank", partial(_allreduce_jobs, all_gpus=False),
+             partial(_allreduce, all_gpus=False), step),
+        Rung(BETWEEN_GPUS, "NCCL allreduce with hooks, all GPUs", partial(_allreduce_jobs, all_gpus=True),
+             partial(_allreduce, all_gpus=True), step, _one_gpu),
+        _main("main-fp32", "main job, fp32", ("precision", "fp32")),
+        _main("main-tf32", "main job, TF32", ("precision", "tf32"), obstacle=_no_tf32),
+        _main("main-amp", "main job, automatic mixed precision", ("precision", "amp")),
+        _main(MAIN_RESULT, "main job, mixed precision and channels_last", ("precision", "amp"),
+              ("channels-last", "true")),
+        _main("main-compile", "main job, the same compiled", ("precision", "amp"), ("channels-last", "true"),
+              ("compile", "true")),
+        Rung("result", "the main job's figure is proven", _no_jobs, _result, (MAIN_RESULT,)),
+    )  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """The names of all rungs, in their order."""
+    return tuple(rung.name for rung in rungs())
+
+
+def _no_jobs(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    return ()
+
+
+# Steps of recipes/prove
+
+
+def _step(ladder: Ladder, name: str, gpus: int) -> Job:
+    options = [("step", name), ("device", ladder.device)]
+    if ladder.quick or ladder.pretend:
+        options.append(("short", "true"))
+    return Job(STEPS, gpus, tuple(options), () if ladder.pretend else _NCCL_LOG)
+
+
+def _devices_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    return (_step(ladder, FIRST, ladder.gpus),)
+
+
+def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    facts, faults = _facts(ladder, outcomes, FIRST, DevicesFacts)
+    if faults:
+        return failed(*faults)
+    first = facts[0]
+    versions = {
+        "torch": first.torch_version,
+        "CUDA": first.cuda_version or "none",
+        "NCCL": first.nccl_version or "none",
+        "Horovod": first.horovod_version,
+    }
+    if ladder.pretend:
+        return Judgement("passed", label=ladder.label, versions=versions, proven=outcomes[0].proven)
+    seen = _distinct(device for each in facts for device in each.devices)
+    faults = list(_device_faults(ladder, facts, seen))
+    if faults:
+        return failed(*faults)
+    figures: dict[str, Figure] = {
+        "devices": len(seen),
+        "capability": min((device.capability for device in seen), key=_capability),
+        "memory_bytes": min(device.memory_bytes for device in seen),
+        "mig": any(gpu.mig for each in facts for gpu in each.gpus),
+    }
+    return Judgement(
+        "passed",
+        figures=figures,
+        proven=outcomes[0].proven,
+        gpus=tuple(ProvenGpu(device.uuid or "", device.name) for device in seen),
+        versions={"driver": first.driver, **versions},
+    )
+
+
+def _distinct(devices: Iterable[SeenDevice]) -> tuple[SeenDevice, ...]:
+    """Each device once, though several ranks see it; those without UUID are all kept."""
+    by_uuid: dict[str, SeenDevice] = {}
+    nameless = []
+    for device in devices:
+        if device.uuid is None:
+            nameless.append(device)
+        else:
+            by_uuid[device.uuid] = device
+    return (*by_uuid.values(), *nameless)
+
+
+def _device_faults(ladder: Ladder, facts: Sequence[DevicesFacts], seen: Sequence[SeenDevice]) -> Iterable[str]:
+    for rank, each in enumerate(facts):
+        if each.nvml_problem or not each.driver:
+            yield f"rank {rank}: the driver does not say its version: {each.nvml_problem or 'no answer'}"
+        if not each.horovod_nccl:
+            yield f"rank {rank}: its Horovod has no NCCL"
+    if len(seen) < ladder.gpus:
+        yield f"torch sees {len(seen)} devices of {ladder.gpus}"
+    for device in seen:
+        if device.uuid is None:
+            yield f"the driver gives no UUID for {device.name}"
+        if not device.computes:
+            yield f"a product of matrices is wrong on {device.name}"
+
+
+def _allreduce_jobs(ladder: Ladder, _earlier: Earlier, *, all_gpus: bool) -> tuple[Job, ...]:
+    return (_step(ladder, "allreduce", ladder.gpus if all_gpus else 1),)
+
+
+def _one_gpu(ladder: Ladder, _earlier: Earlier) -> str:
+    return "" if ladder.gpus > 1 else "there is one GPU: NCCL between GPUs stays UNPROVEN"
+
+
+def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, all_gpus: bool) -> Judgement:
+    size = ladder.gpus if all_gpus else 1
+    facts, faults = _facts(ladder, outcomes, "allreduce", AllreduceFacts)
+    faults = faults or list(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
+    if faults:
+        return failed(*faults)
+    figures: dict[str, Figure] = {}
+    for sums in zip(*(each.sums for each in facts), strict=True):
+        slowest_s = max(each.median_s for each in sums)
+        figures[f"allreduce_{sums[0].bytes}_bytes_s"] = slowest_s
+        if size > 1 and slowest_s > 0.0 and sums[0].bytes >= 1 << 20:
+            # NCCL's own tests count so: what each link carries, whatever the number of ranks.
+            bus = sums[0].bytes / slowest_s * 2.0 * (size - 1) / size
+            figures[f"bus_{sums[0].bytes}_bytes_gb_per_s"] = bus / 1e9
+    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+
+
+def _allreduce_faults(ladder: Ladder, facts: Sequence[AllreduceFacts], size: int, nccl_processes: int) -> Iterable[str]:
+    if len({len(each.sums) for each in facts}) != 1 or not facts[0].sums:
+        yield "the ranks did not reduce the same tensors"
+        return
+    for rank, each in enumerate(facts):
+        if each.size != size:
+            yield f"rank {rank} saw a world of {each.size}, planned {size}"
+        wrong = [str(item.bytes) for item in each.sums if not item.right]
+        if wrong:
+            yield f"rank {rank}: wrong sums of {', '.join(wrong)} bytes"
+        if not all(item.on_device for item in each.sums):
+            yield f"rank {rank}: results left the device"
+        if not each.hooked_gradients:
+            yield f"rank {rank}: no gradient went through Horovod's hooks"
+        if not (each.weights_equal and each.weights_moved):
+            yield f"rank {rank}: after training, weights were not moved, and equal on all ranks"
+        if not ladder.pretend and not each.nccl_built:
+            yield f"rank {rank}: its Horovod has no NCCL"
+    if not ladder.pretend and nccl_processes != size:
+        yield f"NCCL's log shows {nccl_processes} processes, planned {size}: the tensors went another way"
+
+
+# The main job
+
+
+def _main(name: str, title: str, *options: tuple[str, str], obstacle: Obstacle = no_obstacle) -> Rung:
+    return Rung(name, title, partial(_main_jobs, options=options), _measured, (FIRST,), obstacle)
+
+
+def _main_jobs(ladder: Ladder, earlier: Earlier, options: tuple[tuple[str, str], ...]) -> tuple[Job, ...]:
+    return (benchmark(ladder, earlier, ladder.gpus, dict(options)),)
+
+
+def benchmark(ladder: Ladder, earlier: Earlier, gpus: int, options: dict[str, str]) -> Job:
+    """A run of the main job: with the site's small model where the ladder pretends, else with ResNet-50."""
+    chosen = {"channels-last": "false", "hooks-at-one": "true" if gpus == 1 else "false", **options}
+    if chosen.get("precision") == "amp":
+        modern = ladder.pretend or _capability_of(earlier) >= _TF32_FROM
+        chosen["precision"] = "amp-bf16" if modern else "amp-fp16"
+    if not ladder.pretend:
+        chosen["batch-size"] = str(_batch(earlier))
+        chosen["device"] = "cuda"
+    if ladder.quick or ladder.pretend:
+        chosen["demonstration"] = "true"
+    return Job(BENCHMARK, gpus, tuple(chosen.items()))
+
+
+def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    outcome = outcomes[0]
+    if outcome.outcome != "measured" or outcome.images_per_s is None:
+        return failed(f"verdict {outcome.outcome}", *outcome.reasons[:3])
+    figures: dict[str, Figure] = {"images_per_s": outcome.images_per_s, "steady": outcome.steady}
+    if outcome.precision is not None:
+        figures["images_per_s_low"], figures["images_per_s_high"] = outcome.precision
+    return Judgement("passed", label=ladder.label or outcome.demonstration, figures=figures, proven=outcome.proven)
+
+
+def _result(ladder: Ladder, earlier: Earlier, _outcomes: Sequence[JobOutcome]) -> Judgement:
+    """The main job with the recipe's defaults: measured on devices that differ, synchronised if there are several."""
+    main = earlier[MAIN_RESULT]
+    missing = [
+        what
+        for what, word, needed in (
+            ("distinct devices, by their UUIDs", "by the UUIDs that the framework reported", not ladder.pretend),
+            ("where the ranks computed", f"computed on {ladder.device}", True),
+            ("synchronised ranks", "synchronised: ", ladder.gpus > 1),
+        )
+        if needed and not any(word in sentence for sentence in main.proven)
+    ]
+    if missing:
+        return failed(f"the verdict of {MAIN_RESULT} does not prove: {', '.join(missing)}")
+    return Judgement("passed", label=main.label, proven=main.proven)
+
+
+def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
+    if ladder.pretend or FIRST not in earlier or _capability_of(earlier) >= _TF32_FROM:
+        return ""
+    return f"GPUs of compute capability {earlier[FIRST].figures['capability']} have no TF32"
+
+
+def _batch(earlier: Earlier) -> int:
+    memory = earlier[FIRST].figures["memory_bytes"]
+    assert isinstance(memory, int)
+    return next(images for least, images in _BATCHES if memory >= least)
+
+
+def _capability_of(earlier: Earlier) -> tuple[int, ...]:
+    return _capability(str(earlier[FIRST].figures["capability"]))
+
+
+def _capability(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+# What the jobs left
+
+
+def _facts(
+    ladder: Ladder, outcomes: Sequence[JobOutcome], step: str, kind: type[Facts]
+) -> tuple[list[Facts], list[str]]:
+    """The typed facts of each rank of the rung's only job, by rank; or what is wrong with them."""
+    outcome = outcomes[0]
+    if outcome.outcome != "ran":
+        return [], [f"verdict {outcome.outcome}", *outcome.reasons[:3]]
+    elsewhere = [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != step]
+    if elsewhere or not outcome.facts:
+        return [], [f"ranks {elsewhere} did not do the step {step} on {ladder.device}" if elsewhere else "no record"]
+    try:
+        return [msgspec.convert(each.facts, kind) for each in outcome.facts], []
+    except msgspec.ValidationError as error:
+        return [], [f"the record of the step {step} cannot be read: {error}"]

@@ -1,0 +1,114 @@
+"""Records of ``prove``: what each removes of the word UNPROVEN, for its own machine alone.
+
+They lie in the user's state directory, as ``prove`` writes them, and in ``runner/sites/proofs``, as the project ships
+them. A record is believed as far as its machine can be recognised and it fits its own digest; that detects an edited
+file, and no forger who computes the digest anew: whoever can write the user's files can write records, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from runner import paths
+from runner.files import file_system
+from runner.files.hashes import sha256
+from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord
+from runner.model.schedulers import SCHEDULERS
+from runner.model.site import Site
+
+_SHIPPED = Path(__file__).parent / "proofs"
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What records prove of one site or machine.
+
+    Attributes:
+        runtimes: runtime -> one line on the GPU run that proved it.
+        between_gpus: one line on the run that proved NCCL between GPUs; empty for none.
+        ignored: file -> why a record of this site proves nothing here.
+    """
+
+    runtimes: dict[str, str] = field(default_factory=dict)
+    between_gpus: str = ""
+    ignored: dict[str, str] = field(default_factory=dict)
+
+
+def user_records() -> Path:
+    """Where ``prove`` keeps the records of this user."""
+    return paths.state_dir() / "proofs"
+
+
+def read_records(directories: Iterable[Path] | None = None) -> dict[str, ProofRecord | None]:
+    """Every record by its path; None for one that cannot be read as such."""
+    found: dict[str, ProofRecord | None] = {}
+    for directory in directories if directories is not None else (_SHIPPED, user_records()):
+        for name in sorted(file_system.names_in(directory)):
+            if name.endswith(".json"):
+                found[str(directory / name)] = _read(directory / name)
+    return found
+
+
+def digest_of(record: ProofRecord) -> str:
+    """The digest that belongs to a record."""
+    return sha256(msgspec.json.encode(msgspec.structs.replace(record, digest=""), order="sorted"))
+
+
+def proven_by(records: dict[str, ProofRecord | None], site: Site, here: frozenset[str]) -> Proven:
+    """What the records prove of the site. Pure.
+
+    Args:
+        here: UUIDs of this machine's GPUs, for a site that is this machine.
+    """
+    runtimes: dict[str, str] = {}
+    between, ignored = "", {}
+    whole = {path: record for path, record in records.items() if record is not None and record.site == site.name}
+    for path, record in sorted(whole.items(), key=lambda item: item[1].date):
+        why = why_nothing(record, site, here)
+        if why:
+            ignored[path] = why
+            continue
+        line = _line(record, path)
+        runtimes[record.runtime] = line
+        if record.state_of(BETWEEN_GPUS) == "passed" and len(record.gpus) > 1:
+            between = line
+    return Proven(runtimes, between, ignored)
+
+
+def why_nothing(record: ProofRecord, site: Site, here: frozenset[str]) -> str:
+    """Why a record proves nothing of this site; empty where it proves something. Pure."""
+    uuids = {gpu.uuid for gpu in record.gpus if gpu.uuid.startswith(("GPU-", "MIG-"))}
+    open_rungs = [rung for rung in REQUIRED if record.state_of(rung) != "passed"]
+    reasons = (
+        (record.pretend, "its jobs ran on processors (--pretend-cpu)"),
+        (record.digest != digest_of(record), "it was changed after it was written"),
+        (not uuids or not record.driver, "it names no GPU and driver"),
+        (bool(open_rungs), f"not passed: {', '.join(open_rungs)}"),
+        (record.runtime not in site.runtimes, f"the site has no runtime {record.runtime}"),
+        (
+            SCHEDULERS[site.scheduler].nodes == "this-machine" and not (here and here <= uuids),
+            "it is of another machine: its GPUs are not those here",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def _line(record: ProofRecord, path: str) -> str:
+    names = sorted({gpu.name for gpu in record.gpus})
+    figures = ", short measurements" if record.quick else ""
+    return (
+        f"{record.date[:10]}: `prove` on {len(record.gpus)} x {', '.join(names)}, driver {record.driver}, "
+        f"{record.image}{figures} ({path})"
+    )
+
+
+def _read(path: Path) -> ProofRecord | None:
+    try:
+        return msgspec.json.decode(file_system.read_bytes(path, _MOST_BYTES), type=ProofRecord)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return None

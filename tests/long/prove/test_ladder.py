@@ -1,0 +1,70 @@
+"""The whole ladder of `prove` on processors, in a container, by the command line: killed half-way, gone on with, and
+of no weight for what is UNPROVEN.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.images.store.stored_image import StoredImage
+from runner.model.proof_record import ProofRecord, ProvenGpu
+from runner.proving.rungs import names
+from runner.sites.proofs import digest_of
+from tests.support.commands import Runner
+from tests.support.waiting import until
+
+LADDER = ("prove", "--pretend-cpu", "--quick", "--site", "local", "--runtime", "charliecloud")
+
+
+@pytest.fixture
+def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
+    assert squashfs.path.is_file()
+    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
+    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
+
+
+def test_the_ladder_is_climbed_and_proves_nothing_of_gpus(local: Runner) -> None:
+    words = (*LADDER, "--runs", str(local.runs))
+    root = local.runs / "prove-local"
+
+    child = local.start(*words)
+    until((root / "devices.json").exists, "the first rung has ended", timeout_s=300)
+    until(lambda: list(root.glob("jobs/allreduce-1-*/0/*/job.json")), "the second has begun", timeout_s=300)
+    refused = local(*words, code=3).err
+    assert "another `prove` is at work" in refused
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+
+    out = local(*words, code=0).out
+    assert "devices: passed (before, with the same inputs)" in out
+    assert len(list(root.glob("jobs/allreduce-1-*/0/*"))) == 1
+    said = [line for line in out.splitlines() if not line.startswith((" ", "record:")) and "passed," not in line]
+    assert said
+    assert all(line.startswith("[pretend: CPU] ") for line in said), said
+    assert all("[pretend: CPU]" in line for line in out.splitlines() if line.startswith("    ")), out
+    assert "everything about GPUs stays UNPROVEN" in out
+
+    record = msgspec.json.decode((root / "record.json").read_bytes(), type=ProofRecord)
+    assert (record.pretend, record.gpus, record.driver) == (True, (), "")
+    assert [each.rung for each in record.rungs] == list(names())
+    assert {each.state for each in record.rungs} <= {"passed", "not applicable"}
+    assert not (local.state / "proofs").exists()
+    shown = local("site", "show", "local", code=0).out
+    assert shown.count("on GPUs: UNPROVEN") == 2
+
+    made_up = msgspec.structs.replace(
+        record, pretend=False, driver="570.86.15", gpus=(ProvenGpu("GPU-0", "NVIDIA H100"),)
+    )
+    made_up = msgspec.structs.replace(made_up, digest=digest_of(made_up))
+    (local.state / "proofs").mkdir()
+    (local.state / "proofs/local.json").write_text(json.dumps(msgspec.to_builtins(made_up)))
+    assert local("site", "show", "local", code=0).out.count("on GPUs: UNPROVEN") == 2
+
+    again = local(*words, code=0).out
+    assert again.count("(before, with the same inputs)") == out.count(": passed")

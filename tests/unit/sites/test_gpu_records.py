@@ -1,0 +1,130 @@
+"""UNPROVEN goes away by a record of `prove` alone, and for its own machine alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.cli import run
+from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
+from runner.sites.loader import read_site
+from runner.sites.machine import gpu_uuids
+from runner.sites.proofs import digest_of, proven_by, read_records, why_nothing
+from tests.support.proof_records import UUIDS, record
+
+LOCAL = read_site("local")
+HERE = frozenset(UUIDS)
+
+
+def test_a_record_of_this_machine_proves_its_runtime_and_nccl_between_its_gpus() -> None:
+    proven = proven_by({"a.json": record()}, LOCAL, HERE)
+    assert list(proven.runtimes) == ["native"]
+    assert "2026-11-22: `prove` on 2 x NVIDIA H100, driver 570.86.15" in proven.runtimes["native"]
+    assert proven.between_gpus
+    assert not proven.ignored
+
+
+def test_the_newest_record_counts() -> None:
+    records: dict[str, ProofRecord | None] = {
+        "a.json": record(date="2027-01-01T00:00:00Z"),
+        "b.json": record(),
+        "c.json": None,
+    }
+    assert "a.json" in proven_by(records, LOCAL, HERE).runtimes["native"]
+
+
+def test_one_gpu_proves_nothing_of_nccl_between_gpus() -> None:
+    one = (ProvenGpu(UUIDS[0], "NVIDIA H100"),)
+    rungs = (
+        *(RungRecord(name, "passed") for name in REQUIRED),
+        RungRecord(BETWEEN_GPUS, "not applicable", "one GPU"),
+    )
+    for each in (record(gpus=one, rungs=rungs), record(gpus=one)):
+        proven = proven_by({"a.json": each}, LOCAL, frozenset(UUIDS[:1]))
+        assert proven.runtimes
+        assert proven.between_gpus == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"pretend": True}, "ran on processors"),
+        ({"gpus": ()}, "names no GPU"),
+        ({"gpus": (ProvenGpu("cpu-17", "x"),)}, "names no GPU"),
+        ({"driver": ""}, "names no GPU and driver"),
+        ({"rungs": tuple(RungRecord(name, "failed") for name in REQUIRED)}, "not passed: devices, allreduce-1, result"),
+        ({"rungs": ()}, "not passed"),
+        ({"runtime": "pyxis"}, "the site has no runtime pyxis"),
+        ({"gpus": (ProvenGpu("GPU-0", "x"),)}, "of another machine"),
+    ],
+)
+def test_a_record_proves_nothing(changes: dict[str, Any], why: str) -> None:
+    assert why in why_nothing(record(**changes), LOCAL, HERE)
+    proven = proven_by({"a.json": record(**changes)}, LOCAL, HERE)
+    assert (proven.runtimes, proven.between_gpus, list(proven.ignored)) == ({}, "", ["a.json"])
+
+
+def test_an_edited_record_and_one_read_where_no_gpu_is_prove_nothing() -> None:
+    edited = msgspec.structs.replace(record(pretend=True), pretend=False)
+    assert "changed after it was written" in why_nothing(edited, LOCAL, HERE)
+    assert "of another machine" in why_nothing(record(), LOCAL, frozenset())
+
+
+def test_a_record_of_another_site_is_passed_over() -> None:
+    proven = proven_by({"a.json": record(site="perlmutter")}, LOCAL, HERE)
+    assert (proven.runtimes, proven.ignored) == ({}, {})
+
+
+def test_a_cluster_is_known_by_its_name() -> None:
+    site = read_site("perlmutter")
+    made = record(site="perlmutter", runtime=site.runtimes[0])
+    assert proven_by({"a.json": made}, site, frozenset()).runtimes
+
+
+def test_files_that_are_no_records_are_none(tmp_path: Path) -> None:
+    whole = record()
+    (tmp_path / "good.json").write_bytes(msgspec.json.encode(whole))
+    (tmp_path / "half.json").write_bytes(msgspec.json.encode(whole)[:100])
+    (tmp_path / "long.json").write_bytes(b" " * (1 << 21))
+    (tmp_path / "deep.json").write_bytes(b"[" * 100_000)
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "note.txt").write_text("x")
+    found = read_records([tmp_path, tmp_path / "none"])
+    assert {Path(path).name: each for path, each in found.items() if each is not None} == {"good.json": whole}
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize("digest", ["kept", "computed anew"])
+def test_site_show_says_unproven_though_a_record_was_edited_by_hand(
+    digest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What --pretend-cpu leaves, made to look real: the machine has none of its GPUs."""
+    pretended = record(pretend=True, gpus=(), driver="")
+    edited = msgspec.structs.replace(
+        pretended, pretend=False, driver="570.86.15", gpus=(ProvenGpu(UUIDS[0], "NVIDIA H100"),)
+    )
+    if digest == "computed anew":
+        edited = msgspec.structs.replace(edited, digest=digest_of(edited))
+    (tmp_path / "proofs").mkdir()
+    (tmp_path / "proofs/local.json").write_text(json.dumps(msgspec.to_builtins(edited)))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path))
+    assert run(["site", "show", "local"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("on GPUs: UNPROVEN") == 2
+    assert "NCCL between GPUs: UNPROVEN" in shown
+    assert "proofs/local.json proves nothing here" in shown
+
+
+def test_the_gpus_here_are_those_that_the_driver_lists(tmp_path: Path) -> None:
+    for number, uuid in enumerate(UUIDS):
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
+        )
+    assert gpu_uuids(tmp_path) == HERE
+    assert gpu_uuids(tmp_path / "none") == frozenset()
