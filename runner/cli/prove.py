@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     help="Where an environment is made, if no image, environment or runtime is named. [default: below --runs]",
 )
 @click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="Of that environment.")
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="For that environment: packages that `env wheels DIR` collected; nothing is fetched from a network.",
+)
 @click.option("--account", help="Account to charge.")
 @click.option("--project", help="Project, if paths of the site contain it.")
 @click.option("--scratch", help="Your scratch directory at the site.")
@@ -70,14 +76,14 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     from runner.cli.show import warn
     from runner.proving import rungs
     from runner.proving.choices import choose, ready
-    from runner.proving.climb import Listener, alone, climb
+    from runner.proving.climb import Listener, climb, exclusive
     from runner.proving.record import keep
 
     choices = choose(again=again, **values)
     ladder, root = choices.ladder, choices.place.root
     show = _Show(ladder, quiet=as_json)
     listener = Listener(show.begins, show.ended, lambda _progress: None, warn)
-    with alone(root):
+    with exclusive(root):
         with display(quiet=as_json) as progress:
             ready(choices, progress)
         done = climb(ladder, rungs.rungs(), choices.place, listener, again)

@@ -46,6 +46,7 @@ def choose(
     again: tuple[str, ...],
     at: Path | None,
     kind: str | None,
+    wheels: Path | None,
     **options: Any,
 ) -> Choices:
     """Decide it.
@@ -53,7 +54,7 @@ def choose(
     Args:
         runs: directory for run directories; the ladder's own lies in it.
         gpus: None for all of a node.
-        at, kind: of the environment, as ``env create`` takes them.
+        at, kind, wheels: of the environment, as ``env create`` takes them.
         options: of every job, as ``make_options`` takes them.
 
     Raises:
@@ -78,7 +79,14 @@ def choose(
         raise UsageError(f"{count} GPUs are not possible", where="--gpus", fix="request one or more")
     root = runs.absolute() / f"prove-{found.name}"
     environment = None
-    if not any(options.get(name) for name in ("image", "env_name", "runtime")):
+    given = [name for name in ("image", "env_name", "runtime") if options.get(name)]
+    if given and (at or kind or wheels):
+        raise UsageError(
+            "no environment is made where an image, an environment or a runtime is named",
+            where="--at, --kind, --wheels",
+            fix=f"leave out these, or --{given[0].replace('_', '-')}",
+        )
+    if not given:
         environment = prepare_environment(
             ENVIRONMENT,
             site=site,
@@ -87,6 +95,7 @@ def choose(
             force=tuple(code for code in options.get("force", ()) if code == "environment-in-home"),
             framework=None,
             kind=kind,
+            wheels=wheels,
             modules=(),
             mpi="auto",
             nccl="auto",
@@ -109,4 +118,4 @@ def ready(choices: Choices, progress: Progress) -> None:
     """
     if choices.environment is not None:
         prepared = choices.environment
-        make(prepared.spec, prepared.root, progress, installer=prepared.installer)
+        make(prepared.spec, prepared.root, progress, given=prepared.given)

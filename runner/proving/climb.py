@@ -88,7 +88,7 @@ def program_hash() -> str:
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
+def exclusive(root: Path) -> Iterator[None]:
     """Hold the ladder's lock during the block.
 
     Raises:

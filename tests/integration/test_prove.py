@@ -13,7 +13,7 @@ import pytest
 
 from runner.errors import RefusedError
 from runner.model.proof_record import RungRecord
-from runner.proving.climb import Climb, Listener, Place, alone, climb
+from runner.proving.climb import Climb, Listener, Place, climb, exclusive
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
 from tests.support.rank_records import has_started
 from tests.support.waiting import until
@@ -112,7 +112,7 @@ def test_a_result_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_second_climb_beside_the_first_is_refused(tmp_path: Path) -> None:
     ladder = tmp_path / "ladder"
-    with alone(ladder), pytest.raises(RefusedError, match="another `prove` is at work"), alone(ladder):
+    with exclusive(ladder), pytest.raises(RefusedError, match="another `prove` is at work"), exclusive(ladder):
         pass
-    with alone(ladder):
+    with exclusive(ladder):
         pass

@@ -126,6 +126,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "proofs of a cluster without GPUs": (["prove", "--site", "box"], Exit.REFUSED, "box has no NVIDIA GPU"),
     "pretence on a cluster with GPUs": (["prove", "--site", "neuron", "--pretend-cpu"], Exit.USAGE, "neuron has GPUs"),
     "proofs on no GPUs": (["prove", "--pretend-cpu", "--gpus", "0"], Exit.USAGE, "0 GPUs"),
+    "packages for an image": (["prove", "--pretend-cpu", "--image", "x", "--wheels", "."], Exit.USAGE, "or --image"),
     "a rung that there is not": (["prove", "--pretend-cpu", "--again", "devcies"], Exit.USAGE, "mean 'devices'?"),
     "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "neither Slurm's nor PBS's clients are here"),
     "a rank to profile that there is not": (submit("--nsys", "16"), Exit.USAGE, "not one of 16 ranks"),

@@ -42,7 +42,7 @@ ALLREDUCE: dict[str, Any] = {
 }
 
 
-def seen(**figures: Figure) -> dict[str, RungRecord]:
+def earlier_rungs(**figures: Figure) -> dict[str, RungRecord]:
     known: dict[str, Figure] = {"devices": 2, "capability": "9.0", "memory_bytes": 80 * 10**9, "mig": False}
     return {"devices": RungRecord("devices", "passed", figures={**known, **figures})}
 
@@ -54,11 +54,11 @@ def step(name: str, facts: dict[str, Any], ranks: int = 2, kind: Any = "cuda", *
 
 
 def judge(name: str, outcome: JobOutcome, ladder: Ladder = GPUS) -> Judgement:
-    return BY_NAME[name].judge(ladder, seen(), [outcome])
+    return BY_NAME[name].judge(ladder, earlier_rungs(), [outcome])
 
 
 def jobs(name: str, ladder: Ladder = GPUS, **figures: Figure) -> tuple[Job, ...]:
-    return BY_NAME[name].jobs(ladder, seen(**figures))
+    return BY_NAME[name].jobs(ladder, earlier_rungs(**figures))
 
 
 def test_rungs_need_only_rungs_before_them_and_the_record_demands_rungs_that_exist() -> None:
@@ -75,7 +75,7 @@ def test_rungs_need_only_rungs_before_them_and_the_record_demands_rungs_that_exi
 def test_every_job_uses_options_that_its_recipe_has_and_a_rung_stays_under_nine_minutes(
     rung: Rung, ladder: Ladder
 ) -> None:
-    made = rung.jobs(ladder, seen())
+    made = rung.jobs(ladder, earlier_rungs())
     for job in made:
         assert dict(job.options).keys() <= read_recipe(job.recipe).recipe.options.keys()
         assert 1 <= job.gpus <= ladder.gpus
@@ -162,8 +162,8 @@ def test_on_gpus_nccl_writes_the_log_that_is_read() -> None:
 
 def test_one_gpu_has_no_rung_between_gpus() -> None:
     why = BY_NAME[BETWEEN_GPUS].obstacle
-    assert "stays UNPROVEN" in why(ONE, seen())
-    assert why(GPUS, seen()) == ""
+    assert "stays UNPROVEN" in why(ONE, earlier_rungs())
+    assert why(GPUS, earlier_rungs()) == ""
 
 
 @pytest.mark.parametrize(("memory", "batch"), [(80e9, "256"), (24e9, "128"), (16e9, "64"), (5e9, "32")])
@@ -175,8 +175,8 @@ def test_older_gpus_compute_what_they_can() -> None:
     assert dict(jobs("main-amp", capability="7.5")[0].options)["precision"] == "amp-fp16"
     assert dict(jobs("main-amp", capability="10.0")[0].options)["precision"] == "amp-bf16"
     obstacle = BY_NAME["main-tf32"].obstacle
-    assert "7.0 have no TF32" in obstacle(GPUS, seen(capability="7.0"))
-    assert obstacle(GPUS, seen(capability="12.0")) == ""
+    assert "7.0 have no TF32" in obstacle(GPUS, earlier_rungs(capability="7.0"))
+    assert obstacle(GPUS, earlier_rungs(capability="12.0")) == ""
 
 
 def test_a_single_rank_runs_the_hooks_too() -> None:
@@ -206,7 +206,7 @@ def test_a_figure_is_shown_only_where_it_is_proven() -> None:
 
 def test_those_sentences_are_the_verdicts_own() -> None:
     sentences = verdict_of(GOOD).proven
-    earlier = {**seen(), MAIN_RESULT: RungRecord(MAIN_RESULT, "passed", proven=sentences)}
+    earlier = {**earlier_rungs(), MAIN_RESULT: RungRecord(MAIN_RESULT, "passed", proven=sentences)}
     assert BY_NAME["result"].judge(Ladder(4), earlier, []).state == "passed"
 
 
@@ -224,7 +224,7 @@ def without(sentence: int) -> tuple[str, ...]:
     ],
 )
 def test_the_result_is_proven_by_the_sentences_of_the_verdict(proven: tuple[str, ...], why: str) -> None:
-    earlier = {**seen(), MAIN_RESULT: RungRecord(MAIN_RESULT, "passed", proven=proven)}
+    earlier = {**earlier_rungs(), MAIN_RESULT: RungRecord(MAIN_RESULT, "passed", proven=proven)}
     judged = BY_NAME["result"].judge(GPUS, earlier, [])
     assert judged.state == ("failed" if why else "passed")
     assert why in judged.reason
