@@ -25,6 +25,13 @@ from runner.errors import Exit, UsageError
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
 @click.option("--cuda-archs", default="80,90", show_default=True, help="CUDA architectures of Horovod's kernels.")
 @click.option(
+    "--nccl",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|DIR",
+    help="NCCL for Horovod. auto: the base's, which a base with CUDA must have; DIR: its directory in the base.",
+)
+@click.option(
     "--with",
     "tool",
     type=click.Choice(["ch-image", "enroot", "apptainer"]),
@@ -47,6 +54,7 @@ def command(
     platform: str | None,
     cxx_standard: str,
     cuda_archs: str,
+    nccl: str,
     tool: str | None,
     definition: str | None,
     keras3: bool,
@@ -58,7 +66,8 @@ def command(
 
     if keras3 and framework != "tensorflow":
         raise UsageError("--keras3 is for tensorflow", where="--keras3", fix="leave it out")
-    args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs, **({"LEGACY_KERAS": "0"} if keras3 else {})}
+    args = {"CXX_STANDARD": cxx_standard, "CUDA_ARCHS": cuda_archs, "NCCL": nccl}
+    args |= {"LEGACY_KERAS": "0"} if keras3 else {}
     if base == "auto":
         if site is None:
             raise UsageError("--base auto needs to know for which site", where="--base", fix="name it with --site")

@@ -39,8 +39,8 @@ DEFAULT_BASES = {
 INPUTS_LABEL = "gpu-runner.inputs"
 _TAG_LIMIT = 128  # characters that a tag may have
 DEFAULT_ARGS = {
-    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90"},
-    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "LEGACY_KERAS": "1"},
+    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "NCCL": "auto"},
+    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "NCCL": "auto", "LEGACY_KERAS": "1"},
 }
 
 
@@ -91,7 +91,7 @@ def build(
 
     Args:
         platform: such as ``linux/arm64``, passed through to the engine.
-        args: build arguments (CXX_STANDARD, CUDA_ARCHS, for TensorFlow LEGACY_KERAS) over the defaults.
+        args: build arguments (CXX_STANDARD, CUDA_ARCHS, NCCL, for TensorFlow LEGACY_KERAS) over the defaults.
 
     Raises:
         UsageError: no such framework. RefusedError: the base is not available.
@@ -115,21 +115,25 @@ def build(
     return _built(client, made, plan, started, up_to_date=False)
 
 
-def image_name(framework: str, base: str, *, keras3: bool = False) -> str:
+def image_name(framework: str, base: str, args: Mapping[str, str] | None = None) -> str:
     """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base, with its owner where that is not the default's.
 
     ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``, and an
-    image that keeps Keras 3 ends in ``-keras3``.
+    image that keeps Keras 3 ends in ``-keras3``, one that is to have no NCCL in ``-without-nccl``.
+
+    Args:
+        args: build arguments.
     """
-    keras = "-keras3" if keras3 else ""
+    endings = (("LEGACY_KERAS", "0", "-keras3"), ("NCCL", "none", "-without-nccl"))
+    ending = "".join(text for name, value, text in endings if (args or {}).get(name) == value)
     if standins.find(framework, base):
-        return f"gpu-runner/horovod-{framework}:{base}{keras}"
+        return f"gpu-runner/horovod-{framework}:{base}{ending}"
     parsed = reference.parse(base)
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
     usual = reference.parse(DEFAULT_BASES[framework])
     origin = [parsed.registry, parsed.repository]
     owner = [] if origin == [usual.registry, usual.repository] else origin
-    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*owner, version]))) + keras
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*owner, version]))) + ending
     if len(tag) > _TAG_LIMIT:
         tag = f"{key_of(tag)}-{tag[-64:].lstrip('.-')}"
     return f"gpu-runner/horovod-{framework}:{tag}"
@@ -162,7 +166,7 @@ def _plan(
         "org.opencontainers.image.base.name": base_reference,
         "org.opencontainers.image.base.digest": _digest(found),
     }
-    target = image_name(framework, wanted, keras3=args.get("LEGACY_KERAS") == "0")
+    target = image_name(framework, wanted, args)
     return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform), labels, inputs)
 
 

@@ -76,6 +76,7 @@ def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]
 
     arguments = ["/opt/runner/build.py", "key", "--framework", base.framework]
     arguments += ["--cxx-standard", base.args["CXX_STANDARD"], "--cuda-archs", base.args["CUDA_ARCHS"]]
+    arguments += ["--nccl", base.args["NCCL"]]
     env = {"TF_USE_LEGACY_KERAS": base.args["LEGACY_KERAS"]} if "LEGACY_KERAS" in base.args else {}
     source = paths.share("containers") / "horovod"
     with container_of(client, base.identity, ["python3", *arguments], platform=base.platform, env=env) as container:

@@ -67,10 +67,12 @@ def test_the_name_says_the_base(base: str, name: str) -> None:
 
 def test_the_name_says_the_framework_and_its_keras() -> None:
     assert image_name("tensorflow", "standin") == "gpu-runner/horovod-tensorflow:standin"
-    assert image_name("tensorflow", "standin", keras3=True) == "gpu-runner/horovod-tensorflow:standin-keras3"
+    assert image_name("tensorflow", "standin", {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:standin-keras3"
     base = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
     assert image_name("tensorflow", base) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3"
-    assert image_name("tensorflow", base, keras3=True) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3-keras3"
+    assert image_name("tensorflow", base, {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3-keras3"
+    without = image_name("pytorch", "standin", {"NCCL": "none", "CUDA_ARCHS": "auto"})
+    assert without == "gpu-runner/horovod-pytorch:standin-without-nccl", "no image with NCCL is replaced by it"
     assert image_name("pytorch", "standin-trixie") == "gpu-runner/horovod-pytorch:standin-trixie"
 
 

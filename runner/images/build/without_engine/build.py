@@ -135,7 +135,7 @@ def _build_spec(
         "org.opencontainers.image.base.name": base.reference,
         "org.opencontainers.image.base.digest": base.digest,
     }
-    name = image_name(framework, _as_reference(base.reference), keras3=args.get("LEGACY_KERAS") == "0")
+    name = image_name(framework, _as_reference(base.reference), args)
     return BuildSpec(name, base, stages, (*files, *wheels.offered(progress.line)), labels, inputs)
 
 
