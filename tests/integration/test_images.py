@@ -104,7 +104,9 @@ def test_the_image_proved_its_horovod_and_says_what_it_is(
     assert about["framework_version"].startswith("2.13.0")
     assert about["horovod"]["version"] == "0.28.1"
     assert about["horovod"]["proven"] == ["gloo", "mpi"]
-    assert about["horovod"]["controllers"] == ["MPI", "Gloo"]
+    assert about["horovod"]["controllers"] == about["horovod"]["operations"] == ["MPI", "Gloo"]
+    assert about["horovod"]["nccl"] == ""
+    assert horovod_image.about == about
     assert about["horovod"]["frameworks"] == ["pytorch"]
     assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
     assert about["base_digest"] == horovod_image.base_digest
