@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.errors import RefusedError
 from runner.images.store import store
+from runner.preparation.horovod_use import is_source
 from runner.preparation.request import JobOptions
 
 PATIENCE_S = 5.0
@@ -24,7 +25,8 @@ def check_answers(options: JobOptions) -> None:
     image = options.request.image or ""
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
     mounts = (mount.source for mount in options.request.mounts)
-    refuse_silent((options.runs.absolute(), home(), store.directory(), *mounts, *image_file))
+    program = (word for word in options.program if is_source(word))
+    refuse_silent((options.runs.absolute(), home(), store.directory(), *mounts, *image_file, *program))
 
 
 def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:

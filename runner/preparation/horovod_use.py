@@ -1,4 +1,4 @@
-"""Does a job's program use Horovod? Read from its source: the file, and what it imports of its own directory."""
+"""Does a job's program use Horovod? Read from its source: its file, and what that imports from beside it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from runner.model.recipe import Recipe
 from runner.model.request import Mount
 
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
-# As it stands in a file that this Python cannot parse, or in a script of a shell.
+_WORD = re.compile(r"[^\s'\"]+")  # of a shell's script, near enough
+# As it stands in a file that this Python cannot parse.
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+horovod\b", re.MULTILINE)
 
 
-def horovod_use(recipe: Recipe, directory: str | None, arguments: tuple[str, ...], mounts: tuple[Mount, ...]) -> str:
+def horovod_use(recipe: Recipe, directory: Path | None, arguments: tuple[str, ...], mounts: tuple[Mount, ...]) -> str:
     """Where the program is seen to use Horovod: ``train.py, line 3``; empty where it is not.
 
     What it imports of packages that are installed is not followed: it may use Horovod all the same.
 
     Args:
-        directory: where the user's program starts; None for a recipe, which says it itself.
+        directory: where the program starts: of the user's program, or of the recipe; None where there is none.
         arguments: the program's argument list.
     """
     if recipe.framework == "horovod" or "horovod" in recipe.needs:
@@ -31,19 +32,28 @@ def horovod_use(recipe: Recipe, directory: str | None, arguments: tuple[str, ...
     if directory is None:
         return ""
     seen: set[Path] = set()
-    queue = list(_files(arguments, Path(directory), mounts))
+    queue = list(_files(arguments, directory, mounts))
     while queue and len(seen) < _MOST_FILES:
         file = queue.pop(0)
         if file in seen:
             continue
         seen.add(file)
-        line, imported = _imports(_text(file))
+        text = _text(file)
+        if file.suffix == ".sh":
+            queue += _files(tuple(_WORD.findall(text)), directory, mounts)
+            continue
+        line, imported = _imports(text)
         if line:
             return f"{file.name}, line {line},"
         # The directory of the program's file comes first in sys.path, that of `-m` is where it starts.
-        above = {file.parent, Path(directory)}
+        above = {file.parent, directory}
         queue += [found for name in imported for top in sorted(above) for found in _modules(top, name)]
     return ""
+
+
+def is_source(word: str) -> bool:
+    """Whether an argument looks like a file of the program's source."""
+    return word.endswith((".py", ".sh")) and not word.startswith("-")
 
 
 def _files(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...]) -> Iterator[Path]:
@@ -53,7 +63,7 @@ def _files(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...
             yield from _modules(directory, f"{word}.__main__")
             yield from _modules(directory, word)
         file = directory / _on_host(word, directory, mounts)
-        if word.endswith((".py", ".sh")) and _is_file(file):
+        if is_source(word) and _is_file(file):
             yield file
 
 

@@ -93,7 +93,7 @@ def prepare(options: JobOptions, *, in_allocation: bool = False) -> PreparedJob:
     )
     if in_allocation and allocation is None:
         raise missing_allocation(planned)
-    observed = observe(options, user_site, choices, loaded.recipe, image)
+    observed = observe(options, user_site, choices, loaded, image)
     findings = check(planned, choices.site, observed, options.force)
     script = render(planned, staging.step(planned, runtime(planned.runtime)))
     return PreparedJob(choices.site, planned, findings, script, loaded.directory)

@@ -21,15 +21,18 @@ from runner.preparation.horovod_use import horovod_use
 from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
+from runner.recipes.loader import LoadedRecipe
 from runner.runtimes.common import mount_problem
 from runner.setup.cluster import real_cluster
 from runner.setup.modules import lacking
 from runner.sites.workspaces import workspaces
 
 
-def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: Recipe, image: JobImage) -> Observed:
+def observe(
+    options: JobOptions, user_site: UserSite, choices: Choices, loaded: LoadedRecipe, image: JobImage
+) -> Observed:
     """Look at everything on this machine that the checks will judge."""
-    site, facts = choices.site, RUNTIMES[choices.runtime]
+    site, facts, recipe = choices.site, RUNTIMES[choices.runtime], loaded.recipe
     on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
     runs = _both_names(options.runs)
     plugin_problem, plugin_fix = srun_plugin.problem(site, choices.runtime)
@@ -52,7 +55,7 @@ def observe(options: JobOptions, user_site: UserSite, choices: Choices, recipe: 
         home=str(home()),
         image_owner=_image_owner(image),
         caches=_caches(options),
-        horovod_use=_horovod_use(options, recipe),
+        horovod_use=_horovod_use(options, loaded),
     )
 
 
@@ -79,9 +82,10 @@ def _caches(options: JobOptions) -> tuple[str, ...]:
     return tuple(path for path in dict.fromkeys((*named, *usual)) if path != above and _exists(path))
 
 
-def _horovod_use(options: JobOptions, recipe: Recipe) -> str:
-    request = options.request
-    return horovod_use(recipe, request.directory, options.program, request.mounts)
+def _horovod_use(options: JobOptions, loaded: LoadedRecipe) -> str:
+    request, own = options.request, loaded.directory
+    directory = own if request.directory is None else Path(request.directory)
+    return horovod_use(loaded.recipe, directory, options.program or loaded.recipe.program, request.mounts)
 
 
 def _image_owner(image: JobImage) -> str:

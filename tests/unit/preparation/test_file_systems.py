@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from runner.errors import RefusedError
+from runner.model.request import Request
 from runner.preparation import file_systems
+from runner.preparation.request import JobOptions
 
 
 def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
@@ -32,3 +34,14 @@ def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
     assert caught.value.where == str(tmp_path / "dead")
     assert time.monotonic() - began < 5
     file_systems.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
+
+
+def test_the_files_of_a_program_must_answer_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(file_systems, "refuse_silent", lambda paths: looked_at.extend(map(str, paths)))
+    program = ("python3", "-u", "/dead/train.py", "--log", "/dead/log.txt")
+    file_systems.check_answers(JobOptions(None, None, Request(gpus=1), tmp_path, program))
+    assert "/dead/train.py" in looked_at
+    assert "/dead/log.txt" not in looked_at

@@ -21,7 +21,7 @@ from runner.recipes.program import recipe_of
 
 
 def use(directory: Path, *program: str, mounts: tuple[Mount, ...] = ()) -> str:
-    return horovod_use(recipe_of(program), str(directory), program, mounts)
+    return horovod_use(recipe_of(program), directory, program, mounts)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,17 @@ def test_a_mounted_program_is_read_where_it_lies(tmp_path: Path) -> None:
     assert use(tmp_path / "work", "python", "/code/train.py") == ""
 
 
+def test_a_program_that_a_script_starts_is_read(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\nset -e\nexec python3 -u 'train.py' --lr 0.1\n")
+    (tmp_path / "again.sh").write_text("./again.sh\npython -m pkg\n")
+    (tmp_path / "train.py").write_text("import horovod.torch\n")
+    assert use(tmp_path, "bash", "run.sh") == "train.py, line 1,"
+    assert use(tmp_path, "horovodrun", "-np", "2", "python", "train.py") == "train.py, line 1,"
+    assert use(tmp_path, "bash", "again.sh") == ""
+    (tmp_path / "pkg.py").write_text("from horovod import torch\n")
+    assert use(tmp_path, "bash", "again.sh") == "pkg.py, line 1,"
+
+
 def test_what_cannot_be_read_is_not_known_to_use_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "directory.py").mkdir()
@@ -83,7 +94,11 @@ def test_a_recipe_says_it_itself(tmp_path: Path) -> None:
     assert horovod_use(read_recipe("horovod-tensorflow").recipe, None, (), ()) == "the recipe horovod-tensorflow"
     needs = Recipe(name="r", description="", image="i", program=("p",), framework="none", needs=("horovod",))
     assert horovod_use(needs, None, (), ()) == "the recipe r"
-    assert horovod_use(read_recipe("probe").recipe, None, (), ()) == ""
+    probe = read_recipe("probe")
+    assert horovod_use(probe.recipe, probe.directory, probe.recipe.program, ()) == ""
+    (tmp_path / "main.py").write_text("import horovod.torch\n")
+    silent = Recipe(name="r", description="", image="i", program=("python3", "main.py"), framework="none")
+    assert horovod_use(silent, tmp_path, silent.program, ()) == "main.py, line 1,"
 
 
 def environment(root: Path, horovod: Horovod) -> None:
