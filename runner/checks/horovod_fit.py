@@ -46,7 +46,7 @@ def _nccl(plan: Plan, used: str) -> Iterator[Finding]:
         f"Horovod in the {place(plan)} {plan.image.reference} has no NCCL (operations: "
         f"{', '.join(about.horovod.operations)}): gradients on GPUs would go through the host"
         + (f"; {used}" if used else "; a program that does not use Horovod needs none"),
-        f"{fix}; or, where you want it so, --force horovod-without-nccl",
+        f"{fix}; or, where you want it so, --force horovod-without-nccl" if used else fix,
     )
 
 
@@ -60,7 +60,7 @@ def _kernels(plan: Plan, hardware: Hardware, used: str) -> Iterator[Finding]:
     what += f"{plan.site} have compute capability {capability}"
     fix = f"make it anew with kernels for them: {_again(plan, archs=capability)}"
     if covered == "none":
-        why = f": gradients would stay unreduced, and nothing would say so; {used}" if used else ""
+        why = f": gradients may stay unreduced, and nothing says so; {used}" if used else ""
         yield Finding("horovod-without-kernels", "refuse" if used else "warn", what + why, fix)
     elif covered == "ptx" and used:
         yield Finding(
@@ -77,18 +77,18 @@ def _unknown(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
         return
     unknown = []
     if about is None or not about.horovod.operations:
-        unknown.append("whether it has NCCL")
+        unknown.append("its operations")
     if about is None or (about.horovod.has_nccl and not architectures.of_horovod(about.horovod)):
-        unknown.append("for which GPUs its kernels are")
-    fixes = [f"one that this version makes says it: {_again(plan)}"] if unknown else []
+        unknown.append("the architectures of its kernels")
+    fixes = [f"make it anew, which records them: {_again(plan)}"] if unknown else []
     if not hardware.compute_capability:
-        unknown.append(f"which compute capability the GPUs of {plan.site} have")
+        unknown.append("the compute capability of these GPUs")
         fixes.append("`hardware.compute_capability` in a site file (nvidia-smi --query-gpu=compute_cap --format=csv)")
     if unknown:
         yield Finding(
             "horovod-fit-unknown",
             "warn",
-            f"it is not known of Horovod in the {place(plan)} whether it fits: {', '.join(unknown)}",
+            f"Horovod in the {place(plan)} may not fit the GPUs of {plan.site}; unknown: {', '.join(unknown)}",
             "; ".join(fixes),
         )
 

@@ -75,6 +75,7 @@ def test_a_horovod_without_nccl_is_refused_where_it_is_used_and_else_warned_of()
     assert (own.severity, "train.py, line 3, uses it" in own.what) == ("refuse", True)
     other = findings_of(without, recipe=PROGRAM)["horovod-without-nccl"]
     assert (other.severity, "a program that does not use Horovod needs none" in other.what) == ("warn", True)
+    assert "--force" not in other.fix
 
 
 def test_an_environment_is_made_again_by_its_own_command() -> None:
@@ -115,10 +116,10 @@ def test_kernels_of_a_horovod_that_is_not_used_are_but_warned_of() -> None:
 @pytest.mark.parametrize(
     ("about", "hardware", "says"),
     [
-        (None, A100, "whether it has NCCL, for which GPUs its kernels are"),
-        (with_horovod(operations=()), A100, "whether it has NCCL"),
-        (with_horovod(cuda_architectures=(), ptx=0), A100, "for which GPUs its kernels are"),
-        (FACTS, Hardware(), "which compute capability the GPUs of technion have"),
+        (None, A100, "its operations, the architectures of its kernels"),
+        (with_horovod(operations=()), A100, "its operations"),
+        (with_horovod(cuda_architectures=(), ptx=0), A100, "the architectures of its kernels"),
+        (FACTS, Hardware(), "the compute capability of these GPUs"),
     ],
 )
 def test_what_is_not_known_is_warned_of_where_horovod_is_used(
@@ -126,7 +127,7 @@ def test_what_is_not_known_is_warned_of_where_horovod_is_used(
 ) -> None:
     reported = findings_of(about, hardware)
     assert {code: finding.severity for code, finding in reported.items()} == {"horovod-fit-unknown": "warn"}
-    assert reported["horovod-fit-unknown"].what.endswith(f"whether it fits: {says}")
+    assert reported["horovod-fit-unknown"].what.endswith(f"may not fit the GPUs of technion; unknown: {says}")
     assert severities(about, hardware, recipe=PROGRAM) == {}
 
 
