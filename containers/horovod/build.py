@@ -1,6 +1,6 @@
 """Build a Horovod wheel inside a base image or an environment, or print the key under which such a wheel is kept.
 
-    build.py key   --framework pytorch [--cxx-standard 17] [--cuda-archs 80,90]
+    build.py key   --framework pytorch [--cxx-standard 17] [--cuda-archs auto]
     build.py wheel --framework pytorch --out DIR [--horovod auto|build|shipped|KEY] ...
 
 A Horovod that the base ships is kept where it passes the proof (``prove.py``): nothing is built then. Otherwise the
@@ -24,10 +24,14 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
+import cuda
 import fixes
 import install
+import wheel_record
 from frameworks import (
     FRAMEWORKS,
     Framework,
@@ -35,7 +39,10 @@ from frameworks import (
     ask_framework,
     base_facts,
     headers_problem,
+    nccl_header,
     nccl_home,
+    nccl_problem,
+    nccl_version,
     release,
     variant_of,
     variant_options,
@@ -47,6 +54,7 @@ SDIST = f"horovod-{VERSION}.tar.gz"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 PINNED = f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}"
 SHIPPED = "shipped"  # the key of a Horovod that is the base's own
+NCCL_OF_PIP = "nvidia/nccl"  # where pip's package of NCCL lies in the directory of packages
 
 
 def cxx_standard(framework: Framework, version: str, asked: str) -> str:
@@ -55,11 +63,14 @@ def cxx_standard(framework: Framework, version: str, asked: str) -> str:
 
 
 def switches(
-    framework: Framework, facts: dict[str, object], standard: str, cuda_archs: str, nccl: str = ""
+    framework: Framework, facts: dict[str, object], standard: str, architectures: list[int], nccl: str = ""
 ) -> dict[str, str]:
     """The environment that tells Horovod's CMake what to build: what is promised is required, never probed.
 
-    ``nccl``: NCCL's own directory, where compilers would not find it.
+    Args:
+        architectures: of GPUs to compile for; empty without CUDA.
+        nccl: NCCL's own directory, where compilers would not find it; relative for one that lies in the directory of
+            Python's packages, as Horovod will: it is found wherever that directory is.
     """
     chosen = {
         framework.build_switch: "1",
@@ -77,22 +88,27 @@ def switches(
     mpi = facts["mpi"]
     assert isinstance(mpi, dict)
     chosen["HOROVOD_WITH_MPI" if mpi["flavour"] else "HOROVOD_WITHOUT_MPI"] = "1"
+    if architectures:
+        chosen["HOROVOD_BUILD_CUDA_CC_LIST"] = ",".join(map(str, architectures))
     if facts["cuda"] and facts["nccl_headers"]:
         # SHARED: Horovod's default links a second, static NCCL beside the framework's own.
-        chosen.update(
-            HOROVOD_GPU="CUDA",
-            HOROVOD_GPU_OPERATIONS="NCCL",
-            HOROVOD_NCCL_LINK="SHARED",
-            HOROVOD_BUILD_CUDA_CC_LIST=cuda_archs,
-            **({"HOROVOD_NCCL_HOME": nccl} if nccl else {}),
-        )
+        chosen.update(HOROVOD_GPU="CUDA", HOROVOD_GPU_OPERATIONS="NCCL", HOROVOD_NCCL_LINK="SHARED")
+        if nccl.startswith("/"):
+            chosen["HOROVOD_NCCL_HOME"] = nccl
+        elif nccl:  # Horovod's libraries lie two directories below the packages
+            chosen["LDFLAGS"] += f" -Wl,-rpath,$ORIGIN/../../{nccl}/lib"
     return chosen
 
 
-def wheel_key(facts: dict[str, object], chosen: dict[str, str]) -> str:
-    """Hash of everything that goes into the wheel: source, fixes, switches, base. 24 hex digits."""
+def wheel_key(facts: dict[str, object], chosen: dict[str, str], nvcc: str = "") -> str:
+    """Hash of everything that goes into the wheel: source, fixes, switches, base. 24 hex digits.
+
+    ``nvcc``: its version; empty without CUDA.
+    """
     applied = {fix: hashlib.sha256(fixes.file_of(fix).read_bytes()).hexdigest() for fix in fixes.needed(facts)}
     parts = {"sdist": SDIST_SHA256, "facts": facts, "switches": chosen, "fixes": applied}
+    if nvcc:
+        parts["nvcc"] = nvcc
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -109,24 +125,32 @@ def why_not_shipped(framework: Framework, variant: Variant) -> str:
     return "the base's own Horovod does not pass: " + "\n".join(done.stdout.strip().splitlines()[-8:])
 
 
-def ensure_tools(place: str) -> None:
-    """Install a compiler and CMake where the base has none: this stage of an image's build is thrown away afterwards.
+def ensure_tools(place: str, work: str) -> dict[str, str]:
+    """Get a compiler and CMake where the base has none; returns variables by which Horovod's setup.py finds them.
+
+    In an image, Debian's packages are installed: this stage of its build is thrown away afterwards. CMake comes from
+    the package index, into ``work``, where that is not possible.
 
     Raises:
         SystemExit: one is missing, and nothing may be installed on this machine.
     """
-    absent = [
-        package
-        for program, package in (("g++", "g++"), ("cmake", "cmake"), ("make", "make"))
-        if shutil.which(program) is None
-    ]
-    if absent and place != "image":
-        fix = "load modules that have them; cmake is a package of pip and conda, too"
-        raise SystemExit(f"to compile Horovod, PATH lacks {', '.join(absent)}: {fix}")
-    if absent:
+    absent = [name for name in ("g++", "cmake", "make") if shutil.which(name) is None]
+    compilers = [name for name in absent if name != "cmake"]
+    if compilers and place != "image":
+        raise SystemExit(f"to compile Horovod, PATH lacks {', '.join(compilers)}; fix: load modules that have them")
+    if absent and place == "image" and shutil.which("apt-get"):
         quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-        install.call(["apt-get", "update", "-qq"], env=quiet)
-        install.call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *absent], env=quiet)
+        updated = install.succeeds(["apt-get", "update", "-qq"], env=quiet)
+        needed = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
+        if not (updated and install.succeeds([*needed, *absent], env=quiet)) and compilers:
+            raise SystemExit(
+                f"the base has no {', '.join(compilers)}, and its packages cannot be installed (see above); fix: take "
+                "a base with a compiler, or build where its package mirror can be reached"
+            )
+    if shutil.which("cmake") is not None:
+        return {}
+    install.by_hash("install", (HERE / "cmake.txt").read_text(encoding="utf-8"), "--target", f"{work}/cmake")
+    return {"HOROVOD_CMAKE": f"{work}/cmake/cmake/data/bin/cmake"}
 
 
 def fetch(target: Path) -> Path:
@@ -175,6 +199,63 @@ def keep(wheel: Path, directory: Path) -> None:
     part.replace(directory / wheel.name)
 
 
+class Gpu(NamedTuple):
+    """What Horovod's GPU code is compiled with, and for what.
+
+    Attributes:
+        framework_cuda: its version. toolkit: to compile with. architectures: to compile for, ascending.
+        nccl: directory of the NCCL to link, empty where it lies where every compiler looks. nccl_version: of its
+            header. beside: whether it lies in the directory that Horovod is installed into.
+    """
+
+    framework_cuda: str
+    toolkit: cuda.Toolkit
+    architectures: list[int]
+    nccl: str
+    nccl_version: str
+    beside: bool
+
+    def record(self) -> dict[str, object]:
+        """What image.json and an environment's record say of it."""
+        chosen = {"cuda_architectures": self.architectures, "ptx": self.architectures[-1]}
+        return {**chosen, "nvcc": self.toolkit.version, "nccl": self.nccl_version}
+
+
+def gpu_of(framework: Framework, found: dict[str, object], variant: Variant, archs: str) -> Gpu | None:
+    """What to compile the GPU code with; None where there will be none.
+
+    Without NCCL, torch's kind of Horovod has GPU code all the same wherever torch finds an nvcc: it must fit, too.
+
+    Args:
+        found: what ask_framework answered. archs: ``auto``, or as the user gave them.
+
+    Raises:
+        SystemExit: NCCL or the toolkit is not there, is of another CUDA, or lacks a part.
+    """
+    version = str(found["cuda"] or "")
+    bare = variant.nccl == "none"
+    if not version or (bare and (framework.name != "pytorch" or not any(cuda.compilers(os.environ)))):
+        return None
+    own = str(found.get("nccl_file") or "")
+    problem = nccl_problem(variant.nccl, own)
+    if problem:
+        major = version.partition(".")[0]
+        raise SystemExit(
+            f"{framework.name} {found['version']} is of CUDA {version}, and there is no whole NCCL for Horovod: "
+            f"{problem}; fix: load NCCL's module, install nvidia-nccl-cu{major} with pip (in an image libnccl-dev), or "
+            "name its directory with --nccl; --nccl none builds for CPUs alone"
+        )
+    toolkit = cuda.toolkit(version, variant.place, os.environ)
+    names = found["archs"]
+    assert isinstance(names, list)
+    chosen = cuda.architectures(archs, names, toolkit.architectures, toolkit.version)
+    header = nccl_header(variant.nccl, own)
+    text = header.read_text(errors="replace") if header else ""
+    home = nccl_home(variant.nccl, own)
+    beside = Path(home) == install.packages() / NCCL_OF_PIP
+    return Gpu(version, toolkit, chosen, home, nccl_version(text) or "", beside)
+
+
 def build_wheel(
     framework: Framework,
     include: list[str],
@@ -183,6 +264,7 @@ def build_wheel(
     key: str,
     out: Path,
     *,
+    gpu: Gpu | None,
     shelf: Path,
     place: str,
 ) -> None:
@@ -196,32 +278,61 @@ def build_wheel(
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
-    ensure_tools(place)
-    lacking = headers_problem(framework, include)
-    if lacking:  # reported now, not after minutes of compiling
-        raise SystemExit(f"nothing can be compiled against the base's {framework.name}: {lacking}")
-    # Horovod's setup.py wants what it requires importable before it builds, and wheel and setuptools with it.
-    install.dependencies(build=True)
-    with tempfile.TemporaryDirectory() as work:
+    with ExitStack() as after:
+        work = after.enter_context(tempfile.TemporaryDirectory())
+        tools = ensure_tools(place, work)
+        lacking = headers_problem(framework, include)
+        if lacking:  # reported now, not after minutes of compiling
+            raise SystemExit(f"nothing can be compiled against the base's {framework.name}: {lacking}")
+        # Horovod's setup.py wants what it requires importable before it builds, and wheel and setuptools with it.
+        install.dependencies(build=True)
+        if gpu is not None:
+            root = gpu.toolkit.root
+            if root == cuda.INDEX:
+                toolkit, remove = cuda.installed(gpu.framework_cuda)
+                after.callback(remove)
+                root = toolkit.root
+            print(f"horovod: nvcc {gpu.toolkit.version} in {root}, GPUs of {gpu.architectures}, NCCL: "
+                  f"{gpu.nccl_version or 'none'} {gpu.nccl}", flush=True)  # fmt: skip
+            tools.update(cuda.variables(root, os.environ))
+            if gpu.nccl:
+                tools["HOROVOD_NCCL_HOME"] = gpu.nccl
         source = fetch(Path(work))
         for fix in fixes.needed(facts):
             changed = fixes.apply(fixes.file_of(fix).read_text(encoding="utf-8"), source)
             print(f"horovod: fix {fix} ({changed} lines)", flush=True)
         # MAKEFLAGS set: Horovod's setup.py takes -j8 otherwise, whatever the machine.
         jobs = f"-j{len(os.sched_getaffinity(0))}"
-        install.pip(
-            "wheel",
-            "--verbose",
-            "--no-deps",
-            "--no-build-isolation",
-            "--wheel-dir",
-            str(out),
-            str(source),
-            env=dict(os.environ, MAKEFLAGS=jobs, **chosen),
-        )
+        words = ["wheel", "--verbose", "--no-cache-dir", "--no-deps", "--no-build-isolation"]
+        words = [*words, "--wheel-dir", str(out), str(source)]
+        # The source is the only thing that pip chooses here, and a base may pin another Horovod.
+        environment = {**os.environ, **install.UNCONSTRAINED, "MAKEFLAGS": jobs, **chosen, **tools}
+        said = install.compile_with(install.pip_words(*words), environment)
+        for wheel in out.glob("*.whl"):
+            examine(wheel, said, gpu, [work])
     print(f"horovod: compiled in {time.monotonic() - started:.0f} s", flush=True)
     for wheel in out.glob("*.whl"):
         keep(wheel, shelf / key)
+
+
+def examine(wheel: Path, said: str, gpu: Gpu | None, work: list[str]) -> None:
+    """Ensure that a new wheel outlives its build and has the GPU code that was wanted, and put its record into it.
+
+    Args:
+        said: the line in which Horovod's CMake shows nvcc's flags.
+
+    Raises:
+        SystemExit: it is not so.
+    """
+    lost = wheel_record.lost_directories(wheel, work)
+    if lost:
+        raise SystemExit(f"Horovod's libraries look into directories of the build, which are gone afterwards: {lost}")
+    if gpu is None:
+        return
+    absent = [each for each in gpu.architectures if f"code=sm_{each}" not in said and f"sm_{each}," not in said]
+    if absent:  # CMake goes on where Horovod's helper for these flags fails
+        raise SystemExit(f"nvcc was not given the architectures {absent}; Horovod's CMake shows: {said or 'no flags'}")
+    wheel_record.add_record(wheel, gpu.record())
 
 
 def main() -> None:
@@ -229,12 +340,13 @@ def main() -> None:
     parser.add_argument("verb", choices=["key", "wheel"])
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--cxx-standard", default="auto")
-    parser.add_argument("--cuda-archs", default="80,90")
+    parser.add_argument("--cuda-archs", default="auto", help="auto (the framework's own), or numbers such as 80,90")
     parser.add_argument("--horovod", default="auto", help="auto, build, shipped, or the key of a kept wheel")
     parser.add_argument("--out", type=Path, default=Path("wheel"))
     parser.add_argument("--shelf", type=Path, default=HERE / "wheels", help="where wheels are kept, by their keys")
     variant_options(parser)
     asked = parser.parse_args()
+    install.allow_system_packages(asked.place)
     if asked.verb == "wheel":
         asked.out.mkdir(parents=True, exist_ok=True)
         if asked.horovod not in ("auto", "build"):
@@ -247,9 +359,11 @@ def main() -> None:
     variant = variant_of(asked)
     found = ask_framework(framework)
     facts = base_facts(framework, found, variant)
-    chosen = switches(framework, facts, asked.cxx_standard, asked.cuda_archs, nccl_home(variant.nccl))
     why = why_not_shipped(framework, variant) if asked.horovod == "auto" else "a build was asked for"
-    key = wheel_key(facts, chosen) if why else SHIPPED
+    gpu = gpu_of(framework, found, variant, asked.cuda_archs) if why else None
+    nccl = "" if gpu is None else NCCL_OF_PIP if gpu.beside else gpu.nccl
+    chosen = switches(framework, facts, asked.cxx_standard, gpu.architectures if gpu else [], nccl)
+    key = wheel_key(facts, chosen, gpu.toolkit.version if gpu else "") if why else SHIPPED
     if asked.verb == "key":
         print(json.dumps({"key": key, "why": why, "facts": facts, "fixes": fixes.needed(facts) if why else []}))
         return
@@ -260,7 +374,7 @@ def main() -> None:
     print(f"horovod: {why}", flush=True)
     include = found["include"]
     assert isinstance(include, list)
-    build_wheel(framework, include, facts, chosen, key, asked.out, shelf=asked.shelf, place=variant.place)
+    build_wheel(framework, include, facts, chosen, key, asked.out, gpu=gpu, shelf=asked.shelf, place=variant.place)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import fixes
+import wheel_record
 from frameworks import FRAMEWORKS, Framework, says
 
 HERE = Path(__file__).resolve().parent
@@ -99,6 +100,7 @@ def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[s
         "nccl": facts["nccl"] or "",
         "mpi": dict(mpi, pmi=pmi(mpi["flavour"]), abi=mpi_abi(b"".join(map(Path.read_bytes, libraries(framework))))),
         "horovod": {
+            **wheel_record.installed_record(),
             "version": metadata.version("horovod"),
             "wheel_key": key,
             "fixes": [] if key == "shipped" else fixes.needed(facts),

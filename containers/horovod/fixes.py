@@ -16,6 +16,12 @@ def needed(facts: dict[str, object]) -> list[str]:
         names.append("gcc-13-headers")
     if facts["framework"] == "tensorflow" and not facts["xla_headers"]:
         names.append("xla-ops-left-out")
+    if facts["cuda"]:
+        names.append("kernel-launches-checked")
+    if facts["cuda"] and facts["nccl_headers"]:
+        names.append("nccl-without-development-link")
+    if facts.get("gpu_stream_value") is False:
+        names.append("gpu-stream-handle")
     return names
 
 

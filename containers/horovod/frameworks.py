@@ -6,7 +6,9 @@ Standard library only, Python 3.8 or later: this runs inside base images, and wh
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import mmap
 import os
 import platform
 import re
@@ -83,8 +85,12 @@ include = [tensorflow.sysconfig.get_include()]
 
 _TELL = """
 import json
-print(json.dumps({"version": str(version), "cuda": cuda or None, "nccl": nccl, "archs": archs, "include": include}))
+lines = [line.split(None, 5) for line in open("/proc/self/maps")]
+mapped = sorted({line[5].strip() for line in lines if len(line) == 6 and "/libnccl.so" in line[5]})
+facts = {"version": str(version), "cuda": cuda or None, "nccl": nccl, "archs": archs, "include": include}
+print(json.dumps(dict(facts, nccl_file=mapped[0] if mapped else "")))
 """
+_NCCL_LIBRARIES = ("lib", "lib64", "lib/*-linux-gnu")
 _NCCL_HEADERS = ("/usr/include/nccl.h", "/usr/local/include/nccl.h", "/usr/local/cuda/include/nccl.h")
 _NCCL_HOMES = ("HOROVOD_NCCL_HOME", "NCCL_HOME", "NCCL_ROOT", "EBROOTNCCL", "CONDA_PREFIX")  # as modules and conda say
 # Where Horovod 0.28.1 looks for it; TensorFlow has moved XLA's headers since.
@@ -190,8 +196,12 @@ def chosen_mpi(asked: str) -> dict[str, str]:
     return found
 
 
-def nccl_home(asked: str) -> str:
+def nccl_home(asked: str, own: str = "") -> str:
     """The directory of the NCCL to build with; empty where it lies where every compiler looks, or there is none.
+
+    Args:
+        own: the library that the framework has loaded (``nccl_file``), or empty. Its directory comes first, as this
+            NCCL serves Horovod, too: there can be only one of that name in a process.
 
     Raises:
         SystemExit: a directory was given, and holds no header.
@@ -200,23 +210,72 @@ def nccl_home(asked: str) -> str:
         if not (Path(asked) / "include/nccl.h").exists():
             raise SystemExit(f"there is no {asked}/include/nccl.h")
         return asked
-    if asked == "none" or any(map(os.path.exists, _NCCL_HEADERS)):
+    if asked == "none":
         return ""
-    homes = [os.environ[name] for name in _NCCL_HOMES if os.environ.get(name)]
+    loaded = str(Path(own).parents[1]) if own else ""
+    if loaded and (Path(loaded) / "include/nccl.h").exists():
+        return loaded
+    if any(map(os.path.exists, _NCCL_HEADERS)):
+        return ""
+    homes = [os.environ[name] for name in _NCCL_HOMES if os.environ.get(name)] + packaged_nccl()
     return next((home for home in homes if (Path(home) / "include/nccl.h").exists()), "")
 
 
-def nccl_header(asked: str) -> Path | None:
-    """The header of the NCCL to build with; None where there is none, or none is wanted."""
-    home = nccl_home(asked)
+def packaged_nccl() -> list[str]:
+    """Directories of NCCL out of pip's packages (``nvidia-nccl-cu13``), which hold header and libnccl.so.2."""
+    found = importlib.util.find_spec("nvidia")
+    return [str(Path(each) / "nccl") for each in (found.submodule_search_locations or () if found else ())]
+
+
+def nccl_header(asked: str, own: str = "") -> Path | None:
+    """The header of the NCCL to build with; None where there is none, or none is wanted. ``own``: as of nccl_home."""
+    home = nccl_home(asked, own)
     places = (home + "/include/nccl.h",) if home else () if asked == "none" else _NCCL_HEADERS
     return next((Path(place) for place in places if Path(place).exists()), None)
+
+
+def nccl_problem(asked: str, own: str = "") -> str:
+    """What is missing of the NCCL to build with; empty where header and library are there, or none is wanted."""
+    if asked == "none":
+        return ""
+    header = nccl_header(asked, own)
+    if header is None:
+        places = ", ".join(str(Path(place).parent) for place in _NCCL_HEADERS)
+        return f"no nccl.h in {places}, nor below {', '.join(_NCCL_HOMES)}, nor in a package of pip"
+    roots = (header.parents[1], Path("/usr"), Path("/usr/local"))  # a system's header may lie apart from its library
+    names = ("libnccl.so", "libnccl.so.2")
+    found = [
+        path for root in roots for each in _NCCL_LIBRARIES for name in names for path in root.glob(f"{each}/{name}")
+    ]
+    return "" if any(path.exists() for path in found) else f"{header} is there, and no {' or '.join(names)} beside it"
 
 
 def nccl_version(header: str) -> str | None:
     """``2.25.1`` out of the text of nccl.h; None where it does not say."""
     parts = [re.search(rf"#define NCCL_{name} (\d+)", header) for name in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(part.group(1) for part in parts if part) if all(parts) else None
+
+
+def has_gpu_stream_value(include: list[str]) -> bool:
+    """Whether Horovod finds the function of TensorFlow's libraries that tells a GPU stream's handle.
+
+    Horovod declares it by itself, so that its absence shows only at import. TensorFlow 2.17 has it, 2.21 has not.
+
+    Args:
+        include: TensorFlow's directories of headers.
+    """
+    headers = [Path(each) / "tensorflow/compiler/xla/stream_executor/stream.h" for each in include]
+    texts = [header.read_text(errors="replace") for header in headers if header.exists()]
+    if not any("platform_specific_handle" in text for text in texts):
+        return True  # older: there is no other way to the handle
+    libraries = sorted(path for each in include for path in Path(each).parent.glob("libtensorflow_*.so.*"))
+    return any(map(_names_gpu_stream_value, sorted(libraries, key=lambda path: path.stat().st_size)))
+
+
+def _names_gpu_stream_value(library: Path) -> bool:
+    """A library has up to 1.1 GB: it is not read into memory."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\0_ZN15stream_executor3gpu16AsGpuStreamValueEPNS_6StreamE\0") >= 0
 
 
 def base_facts(framework: Framework, found: dict[str, object], variant: Variant = AS_FOUND) -> dict[str, object]:
@@ -227,9 +286,13 @@ def base_facts(framework: Framework, found: dict[str, object], variant: Variant 
     """
     include = found["include"]
     assert isinstance(include, list)
-    header = nccl_header(variant.nccl)
+    header = nccl_header(variant.nccl, str(found.get("nccl_file") or ""))
     told = nccl_version(header.read_text(errors="replace")) if header and found["cuda"] else None
+    more: dict[str, object] = {}
+    if framework.name == "tensorflow" and found["cuda"]:
+        more["gpu_stream_value"] = has_gpu_stream_value([str(each) for each in include])
     return {
+        **more,
         "framework": framework.name,
         "framework_version": found["version"],
         "cuda": found["cuda"],

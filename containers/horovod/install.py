@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,53 @@ REQUIRED = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi", "pycparser")
 BUILD_TOOLS = ("setuptools", "wheel")
 
 
+# No name that is chosen in such a call may be constrained by the base; overrides pip's configuration files, too.
+UNCONSTRAINED = {"PIP_CONSTRAINT": os.devnull}
+_CAUSE = re.compile(r"CMake Error|(?:^|\s)(?:fatal )?error:|\*\*\* \[.*\] Error ")
+_ABOUT = 3  # lines that are shown from the first error on: CMake says what is wrong in the next one
+
+
+def allow_system_packages(place: str) -> None:
+    """In an image, Python's packages are the image's own to change, whatever its distribution marks (PEP 668)."""
+    if place == "image":
+        os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
+
+
+def packages() -> Path:
+    """The directory that pip installs libraries into."""
+    return Path(sysconfig.get_paths()["platlib"])
+
+
+def succeeds(words: list[str], **more: object) -> bool:
+    """Run a program with its output in the build's log."""
+    print("+ " + " ".join(words), flush=True)
+    return subprocess.call(words, **more) == 0  # type: ignore[call-overload, no-any-return]
+
+
+def compile_with(words: list[str], environment: dict[str, str]) -> str:
+    """Run a compile with its output in the build's log; returns the line in which Horovod's CMake shows nvcc's flags.
+
+    Raises:
+        SystemExit: it failed; the message has the first error, as pip's own clean-up is what its last lines are about.
+    """
+    print("+ " + " ".join(words), flush=True)
+    flags, cause = "", []
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          stdin=subprocess.DEVNULL, text=True, errors="replace") as child:  # fmt: skip
+        assert child.stdout is not None
+        for line in child.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            if "HVD_NVCC_COMPILE_FLAGS" in line:
+                flags = line.strip()
+            if (cause and len(cause) < _ABOUT and line.strip()) or (not cause and _CAUSE.search(line)):
+                cause.append(line.strip())
+    if child.returncode != 0:
+        first = "; the first error: " + " | ".join(cause) if cause else ""
+        raise SystemExit(f"{words[0]} failed with exit code {child.returncode}{first}")
+    return flags
+
+
 def call(words: list[str], **more: object) -> None:
     """Run a program with its output in the build's log; its failure fails the build."""
     print("+ " + " ".join(words), flush=True)
@@ -37,7 +85,11 @@ def call(words: list[str], **more: object) -> None:
 
 def pip(*words: str, **more: object) -> None:
     """pip of this Python; the base's own constraint file (PIP_CONSTRAINT) holds as pip reads it itself."""
-    call([sys.executable, "-m", "pip", *words, "--disable-pip-version-check"], **more)
+    call(pip_words(*words), **more)
+
+
+def pip_words(*words: str) -> list[str]:
+    return [sys.executable, "-m", "pip", *words, "--disable-pip-version-check"]
 
 
 def plain(name: str) -> str:
@@ -90,9 +142,18 @@ def by_hash(verb: str, text: str, *words: str) -> None:
         file.write(text)
         file.flush()
         # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
-        without = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
         checked = ("--require-hashes", "--no-build-isolation", "--no-binary", ":none:")
-        pip(verb, "--no-cache-dir", "--quiet", "--no-deps", *checked, *words, "-r", file.name, env=without)
+        pip(
+            verb,
+            "--no-cache-dir",
+            "--quiet",
+            "--no-deps",
+            *checked,
+            *words,
+            "-r",
+            file.name,
+            env={**os.environ, **UNCONSTRAINED},
+        )
 
 
 def keras_of(version: str) -> str:
@@ -128,11 +189,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Install Horovod and what it needs into this base.")
     parser.add_argument("--framework", required=True, choices=sorted(FRAMEWORKS))
     parser.add_argument("--wheel", type=Path, default=HERE / "wheel", help="directory of the wheel; may hold none")
+    parser.add_argument("--place", default="image", choices=("image", "environment"))
     asked = parser.parse_args()
+    allow_system_packages(asked.place)
     dependencies()
     for wheel in sorted(asked.wheel.glob("*.whl")):
         # Forced, as the base may ship a broken one of the same version.
-        pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(wheel))
+        env = {**os.environ, **UNCONSTRAINED}  # a base may pin its own Horovod
+        pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(wheel), env=env)
         wheel.unlink()
     keras(asked.framework)
 

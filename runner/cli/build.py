@@ -23,7 +23,12 @@ from runner.errors import Exit, UsageError
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")
-@click.option("--cuda-archs", default="80,90", show_default=True, help="CUDA architectures of Horovod's kernels.")
+@click.option(
+    "--cuda-archs",
+    default="auto",
+    show_default=True,
+    help="CUDA architectures of Horovod's kernels, such as 80,90. auto: those of the framework's.",
+)
 @click.option(
     "--nccl",
     default="auto",

@@ -71,7 +71,10 @@ def command() -> None:
 @click.argument("name")
 @_options(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL)
 @_options(_KIND, _REQUIREMENTS)
-@click.option("--cuda-archs", help="CUDA architectures of Horovod's kernels. [default: the site's GPUs, or 80,90]")
+@click.option(
+    "--cuda-archs",
+    help="CUDA architectures of Horovod's kernels, such as 80,90. [default: the site's GPUs, or the framework's]",
+)
 @click.option(
     "--conda-installer",
     type=click.Path(path_type=Path),

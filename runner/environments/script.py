@@ -109,7 +109,7 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
     build = ("wheel", *framework, *variant, "--cuda-archs", spec.cuda_archs, "--horovod", theirs)
     made.append(Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD))
     if spec.kind != "modules":
-        made.append(Run(texts(*program("install.py", *framework, *wheel)), NO_HOROVOD))
+        made.append(Run(texts(*program("install.py", *framework, *wheel, "--place", "environment")), NO_HOROVOD))
     proof, about = str(work / "proof.json"), str(work / "about.json")
     made += [
         Run(texts(*program("prove.py", *framework, *variant, "--write", proof)), NOT_PROVEN),

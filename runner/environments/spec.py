@@ -33,7 +33,7 @@ class EnvironmentSpec:
         setup: of the site: what it is built upon.
         requirements: of pip, for the framework; empty where the setup's modules bring it.
         mpi: ``auto``, ``none``, ``openmpi`` or ``mpich``. nccl: ``auto``, ``none``, or NCCL's directory.
-        cuda_archs: for Horovod's kernels: ``80,90``.
+        cuda_archs: for Horovod's kernels: ``80,90``, or ``auto`` for the framework's own.
         origin: where the framework comes from.
         channels: from which conda takes Python; empty for those of its own configuration.
         proxies: variables of the site by which its nodes reach the internet, name and value.
@@ -47,7 +47,7 @@ class EnvironmentSpec:
     requirements: tuple[str, ...]
     mpi: str = "auto"
     nccl: str = "auto"
-    cuda_archs: str = "80,90"
+    cuda_archs: str = "auto"
     origin: FrameworkSource = "pip"
     channels: tuple[str, ...] = ()
     proxies: tuple[tuple[str, str], ...] = ()
@@ -113,7 +113,7 @@ def of_site(
         requirements=requirements or pinned,
         mpi=mpi,
         nccl=nccl_for(site, nccl),
-        cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "80,90",
+        cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "auto",
         origin=origin,
         channels=channels,
         proxies=proxies_of(site),

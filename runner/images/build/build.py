@@ -39,8 +39,8 @@ DEFAULT_BASES = {
 INPUTS_LABEL = "gpu-runner.inputs"
 _TAG_LIMIT = 128  # characters that a tag may have
 DEFAULT_ARGS = {
-    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "NCCL": "auto"},
-    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "80,90", "NCCL": "auto", "LEGACY_KERAS": "1"},
+    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto"},
+    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto", "LEGACY_KERAS": "1"},
 }
 
 

@@ -98,10 +98,10 @@ def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]
 def _unfit_base(base: EngineBase, output: str) -> ProgramFailedError | RefusedError:
     if (refused := engine_build.no_emulation(output, base.reference)) is not None:
         return refused
+    usual = f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}"
+    problem, _, fix = output.strip().partition("; fix: ")
     return ProgramFailedError(
-        f"{base.reference} cannot be a base for {base.framework}:\n{output.strip()}",
-        where=base.reference,
-        fix=f"choose a base image that carries {base.framework}, such as NVIDIA's nvcr.io/nvidia/{base.framework}",
+        f"{base.reference} cannot be a base for {base.framework}:\n{problem}", where=base.reference, fix=fix or usual
     )
 
 

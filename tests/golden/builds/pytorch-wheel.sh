@@ -3,8 +3,8 @@
 set -eu
 printf '%s\n' 'Step 1/6 : ARG CXX_STANDARD=auto'
 export CXX_STANDARD=auto
-printf '%s\n' 'Step 2/6 : ARG CUDA_ARCHS=80,90'
-export CUDA_ARCHS=80,90
+printf '%s\n' 'Step 2/6 : ARG CUDA_ARCHS=auto'
+export CUDA_ARCHS=auto
 printf '%s\n' 'Step 3/6 : ARG NCCL=auto'
 export NCCL=auto
 printf '%s\n' 'Step 4/6 : ARG HOROVOD=auto'

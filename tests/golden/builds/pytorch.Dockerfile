@@ -1,6 +1,6 @@
 FROM nvcr.io/nvidia/pytorch:25.02-py3 AS wheel
 ARG CXX_STANDARD=auto
-ARG CUDA_ARCHS=80,90
+ARG CUDA_ARCHS=auto
 ARG NCCL=auto
 ARG HOROVOD=auto
 COPY containers/horovod /opt/runner/

@@ -21,11 +21,12 @@ export PIP_FIND_LINKS='file:///scratch/e/elvis/gpu-runner/environments/it%27s%20
 python3 -m pip install --disable-pip-version-check --progress-bar off --require-hashes -r \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/wheéls/framework.txt' || exit 76
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
-  --nccl auto --place environment --cuda-archs 80,90 --horovod auto --out \
+  --nccl auto --place environment --cuda-archs auto --horovod auto --out \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' \
   --shelf /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \
-  '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' || exit 77
+  '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' \
+  --place environment || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/proof.json' || exit 78

@@ -23,11 +23,12 @@ python3 -m pip install --disable-pip-version-check --progress-bar off -- \
   'torch @ file:///it'\''s $HOME `id` #;*' || exit 76
 export TF_USE_LEGACY_KERAS='1'
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework tensorflow --mpi none \
-  --nccl '/n/it'\''s $HOME `id` #;*' --place environment --cuda-archs 80,90 --horovod auto --out \
+  --nccl '/n/it'\''s $HOME `id` #;*' --place environment --cuda-archs auto --horovod auto --out \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' \
   --shelf /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework tensorflow --wheel \
-  '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' || exit 77
+  '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/wheel' \
+  --place environment || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework tensorflow --mpi none --nccl \
   '/n/it'\''s $HOME `id` #;*' --place environment --write \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/it'\''s $HOME `id` #;*/work/proof.json' || exit 78

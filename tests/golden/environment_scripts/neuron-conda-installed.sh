@@ -36,7 +36,7 @@ python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pyt
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \
-  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel || exit 77
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --place environment || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
 export BASE='conda gcc/15.2.0 cuda/13.0.2'

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
 from types import ModuleType
@@ -24,18 +24,17 @@ from runner.files.package_directory import PackageFile
 from runner.model.environment import Setup
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
 from runner.sites.loader import read_site
+from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected
 
 HOSTILE = "it's a $HOME `id` wheéls"
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def program() -> Iterator[ModuleType]:
     """``collect.py``, which runs where packages are collected."""
-    monkeypatch.syspath_prepend(str(make.programs()))
-    for name in ("collect", "build", "install", "fixes", "frameworks"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return importlib.import_module("collect")
+    with imported() as modules:
+        yield modules["collect"]
 
 
 def places(root: Path, packages: Path) -> Places:

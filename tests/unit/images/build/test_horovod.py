@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import re
@@ -17,7 +16,8 @@ from types import ModuleType
 
 import pytest
 
-CONTAINERS = Path(__file__).parents[4] / "containers" / "horovod"
+from tests.support.container_programs import CONTAINERS, imported
+
 BASE: dict[str, object] = {
     "framework": "pytorch",
     "framework_version": "2.13.0+cpu",
@@ -42,14 +42,8 @@ TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_v
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[dict[str, ModuleType]]:
-    sys.path.insert(0, str(CONTAINERS))
-    names = ("frameworks", "fixes", "install", "rank", "prove", "describe", "build")
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(CONTAINERS))
-        for name in names:
-            del sys.modules[name]
+    with imported() as modules:
+        yield modules
 
 
 def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(
@@ -160,15 +154,15 @@ def test_keras_comes_by_its_hash_for_each_tensorflow(programs: dict[str, ModuleT
 
 def test_every_fix_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
     patches = sorted((CONTAINERS / "fixes").glob("*.patch"))
-    changed = 0
     for patch in patches:
         head = patch.read_text().split("--- a/")[0]
         assert head.startswith("Removes: ")
         assert "\nRange:   " in head
-        changed += sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in patch.read_text().splitlines())
-    assert 0 < changed <= 20
+        lines = patch.read_text().splitlines()
+        assert 0 < sum(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in lines) <= 16
     needed = programs["fixes"].needed
-    known = {*needed(BASE), *needed(TENSORFLOW), *needed(TRIXIE)}
+    without = {**TENSORFLOW, "gpu_stream_value": False}
+    known = {*needed(BASE), *needed(without), *needed(TRIXIE), *needed(NGC)}
     assert known == {patch.stem for patch in patches}
 
 
@@ -203,13 +197,13 @@ def test_the_cxx_standard_is_what_the_frameworks_headers_want(
 
 def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
     torch = programs["frameworks"].FRAMEWORKS["pytorch"]
-    plain = programs["build"].switches(torch, BASE, "17", "80,90")
+    plain = programs["build"].switches(torch, BASE, "17", [])
     assert plain["HOROVOD_WITH_PYTORCH"] == plain["HOROVOD_WITH_GLOO"] == plain["HOROVOD_WITHOUT_MPI"] == "1"
     assert "HOROVOD_GPU_OPERATIONS" not in plain
-    gpu = programs["build"].switches(torch, NGC, "20", "80")
+    gpu = programs["build"].switches(torch, NGC, "20", [80, 90])
     assert gpu["HOROVOD_WITH_MPI"] == "1"
     assert (gpu["HOROVOD_GPU_OPERATIONS"], gpu["HOROVOD_NCCL_LINK"]) == ("NCCL", "SHARED")
-    assert (gpu["HOROVOD_BUILD_CUDA_CC_LIST"], gpu["HOROVOD_CXX_STANDARD"]) == ("80", "20")
+    assert (gpu["HOROVOD_BUILD_CUDA_CC_LIST"], gpu["HOROVOD_CXX_STANDARD"]) == ("80,90", "20")
 
 
 def test_an_mpi_is_used_as_detected_or_not_at_all_or_is_the_requested_one(
@@ -243,8 +237,8 @@ def test_an_nccl_of_a_module_is_found_and_passed_to_the_compiler(
     with pytest.raises(SystemExit, match="there is no"):
         frameworks.nccl_home(str(tmp_path))
     torch = frameworks.FRAMEWORKS["pytorch"]
-    assert build.switches(torch, NGC, "17", "80", str(home))["HOROVOD_NCCL_HOME"] == str(home)
-    assert "HOROVOD_NCCL_HOME" not in build.switches(torch, NGC, "17", "80")
+    assert build.switches(torch, NGC, "17", [80], str(home))["HOROVOD_NCCL_HOME"] == str(home)
+    assert "HOROVOD_NCCL_HOME" not in build.switches(torch, NGC, "17", [80])
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr/nccl.h").write_text("")
     assert frameworks.nccl_home("auto") == ""
@@ -263,9 +257,9 @@ def test_outside_an_image_nothing_of_the_machine_is_changed(
     monkeypatch.setattr(prove.socket, "gaierror", OSError)
     with pytest.raises(SystemExit, match="does not resolve"):
         prove.resolve_own_name("environment")
-    monkeypatch.setattr(build.shutil, "which", lambda name: None if name == "cmake" else "/usr/bin/" + name)
-    with pytest.raises(SystemExit, match="PATH lacks cmake"):
-        build.ensure_tools("environment")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None if name == "g++" else "/usr/bin/" + name)
+    with pytest.raises(SystemExit, match="PATH lacks g"):
+        build.ensure_tools("environment", str(prove.HERE))
 
 
 def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path: Path) -> None:
@@ -282,11 +276,12 @@ def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path
 def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType]) -> None:
     build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
 
-    def key(facts: dict[str, object], standard: str = "17") -> str:
-        return str(build.wheel_key(facts, build.switches(torch, facts, standard, "80,90")))
+    def key(facts: dict[str, object], standard: str = "17", nvcc: str = "", archs: tuple[int, ...] = (80,)) -> str:
+        return str(build.wheel_key(facts, build.switches(torch, facts, standard, list(archs)), nvcc))
 
-    keys = {key(BASE), key(NGC), key(BASE, "20"), key({**BASE, "python": "3.12.3"})}
-    assert len(keys) == 4
+    keys = {key(BASE), key(BASE, "20"), key({**BASE, "python": "3.12.3"})}
+    keys |= {key(NGC, nvcc="12.4.131"), key(NGC, nvcc="13.0.88"), key(NGC, nvcc="13.0.88", archs=(80, 90))}
+    assert len(keys) == 6
     assert key(BASE) == key(dict(reversed(BASE.items())))
 
 
