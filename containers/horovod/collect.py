@@ -57,6 +57,12 @@ def tensorflow_versions(beside: Path) -> list[str]:
     return [name[1] for name in names if name[0] in ("tensorflow", "tensorflow_cpu")]
 
 
+def tools(beside: Path | None) -> str:
+    """The requirements of CMake, and of NVIDIA's compiler where the framework's own packages are of its CUDA."""
+    cuda = beside is not None and any(beside.glob("nvidia_cuda_runtime-13.*.whl"))
+    return "".join((HERE / name).read_text() for name in ("cmake.txt", *(("cuda.txt",) if cuda else ())))
+
+
 def collect(framework: str, into: Path, beside: Path | None, pythons: list[str], machine: str) -> None:
     """Put Horovod's source and all that is pinned into a directory.
 
@@ -71,8 +77,9 @@ def collect(framework: str, into: Path, beside: Path | None, pythons: list[str],
         platforms = [word for tag in TAGS for word in ("--platform", f"{tag}_{machine}")]
         words = ("--only-binary", ":all:", "--python-version", version, "--implementation", "cp", *platforms)
         install.by_hash("download", for_python(text, version), *words, *target)
+        install.by_hash("download", tools(None), *words, *target)
     if not pythons:
-        install.by_hash("download", text, *target)
+        install.by_hash("download", text + tools(beside), *target)
     if framework == "tensorflow":
         for line in keras_lines(tensorflow_versions(beside) if beside else []):
             install.by_hash("download", line, *target)

@@ -124,6 +124,16 @@ def test_every_python_of_an_image_has_a_line_for_each_package(program: ModuleTyp
         assert sorted(names) == sorted(program.NAMES), version
 
 
+def test_a_compiler_for_the_gpu_is_collected_where_the_framework_is_of_its_cuda(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "nvidia_cuda_runtime_cu12-12.8.90-py3-none-manylinux2014_x86_64.whl").touch()
+    assert program.tools(tmp_path).partition("==")[0] == program.tools(None).partition("==")[0] == "cmake"
+    assert "nvidia-cuda-nvcc" not in program.tools(tmp_path) + program.tools(None)
+    (tmp_path / "nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl").touch()
+    assert "nvidia-cuda-nvcc==13" in program.tools(tmp_path)
+
+
 def test_keras_2_goes_with_the_tensorflow_that_is_collected(program: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "tensorflow_cpu-2.21.0-cp311-cp311-manylinux_2_27_x86_64.whl").touch()
     assert program.tensorflow_versions(tmp_path) == ["2.21.0"]
