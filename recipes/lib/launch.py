@@ -7,8 +7,9 @@ package.
 
 Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
 the rendezvous (default port: 12000 + job id % 16000); RUNNER_RDV_TIMEOUT_S, optional, seconds to wait there for the
-other ranks; RUNNER_RUN_ID and RUNNER_JOB_ID, optional, part of the job's token; RUNNER_JOB_ID is also the job's id in
-the records.
+other ranks; RUNNER_DRIVER_TIMEOUT_S, optional, seconds that NVIDIA's driver may take to answer (default 60; 0: it is
+not looked at); RUNNER_RUN_ID and RUNNER_JOB_ID, optional, part of the job's token; RUNNER_JOB_ID is also the job's id
+in the records.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (modules/),
@@ -17,6 +18,7 @@ RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
 1 launcher-fault (an unforeseen error), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
 114 rendezvous-port-taken, 115 rendezvous-address, 116 record-not-written, 117 horovod-without-gloo,
+118 cuda-driver-missing, 119 cuda-driver-unusable, 120 cuda-driver-too-old, 121 gpus-missing,
 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
 """
 

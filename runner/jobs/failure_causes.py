@@ -21,6 +21,7 @@ from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
+from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Outcome, Verdict
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
@@ -374,7 +375,7 @@ def failed_verdict(
         outcome=failure.outcome if isinstance(failure, Failure) else failure,
         reasons=tuple(dict.fromkeys(reasons)),
         demonstration=evidence.plan.demonstration,
-        fix=decided.fix if decided else "",
+        fix=decided.fix.replace("{driver}", RUNTIMES[evidence.plan.runtime].driver) if decided else "",
         who=decided.who if decided else "",
         log=log,
     )

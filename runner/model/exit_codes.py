@@ -78,6 +78,10 @@ TABLE = (
         RECORD_NOT_WRITTEN, "record-not-written", "a record could not be written to the run directory", "launcher"
     ),
     ExitCode(117, "horovod-without-gloo", "Horovod has no Gloo, by which its ranks would meet", "launcher"),
+    ExitCode(118, "cuda-driver-missing", "NVIDIA's driver library is not there", "launcher"),
+    ExitCode(119, "cuda-driver-unusable", "NVIDIA's driver does not start", "launcher"),
+    ExitCode(120, "cuda-driver-too-old", "NVIDIA's driver is too old for the CUDA of the program", "launcher"),
+    ExitCode(121, "gpus-missing", "CUDA shows fewer GPUs than planned", "launcher"),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

@@ -47,6 +47,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         shows_home: programs see the home directory without a mount.
         without_scheduler: it works, without root, on a machine that no scheduler manages.
         brings_driver: GPUs of such a machine can be used in it with no further steps.
+        driver: what brings NVIDIA's driver to its programs, and what to look at where it is not there.
         install: what installs it on such a machine.
         failure: regular expression of its lines that say why a container did not start; empty where unknown.
         versions: name -> command whose first line of output has the version of what runs its containers on a node.
@@ -62,6 +63,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     user_namespaces: bool = False
     shows_home: bool = False
     without_scheduler: bool = False
+    driver: str = ""
     brings_driver: bool = False
     install: str = ""
     failure: str = ""
@@ -73,12 +75,20 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         return self.image != "none"
 
 
+# Enroot's hook reads these variables as NVIDIA's container runtime does (Enroot 4.1, conf/hooks/98-nvidia.sh).
+_BY_ENROOTS_HOOK = (
+    "Enroot's hook 98-nvidia.sh brings the driver, if the image sets NVIDIA_VISIBLE_DEVICES=all and "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility, as NVIDIA's do; if it does, ask the site for the hook and for "
+    "nvidia-container-cli (libnvidia-container)"
+)
 _APPTAINER = RuntimeFacts(
     module="apptainer",
     title="Apptainer",
     image="sif",
     mounts=MountSyntax(forbidden=",:\\"),  # --bind splits at ',' and ':'; newer versions take '\' for an escape
     program="apptainer",
+    driver="--nv, which the job has, brings the driver: on that node `nvidia-smi` must work, and `ldconfig -p` list "
+    "libcuda",
     versions={"apptainer": ("apptainer", "--version")},
 )
 
@@ -92,6 +102,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         srun_option="container-image",
         plugin="spank_pyxis.so",
         user_namespaces=True,
+        driver=_BY_ENROOTS_HOOK,
         failure="pyxis: ",
         versions={"enroot": ("enroot", "version")},  # its own is among the ranks' variables (PYXIS_VERSION)
     ),
@@ -101,6 +112,8 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         image="registry",
         mounts=MountSyntax(only="A-Z a-z 0-9 _ . + / -"),  # userInputPathFilter drops all else without a message
         program="shifter",
+        driver="Shifter's module for GPUs brings the driver (`gpu` at NERSC: `ways.shifter.modules` of the site file); "
+        "ask the site for its name",
         srun_option="image",
         shows_home=True,
         versions={"shifter": ("shifter", "--version")},
@@ -114,6 +127,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
             forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"
         ),
         program="sarus",
+        driver="the site's NVIDIA hook for Sarus brings the driver, where CUDA_VISIBLE_DEVICES is set; ask the site",
         versions={"sarus": ("sarus", "--version")},
     ),
     "apptainer": _APPTAINER,
@@ -134,6 +148,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         ),
         program="enroot",
         user_namespaces=True,
+        driver=_BY_ENROOTS_HOOK,
         failure=r"(?:^|[\s/])enroot(?:-\w+)?: |/enroot/\S+\.sh: line",
         versions={"enroot": ("enroot", "version")},
     ),
@@ -144,6 +159,7 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         # --volume splits at ':' and has no escape; a relative path would name a volume of Podman's.
         mounts=MountSyntax(forbidden=":"),
         program="podman-hpc",
+        driver="--gpu, which the job has, brings the driver (podman-hpc's module `gpu`); ask the site",
         versions={"podman-hpc": ("podman-hpc", "--version")},
         user_namespaces=True,
     ),
@@ -157,6 +173,8 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         program="ch-run",
         user_namespaces=True,
         without_scheduler=True,
+        driver="ch-run brings no driver: put it into the image with `ch-fromhost --nvidia`, on a machine that has it, "
+        "or choose another runtime (--runtime)",
         # ch-run mounts nothing of the host's GPU driver; ch-fromhost changes the image, which our store does not do.
         brings_driver=False,
         install="apt-get install charliecloud-runtime squashfuse",
@@ -171,6 +189,8 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         program="python3",
         shows_home=True,
         without_scheduler=True,
+        driver="the node itself has the driver: `nvidia-smi` must work there, and `ldconfig -p` list libcuda; some "
+        "sites have a module for it",
         brings_driver=True,
         install="apt-get install python3",
     ),

@@ -36,6 +36,28 @@ FAILURES = (
         "user",
         "failed",
     ),
+    _error("cuda-driver-missing", "{driver}", "site", "infrastructure"),
+    _error(
+        "cuda-driver-unusable",
+        "run `nvidia-smi` on that node, and report it to the site; no other libcuda may stand before the node's "
+        "(LD_LIBRARY_PATH)",
+        "site",
+        "infrastructure",
+    ),
+    _error(
+        "cuda-driver-too-old",
+        "build on an older base (python -m runner build ... --base auto --site SITE), with `hardware.driver` in the "
+        "site file",
+        "user",
+        "infrastructure",
+    ),
+    _error(
+        "gpus-missing",
+        "compare with `nvidia-smi -L` on that node, and report a GPU that is gone; CUDA_VISIBLE_DEVICES hides those "
+        "that it does not name; {driver}",
+        "site",
+        "infrastructure",
+    ),
     # The launcher itself was started by python3.
     Failure(
         code="python-not-found",

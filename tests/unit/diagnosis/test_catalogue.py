@@ -43,6 +43,10 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "rendezvous-address": ("launcher error", "rendezvous-address", ""),
     "record-not-written": ("launcher error", "record-not-written", ""),
     "horovod-without-gloo": ("launcher error", "horovod-without-gloo", ""),
+    "cuda-driver-missing": ("launcher error", "cuda-driver-missing", ""),
+    "cuda-driver-unusable": ("launcher error", "cuda-driver-unusable", ""),
+    "cuda-driver-too-old": ("launcher error", "cuda-driver-too-old", ""),
+    "gpus-missing": ("launcher error", "gpus-missing", ""),
     "python-not-found": ("launcher error", "program-not-found", "python: No such file or directory"),
     "script-with-crlf": (
         "launcher error",
@@ -198,4 +202,5 @@ def test_the_page_of_failures_has_a_row_for_each(failure: Failure) -> None:
     # Some are filled in with the blank before them: REASON stands for " (NodeDown)".
     sentence = re.sub(r"(?<=\w)\{", " {", failure.cause.replace("}{", "} {"))
     sentence = sentence.format_map({field: field.upper() for field in fields})
-    assert f"| `{failure.code}` | {failure.source} | {sentence} | {failure.fix} | {failure.who} |" in PAGE
+    fix = failure.fix.replace("{driver}", "DRIVER")
+    assert f"| `{failure.code}` | {failure.source} | {sentence} | {fix} | {failure.who} |" in PAGE

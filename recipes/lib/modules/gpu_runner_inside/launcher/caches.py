@@ -62,25 +62,30 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     if not home:
         missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
+    made = directory(env, node, job) if missing else None
+    if made is None:
+        return None
+    if not home and env.get("TMPDIR") and not os.path.isdir(env["TMPDIR"]):
+        # The host's, which the container does not have: mktemp(1) would fail.
+        made.variables["TMPDIR"] = os.path.dirname(made.path)
+    for name, below in missing.items():
+        place = os.path.join(made.path, below) if below else made.path
+        with suppress(OSError):  # a full disk: no rank fails for a cache
+            os.makedirs(place, 0o700, exist_ok=True)
+            made.variables[name] = place
+    return made
+
+
+def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
+    """The directory of the node's ranks alone, with no variables; None where none can be made."""
     base = _base(env)
-    if not missing or base is None:
+    if base is None:
         return None
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
     name = of_node + _plain(job)
     _sweep(base, of_node, name)
     found = _opened(base, name)
-    if found is None:
-        return None
-    path, handle = found
-    variables: dict[str, str] = {}
-    if not home and env.get("TMPDIR") and not os.path.isdir(env["TMPDIR"]):
-        variables["TMPDIR"] = base  # the host's, which the container does not have: mktemp(1) would fail
-    for name, below in missing.items():
-        place = os.path.join(path, below) if below else path
-        with suppress(OSError):  # a full disk: no rank fails for a cache
-            os.makedirs(place, 0o700, exist_ok=True)
-            variables[name] = place
-    return Caches(path, handle, variables)
+    return None if found is None else Caches(*found, {})
 
 
 def _plain(text: str) -> str:

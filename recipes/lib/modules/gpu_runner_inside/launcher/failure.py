@@ -11,6 +11,10 @@ STATUS = {
     "rendezvous-address": 115,
     "record-not-written": 116,
     "horovod-without-gloo": 117,
+    "cuda-driver-missing": 118,
+    "cuda-driver-unusable": 119,
+    "cuda-driver-too-old": 120,
+    "gpus-missing": 121,
     "program-not-executable": 126,
     "program-not-found": 127,
 }

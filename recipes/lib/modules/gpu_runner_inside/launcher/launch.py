@@ -20,6 +20,7 @@ from gpu_runner_inside.launcher import (
     caches,
     contact,
     departure,
+    driver,
     environment,
     fabric,
     gloo,
@@ -101,6 +102,7 @@ class Launch:
         self._record_start(
             here, token, shown
         )  # before the meeting: so each rank that came is known, even if others do not
+        made.update(self._driver_variables(here, made))
         if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
             self._say(
                 f"warning: {socket.gethostname()!r}, this node's own name, does not resolve in here. Horovod's Gloo "
@@ -163,11 +165,30 @@ class Launch:
             made.pop(name, None)
         return made
 
+    def _driver_variables(self, here: world.World, made: Mapping[str, str]) -> dict[str, str]:
+        """Variables that NVIDIA's driver needs here; raises where the job's GPUs cannot be used."""
+        options = self.options
+        gpus = options.gpus if options.wireup == "own" and options.gpus is not None else here.local_size
+        needs = None if options.run_dir is None else driver.needs_of(_plan(options.run_dir), gpus)
+        if needs is None:
+            return {}
+        first = here.local_rank == 0
+        return driver.ready(needs, made, calls=first, directory=self._private_directory, say=self._say)
+
+    def _private_directory(self) -> str | None:
+        """The user's own on this node until the job ends; None where none can be made."""
+        if self.caches is None:
+            self.caches = caches.directory(self.env, self.node_name or self.host, self._job())
+        return None if self.caches is None else self.caches.path
+
+    def _job(self) -> str:
+        return _job_id(self.env) or f"pid{os.getpid()}"
+
     def _cache_variables(self, here: world.World) -> dict[str, str]:
         if self.options.caches == "shell":
             return {}
-        job = _job_id(self.env) or f"pid{os.getpid()}"
-        self.caches = caches.prepare(self.env, self.node_name or self.host, job, home=self.options.caches == "home")
+        node, home = self.node_name or self.host, self.options.caches == "home"
+        self.caches = caches.prepare(self.env, node, self._job(), home=home)
         if self.caches is None:
             return {}
         if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):

@@ -1,0 +1,268 @@
+"""NVIDIA's driver at the start of a job: the real launcher opens a stand-in for the driver's library."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Runner
+from tests.support.fake_cuda import build
+from tests.support.shared_library import compile_library
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.integration
+
+LAUNCH = Path(__file__).resolve().parents[2] / "recipes/lib/launch.py"
+# As Horovod 0.28.1 does; prints where the loader found it.
+HOROVODS = (
+    "import ctypes, os; ctypes.CDLL('libcuda.so'); print(os.environ.get('LD_LIBRARY_PATH')); "
+    "print(*sorted({line.split()[-1] for line in open('/proc/self/maps') if 'libcuda' in line}))"
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("cuda"))
+
+
+class Node:
+    """A node whose loader finds what is in ``libraries``, and a job of so many ranks there."""
+
+    def __init__(self, directory: Path, ranks: int = 1) -> None:
+        self.run, self.libraries, self.tmp = directory / "run", directory / "my libraries", directory / "tmp"
+        for path in (self.run, self.libraries, self.tmp):
+            path.mkdir()
+        self.ranks = ranks
+        self.calls = directory / "calls"
+        self.calls.touch()
+
+    def install(self, library: Path, *names: str) -> None:
+        for name in names:
+            shutil.copy(library, self.libraries / name)
+
+    def plan(self, framework: str = "horovod", cuda: str = "12.8", **changed: object) -> None:
+        about = {"framework": "pytorch", "cuda": cuda}
+        plan = {"device": "cuda", "framework": framework, "image": {"about": about}, **changed}
+        (self.run / "plan.json").write_text(json.dumps(plan))
+
+    def start(
+        self, *options: str, rank: int = 0, program: str = "print('it ran')", **env: str
+    ) -> subprocess.Popen[str]:
+        task = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.ranks, "LOCAL_WORLD_SIZE": self.ranks}
+        variables = {
+            "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.libraries), "TMPDIR": str(self.tmp),
+            "FAKE_CUDA_CALLS": str(self.calls), "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_JOB_ID": str(os.getpid()),
+            **{name: str(value) for name, value in task.items()}, **env,
+        }  # fmt: skip
+        argv = [sys.executable, str(LAUNCH), "--run", str(self.run), *options, "--", sys.executable, "-c", program]
+        return subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def launch(self, *options: str, program: str = "print('it ran')", **env: str) -> tuple[int, str, str]:
+        process = self.start(*options, rank=0, program=program, **env)
+        out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err
+        return process.returncode, out, err
+
+    def record(self, kind: str, rank: int = 0) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.run / "ranks" / f"{rank}.{kind}.json").read_text())
+        return record
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    made = Node(tmp_path)
+    made.plan()
+    return made
+
+
+def test_a_driver_that_is_there_is_called_once_and_the_program_gets_its_own_environment(
+    node: Node, library: Path
+) -> None:
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    began = time.monotonic()
+    code, out, err = node.launch(program=HOROVODS)
+    assert time.monotonic() - began < 10, "the whole launcher, on a busy machine"
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == str(node.libraries)
+    assert node.calls.read_text() == "xx", "each file by its name"
+    assert list(node.tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "words"),
+    [
+        ({"FAKE_CUDA_INIT": "100"}, 121, "gpus-missing: 1 GPU is planned here, and CUDA shows 0"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 121, "and CUDA shows 0 (CUDA_VISIBLE_DEVICES=)"),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 121, "; Slurm gave this step none (CUDA_VISIBLE_DEVICES=NoDevFiles)"),
+        ({"FAKE_CUDA_INIT": "803"}, 119, "cuda-driver-unusable: cuInit gives 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)"),
+        ({"FAKE_CUDA_INIT": "999"}, 119, "cuda-driver-unusable: cuInit gives 999 (CUDA_ERROR_UNKNOWN)"),
+        ({"FAKE_CUDA_INIT": "crash"}, 119, "ended the process that called it: signal 11 (SIGSEGV)"),
+        ({"FAKE_CUDA_VERSION": "11080"}, 120, "runs CUDA up to 11.8, and pytorch has CUDA 12.8"),
+        ({"FAKE_CUDA_DEVICES": "0"}, 121, "gpus-missing: 1 GPU is planned here, and CUDA shows 0"),
+    ],
+)  # fmt: skip
+def test_a_driver_that_cannot_do_what_is_planned_ends_the_job_before_its_program(
+    node: Node, library: Path, env: dict[str, str], code: int, words: str
+) -> None:
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    ended, out, err = node.launch(**env)
+    assert (ended, out) == (code, "")
+    assert words in err
+    record = node.record("exit")
+    assert (record["status"], record["error"]) == (code, err.split(": ")[2])
+    assert words.removeprefix(f"{record['error']}: ") in record["message"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a library"])
+def test_a_driver_that_is_not_there_or_is_no_library_is_told_in_the_loaders_words(
+    node: Node, content: bytes | None
+) -> None:
+    """An image that was once written back by a container engine has empty files in the driver's place."""
+    if content is not None:
+        (node.libraries / "libcuda.so.1").write_bytes(content)
+    code, _out, err = node.launch()
+    assert code == 118
+    assert "cuda-driver-missing: NVIDIA's driver library: " in err
+    assert "libcuda.so.1: " in err
+
+
+def test_where_only_horovods_name_is_missing_the_program_finds_it_by_a_link_until_the_job_ends(
+    node: Node, library: Path
+) -> None:
+    node.install(library, "libcuda.so.1")
+    code, out, err = node.launch(program=HOROVODS)
+    assert code == 0, err
+    assert "note: libcuda.so.1 is here, but not libcuda.so, the name by which Horovod opens it" in err
+    path, found = out.splitlines()
+    assert path.startswith(f"{node.libraries}:{node.tmp}/gpu-runner-cache-")
+    assert found == str(node.libraries / "libcuda.so.1")
+    assert list(node.tmp.iterdir()) == [], "no link is left"
+
+
+@pytest.mark.parametrize(("before", "after"), [("{0}", "{0}:"), ("{0}:", "{0}::"), ("/none:{0}", "/none:{0}:")])
+def test_the_link_comes_after_all_that_the_environment_had(node: Node, library: Path, before: str, after: str) -> None:
+    node.install(library, "libcuda.so.1")
+    code, out, err = node.launch(program=HOROVODS, LD_LIBRARY_PATH=before.format(node.libraries))
+    assert code == 0, err
+    assert out.startswith(after.format(node.libraries) + str(node.tmp))
+
+
+def test_where_no_link_can_be_made_only_a_job_of_horovods_ends(node: Node, library: Path) -> None:
+    """A directory with ":" in its name is two in LD_LIBRARY_PATH."""
+    node.install(library, "libcuda.so.1")
+    odd = node.tmp / "a:b"
+    odd.mkdir()
+    code, _out, err = node.launch(TMPDIR=str(odd))
+    assert (code, "cuda-driver-missing: libcuda.so.1 is here, but Horovod's name: libcuda.so: " in err) == (118, True)
+    node.plan(framework="none")
+    code, out, err = node.launch(TMPDIR=str(odd))
+    assert (code, out) == (0, "it ran\n")
+    assert "warning: Horovod would fail here: libcuda.so.1 is here, but Horovod's name: libcuda.so: " in err
+
+
+def test_a_stub_under_horovods_name_is_told_though_the_driver_itself_is_good(
+    node: Node, library: Path, tmp_path: Path
+) -> None:
+    """The toolkit's lib64/stubs in LD_LIBRARY_PATH."""
+    node.install(library, "libcuda.so.1")
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    source = "int cuInit(unsigned flags) { (void)flags; return 34; }\n"
+    compile_library(source, stubs / "libcuda.so")
+    code, _out, err = node.launch(LD_LIBRARY_PATH=f"{stubs}:{node.libraries}")
+    assert code == 119
+    assert "cuInit gives 34 (CUDA_ERROR_STUB_LIBRARY): this is the CUDA toolkit's stub" in err
+    assert f"(Horovod opens libcuda.so, which is {stubs}/libcuda.so)" in err
+
+
+def test_a_driver_that_hangs_is_told_in_time_and_nothing_of_it_stays(node: Node, library: Path) -> None:
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    began = time.monotonic()
+    code, _out, err = node.launch(FAKE_CUDA_INIT="hang", RUNNER_DRIVER_TIMEOUT_S="1.5")
+    assert code == 119
+    assert "cuInit did not return within 1.5 s: the driver hangs" in err
+    assert 1.5 <= time.monotonic() - began < 20
+    assert callers(node) == []
+
+
+def test_a_job_that_is_stopped_while_the_driver_hangs_ends_at_once(node: Node, library: Path) -> None:
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    process = node.start(FAKE_CUDA_INIT="hang")
+    until(node.calls.read_text, "the call of the driver")
+    process.send_signal(signal.SIGTERM)
+    _out, err = process.communicate(timeout=20)
+    assert (process.returncode, node.record("exit")["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
+    assert "stopped by SIGTERM" in err
+    assert callers(node) == []
+
+
+def test_only_the_first_task_of_a_node_calls_the_driver_and_every_task_gets_the_link(
+    tmp_path: Path, library: Path
+) -> None:
+    node = Node(tmp_path, ranks=3)
+    node.plan()
+    node.install(library, "libcuda.so.1")
+    port = str(20000 + os.getpid() % 9000)
+    tasks = [node.start(rank=rank, program=HOROVODS, FAKE_CUDA_DEVICES="3", RUNNER_RDV_PORT=port) for rank in range(3)]
+    ended = [task.communicate(timeout=60) for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0, 0], ended
+    assert node.calls.read_text() == "x"
+    assert [err.count("note: ") for _out, err in ended] == [1, 0, 0]
+    assert len({out.splitlines()[0] for out, _err in ended}) == 3
+    assert list(node.tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "code"),
+    [
+        ("3", None, 121), ("4", None, 0), ("8", None, 0), ("1", "0,1,2,3", 121), ("1", "2", 0),
+        ("1", "MIG-1c2b,MIG-3d4e,MIG-5f6a,MIG-7b8c", 0),
+    ],
+)  # fmt: skip
+def test_gpus_are_counted_as_they_are_planned_for_the_node(
+    node: Node, library: Path, devices: str, visible: str | None, code: int
+) -> None:
+    """Of a program that starts its own processes: all of the node. One that the starter bound to a task is enough."""
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    env = {"FAKE_CUDA_DEVICES": devices, **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    assert node.launch("--wireup", "own", "--gpus", "4", **env)[0] == code
+
+
+@pytest.mark.parametrize("changed", [{"device": "cpu"}, {"image": {"about": {"framework": "pytorch", "cuda": ""}}}])
+def test_a_job_on_cpus_needs_no_driver(node: Node, changed: dict[str, Any]) -> None:
+    node.plan(**changed)
+    assert node.launch() == (0, "it ran\n", "")
+
+
+def test_the_verdict_names_the_missing_driver_and_what_brings_it(runner: Runner, tmp_path: Path) -> None:
+    """The whole chain, on a cluster whose site file says that its GPUs are real."""
+    site = tmp_path / "site.yaml"
+    site.write_text(f"name: real\nextends: {json.dumps(str(runner.site))}\ndevice: cuda\n")
+    words = ("submit", "--gpus", "4", "--nodes", "2", "--runtime", "native", "--wait", "--", "true")
+    said = runner(*words, code=8, site=site, env={"CUDA_VISIBLE_DEVICES": "0,1"})
+    run = runner.newest()
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (verdict["outcome"], verdict["who"]) == ("infrastructure", "site")
+    assert "did not start its program: cuda-driver-missing: NVIDIA's driver library: libcuda.so.1: " in said.out
+    assert verdict["fix"].startswith("the node itself has the driver: `nvidia-smi` must work there")
+
+
+def callers(node: Node) -> list[str]:
+    """Processes with this node's libraries in their memory."""
+    found = []
+    for process in Path("/proc").glob("[1-9]*"):
+        try:
+            if str(node.libraries) in (process / "maps").read_text():
+                found.append(process.name)
+        except OSError:
+            continue
+    return found

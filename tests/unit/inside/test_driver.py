@@ -1,0 +1,122 @@
+"""What a job on GPUs needs of NVIDIA's driver, and whether what the driver says is enough."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_runner_inside.launcher.driver import Needs, check, expected, needs_of, patience_s, runs
+from gpu_runner_inside.launcher.failure import LaunchError
+
+ROOT = Path(__file__).parents[3]
+NEEDS = Needs("pytorch", "12.8", 4, horovod=True)
+FILE = "/usr/lib/libcuda.so.550.54.15"
+
+
+def seen(init: int | None = 0, version: int | None = 12080, devices: int | None = 4) -> dict[str, Any]:
+    library = {"path": FILE, "problem": None, "init": init}
+    return {"libraries": {"libcuda.so.1": library, "libcuda.so": library}, "version": version, "devices": devices}
+
+
+def refused(answers: dict[str, Any], needs: Needs = NEEDS, **env: str) -> str:
+    with pytest.raises(LaunchError, match=r"GPU|CUDA|cuda") as error:
+        check(answers, needs, env)
+    return f"{error.value.code}: {error.value}"
+
+
+def test_a_driver_that_has_what_is_needed_is_not_refused() -> None:
+    check(seen(), NEEDS, {})
+    check(seen(version=None, devices=None), NEEDS, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+
+
+@pytest.mark.parametrize(
+    ("init", "words"),
+    [
+        (34, "cuInit gives 34 (CUDA_ERROR_STUB_LIBRARY): this is the CUDA toolkit's stub and no driver"),
+        (802, "(CUDA_ERROR_SYSTEM_NOT_READY): the node's NVSwitches are not ready"),
+        (803, "(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH): the library is of another version than the driver in the kernel"),
+        (804, "(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE): the image's compat package"),
+        (999, "(CUDA_ERROR_UNKNOWN): the driver cannot use its devices; /dev/nvidia-uvm may be missing"),
+        (214, "cuInit gives 214 (libcuda.so.1 is"),
+        (None, "it has no cuInit: this is no driver"),
+    ],
+)  # fmt: skip
+def test_each_error_of_the_driver_has_its_sentence(init: int | None, words: str) -> None:
+    said = refused(seen(init=init, version=None, devices=None))
+    assert said.startswith("cuda-driver-unusable: ")
+    assert words in said
+    assert said.endswith(f"(libcuda.so.1 is {FILE})")
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "good"),
+    [
+        (12040, "12.8", True), (13000, "12.8.1", True), (12080, "13.0", False), (12090, "13", False),
+        (11080, "12.0", False), (11000, "10.2", True), (10010, "10.2", False), (10020, "10.2", True),
+        (12040, "", True), (12040, "unknown", True),
+    ],
+)  # fmt: skip
+def test_a_driver_runs_programs_of_its_major_version_and_of_older_ones(version: int, cuda: str, good: bool) -> None:
+    """Before CUDA 11 there is no compatibility between minor versions."""
+    assert runs(version, cuda) is good
+
+
+@pytest.mark.parametrize("init", [0, 803])
+def test_a_driver_that_is_too_old_is_told_with_both_versions_whether_it_starts_or_not(init: int) -> None:
+    said = refused(seen(init=init, version=11040))
+    assert said == "cuda-driver-too-old: the node's driver runs CUDA up to 11.4, and pytorch has CUDA 12.8"
+
+
+@pytest.mark.parametrize(
+    ("env", "number"),
+    [
+        ({}, 4), ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, 4), ({"CUDA_VISIBLE_DEVICES": ""}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 4), ({"CUDA_VISIBLE_DEVICES": "2"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1c2b,MIG-3d4e"}, 1), ({"CUDA_VISIBLE_DEVICES": "MIG-GPU-8932f937/7/0"}, 1),
+        ({"NVIDIA_VISIBLE_DEVICES": "MIG-1c2b,MIG-3d4e"}, 1), ({"NVIDIA_VISIBLE_DEVICES": "0"}, 4),
+    ],
+)  # fmt: skip
+def test_a_task_with_a_gpu_of_its_own_or_a_part_of_one_is_shown_one(env: dict[str, str], number: int) -> None:
+    assert expected(4, env) == number
+
+
+def test_too_few_gpus_are_told_with_what_hides_them() -> None:
+    said = refused(seen(devices=3), NVIDIA_VISIBLE_DEVICES="0,1,2")
+    assert said == "gpus-missing: 4 GPUs are planned here, and CUDA shows 3 (NVIDIA_VISIBLE_DEVICES=0,1,2)"
+    said = refused(seen(init=100, devices=None), Needs("", "", 1, False), CUDA_VISIBLE_DEVICES="NoDevFiles")
+    assert said == (
+        "gpus-missing: 1 GPU is planned here, and CUDA shows 0; Slurm gave this step none "
+        "(CUDA_VISIBLE_DEVICES=NoDevFiles)"
+    )
+
+
+def test_only_plans_on_gpus_need_a_driver_and_no_image_that_is_known_to_have_no_cuda() -> None:
+    about = {"framework": "pytorch", "cuda": "12.8"}
+    plan = {"device": "cuda", "framework": "horovod", "image": {"about": about}}
+    assert needs_of(plan, 4) == NEEDS
+    assert needs_of({**plan, "image": {"about": None}, "framework": "none"}, 2) == Needs("", "", 2, horovod=False)
+    assert needs_of({**plan, "image": {"about": {**about, "cuda": ""}}}, 4) is None
+    assert needs_of({**plan, "device": "cpu"}, 4) is None
+    assert needs_of({}, 4) is None
+
+
+def test_patience_is_a_number_of_seconds() -> None:
+    assert (patience_s({}), patience_s({"RUNNER_DRIVER_TIMEOUT_S": "2.5"})) == (60.0, 2.5)
+    with pytest.raises(LaunchError, match="RUNNER_DRIVER_TIMEOUT_S is no number of seconds: 'soon'"):
+        patience_s({"RUNNER_DRIVER_TIMEOUT_S": "soon"})
+
+
+def test_a_job_on_gpus_ends_where_there_is_no_driver_unless_it_is_not_to_be_looked_at(tmp_path: Path) -> None:
+    """On this machine's own loader: the library's name is searched in vain, or NVIDIA's driver is there."""
+    (tmp_path / "plan.json").write_text('{"device": "cuda"}')
+    run = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path), "--", "true"]
+    env = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(run, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (118, 121)
+    assert ("cuda-driver-missing: NVIDIA's driver library: libcuda.so.1: " in done.stderr) is (done.returncode == 118)
+    left_out = subprocess.run(run, env={**env, "RUNNER_DRIVER_TIMEOUT_S": "0"}, check=False, timeout=60)
+    assert left_out.returncode == 0
