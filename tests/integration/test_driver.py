@@ -123,7 +123,7 @@ def test_a_driver_that_cannot_do_what_is_planned_ends_the_job_before_its_program
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a library"])
-def test_a_driver_that_is_not_there_or_is_no_library_is_told_in_the_loaders_words(
+def test_a_driver_that_is_not_there_or_is_no_library_is_reported_in_the_loaders_words(
     node: Node, content: bytes | None
 ) -> None:
     """An image that was once written back by a container engine has empty files in the driver's place."""
@@ -169,7 +169,7 @@ def test_where_no_link_can_be_made_only_a_job_of_horovods_ends(node: Node, libra
     assert "warning: Horovod would fail here: libcuda.so.1 is here, but Horovod's name: libcuda.so: " in err
 
 
-def test_a_stub_under_horovods_name_is_told_though_the_driver_itself_is_good(
+def test_a_stub_under_horovods_name_is_reported_though_the_driver_itself_is_good(
     node: Node, library: Path, tmp_path: Path
 ) -> None:
     """The toolkit's lib64/stubs in LD_LIBRARY_PATH."""
@@ -184,7 +184,7 @@ def test_a_stub_under_horovods_name_is_told_though_the_driver_itself_is_good(
     assert f"(Horovod opens libcuda.so, which is {stubs}/libcuda.so)" in err
 
 
-def test_a_driver_that_hangs_is_told_in_time_and_nothing_of_it_stays(node: Node, library: Path) -> None:
+def test_a_driver_that_hangs_is_reported_in_time_and_nothing_of_it_stays(node: Node, library: Path) -> None:
     node.install(library, "libcuda.so.1", "libcuda.so")
     began = time.monotonic()
     code, _out, err = node.launch(FAKE_CUDA_INIT="hang", RUNNER_DRIVER_TIMEOUT_S="1.5")

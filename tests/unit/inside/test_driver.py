@@ -16,20 +16,20 @@ NEEDS = Needs("pytorch", "12.8", 4, horovod=True)
 FILE = "/usr/lib/libcuda.so.550.54.15"
 
 
-def seen(init: int | None = 0, version: int | None = 12080, devices: int | None = 4) -> dict[str, Any]:
+def answers(init: int | None = 0, version: int | None = 12080, devices: int | None = 4) -> dict[str, Any]:
     library = {"path": FILE, "problem": None, "init": init}
     return {"libraries": {"libcuda.so.1": library, "libcuda.so": library}, "version": version, "devices": devices}
 
 
-def refused(answers: dict[str, Any], needs: Needs = NEEDS, **env: str) -> str:
+def refused(given: dict[str, Any], needs: Needs = NEEDS, **env: str) -> str:
     with pytest.raises(LaunchError, match=r"GPU|CUDA|cuda") as error:
-        check(answers, needs, env)
+        check(given, needs, env)
     return f"{error.value.code}: {error.value}"
 
 
 def test_a_driver_that_has_what_is_needed_is_not_refused() -> None:
-    check(seen(), NEEDS, {})
-    check(seen(version=None, devices=None), NEEDS, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    check(answers(), NEEDS, {})
+    check(answers(version=None, devices=None), NEEDS, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_driver_that_has_what_is_needed_is_not_refused() -> None:
     ],
 )  # fmt: skip
 def test_each_error_of_the_driver_has_its_sentence(init: int | None, words: str) -> None:
-    said = refused(seen(init=init, version=None, devices=None))
+    said = refused(answers(init=init, version=None, devices=None))
     assert said.startswith("cuda-driver-unusable: ")
     assert words in said
     assert said.endswith(f"(libcuda.so.1 is {FILE})")
@@ -65,8 +65,8 @@ def test_a_driver_runs_programs_of_its_major_version_and_of_older_ones(version: 
 
 
 @pytest.mark.parametrize("init", [0, 803])
-def test_a_driver_that_is_too_old_is_told_with_both_versions_whether_it_starts_or_not(init: int) -> None:
-    said = refused(seen(init=init, version=11040))
+def test_a_driver_that_is_too_old_is_reported_with_both_versions_whether_it_starts_or_not(init: int) -> None:
+    said = refused(answers(init=init, version=11040))
     assert said == "cuda-driver-too-old: the node's driver runs CUDA up to 11.4, and pytorch has CUDA 12.8"
 
 
@@ -84,10 +84,10 @@ def test_a_task_with_a_gpu_of_its_own_or_a_part_of_one_is_shown_one(env: dict[st
     assert expected(4, env) == number
 
 
-def test_too_few_gpus_are_told_with_what_hides_them() -> None:
-    said = refused(seen(devices=3), NVIDIA_VISIBLE_DEVICES="0,1,2")
+def test_too_few_gpus_are_reported_with_what_hides_them() -> None:
+    said = refused(answers(devices=3), NVIDIA_VISIBLE_DEVICES="0,1,2")
     assert said == "gpus-missing: 4 GPUs are planned here, and CUDA shows 3 (NVIDIA_VISIBLE_DEVICES=0,1,2)"
-    said = refused(seen(init=100, devices=None), Needs("", "", 1, False), CUDA_VISIBLE_DEVICES="NoDevFiles")
+    said = refused(answers(init=100, devices=None), Needs("", "", 1, False), CUDA_VISIBLE_DEVICES="NoDevFiles")
     assert said == (
         "gpus-missing: 1 GPU is planned here, and CUDA shows 0; Slurm gave this step none "
         "(CUDA_VISIBLE_DEVICES=NoDevFiles)"
