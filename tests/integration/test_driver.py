@@ -194,11 +194,21 @@ def test_a_driver_that_hangs_is_reported_in_time_and_nothing_of_it_stays(node: N
     assert callers(node) == []
 
 
+def test_a_driver_that_writes_lines_and_leaves_a_process_behind_is_waited_for_no_longer(
+    node: Node, library: Path
+) -> None:
+    node.install(library, "libcuda.so.1", "libcuda.so")
+    began = time.monotonic()
+    assert node.launch(FAKE_CUDA_NOISE="1") == (0, "it ran\n", "")
+    assert time.monotonic() - began < 4, "the process that is left behind has the pipe for 4 s"
+
+
 def test_a_job_that_is_stopped_while_the_driver_hangs_ends_at_once(node: Node, library: Path) -> None:
     node.install(library, "libcuda.so.1", "libcuda.so")
     process = node.start(FAKE_CUDA_INIT="hang")
     until(node.calls.read_text, "the call of the driver")
-    process.send_signal(signal.SIGTERM)
+    for pid in [*map(int, callers(node)), process.pid]:  # as Slurm does: every process of the step
+        os.kill(pid, signal.SIGTERM)
     _out, err = process.communicate(timeout=20)
     assert (process.returncode, node.record("exit")["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
     assert "stopped by SIGTERM" in err

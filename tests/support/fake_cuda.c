@@ -1,9 +1,12 @@
-/* A stand-in for the driver's libcuda.so.1 with the ABI of cuda.h. FAKE_CUDA_INIT: what cuInit returns, or "hang" or "crash";
-   FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES; FAKE_CUDA_CALLS: a file that gets a byte for each cuInit. As the real one, it has no
-   device where CUDA_VISIBLE_DEVICES names none. */
+/* A stand-in for the driver's libcuda.so.1 with the ABI of cuda.h. FAKE_CUDA_INIT: what cuInit returns, or "hang" or "crash".
+   FAKE_CUDA_NOISE: it writes to standard output, and leaves a process behind. FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES: its answers.
+   FAKE_CUDA_CALLS: a file that gets a byte for each cuInit. As the real one, it has no device where CUDA_VISIBLE_DEVICES names
+   none. */
 char *getenv(const char *name);
 int atoi(const char *text);
 int sleep(unsigned seconds);
+int fork(void);
+void _exit(int status);
 int raise(int signal);
 int open(const char *path, int flags, ...);
 long write(int file, const void *bytes, unsigned long count);
@@ -17,6 +20,7 @@ int cuInit(unsigned flags)
     int file = calls ? open(calls, 02001) : -1; /* O_WRONLY | O_APPEND */
     (void)flags;
     if (file >= 0) { write(file, "x", 1); close(file); }
+    if (getenv("FAKE_CUDA_NOISE")) { write(1, "NVRM: a line\n", 13); if (fork() == 0) { sleep(4); _exit(0); } }
     if (visible && (!visible[0] || visible[0] == 'N' || visible[0] == '-')) return 100;
     if (result && result[0] == 'h') sleep(600);
     if (result && result[0] == 'c') raise(11);

@@ -146,14 +146,15 @@ def look(env: Mapping[str, str], patience: float, *, calls: bool) -> Mapping[str
         argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
-        out, _err = process.communicate(timeout=patience)
+        process.wait(patience)
+        lines = _written(process)  # not to its end: what the driver may have started has the pipe, too
     except subprocess.TimeoutExpired:
         why = f"{what} did not return within {patience:g} s: the driver hangs, or takes longer ({PATIENCE})"
         raise LaunchError("cuda-driver-unusable", why) from None
     finally:
         _end(process)
-    with suppress(ValueError):
-        seen = json.loads(out)
+    with suppress(ValueError, IndexError):
+        seen = json.loads(lines[-1])
         if isinstance(seen, dict):
             return seen
     raise LaunchError("cuda-driver-unusable", f"{what} ended the process that called it: {_end_of(process.returncode)}")
@@ -244,6 +245,15 @@ def _failed(result: int | None) -> str:
         return "it has no cuInit: this is no driver"
     name, meaning = _RESULTS.get(result, ("", ""))
     return f"cuInit gives {result}" + (f" (CUDA_ERROR_{name}): {meaning}" if name else "")
+
+
+def _written(process: subprocess.Popen[bytes]) -> list[bytes]:
+    """The lines that a process which has ended left in its pipe."""
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    with suppress(BlockingIOError):
+        return os.read(process.stdout.fileno(), 1 << 16).splitlines()
+    return []
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
