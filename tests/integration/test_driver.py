@@ -25,7 +25,7 @@ LAUNCH = Path(__file__).resolve().parents[2] / "recipes/lib/launch.py"
 # As Horovod 0.28.1 does; prints where the loader found it.
 HOROVODS = (
     "import ctypes, os; ctypes.CDLL('libcuda.so'); print(os.environ.get('LD_LIBRARY_PATH')); "
-    "print(*sorted({line.split()[-1] for line in open('/proc/self/maps') if 'libcuda' in line}))"
+    "print(*{line.split(None, 5)[5].strip() for line in open('/proc/self/maps') if 'libcuda' in line})"
 )
 
 
