@@ -104,7 +104,7 @@ def test_a_horovod_without_gloo_that_cannot_meet_is_refused(
 
 
 def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node() -> None:
-    recipe = Recipe(name="r", description="", image="i", program=("p",), processes="own")
+    recipe = Recipe(name="r", description="", image="i", program=("p",), framework="none", processes="own")
     planned = plan(recipe, read_site("alpha"), Request(gpus=8), image())
     assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 48)
     assert not check(planned, read_site("alpha"), Observed())
@@ -119,7 +119,8 @@ def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node
 
 def test_torchruns_variables_need_no_mpi_anywhere() -> None:
     assert choose(read_site("polaris"), image("openmpi"), "apptainer", "torchrun", 512) == Choice("torchrun", "none")
-    planned = plan(RECIPE, read_site("technion"), Request(gpus=16, wireup="torchrun"), image())
+    recipe = msgspec.structs.replace(RECIPE, framework="none")
+    planned = plan(recipe, read_site("technion"), Request(gpus=16, wireup="torchrun"), image())
     command = runtime("pyxis").step(planned).command
     assert command[command.index(text("--wireup")) + 1] == text("torchrun")
     assert not check(planned, read_site("technion"), Observed())
