@@ -102,6 +102,9 @@ def test_only_plans_on_gpus_need_a_driver_and_no_image_that_is_known_to_have_no_
     assert needs_of({**plan, "image": {"about": {**about, "cuda": ""}}}, 4) is None
     assert needs_of({**plan, "device": "cpu"}, 4) is None
     assert needs_of({}, 4) is None
+    own = needs_of({**plan, "forced": ["gpus-hidden"]}, 4)
+    assert own is not None
+    assert own.gpus == 1
 
 
 def test_patience_is_a_number_of_seconds() -> None:

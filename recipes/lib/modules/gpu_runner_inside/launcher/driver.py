@@ -68,6 +68,8 @@ def needs_of(plan: Mapping[str, Any], gpus: int) -> Needs | None:
     framework, cuda = about.get("framework") or "", about.get("cuda") or ""
     if framework and not cuda:
         return None  # submitted with --force image-without-cuda
+    if "gpus-hidden" in plan.get("forced", ()):
+        gpus = 1  # the user wants each task to see its own alone
     return Needs(framework, cuda, gpus, plan.get("framework") == "horovod")
 
 
