@@ -164,6 +164,10 @@ class Training:
     def loss(self) -> float:
         return float(self._last.item())
 
+    @property
+    def instrumentation_s(self) -> float:
+        return self._clock.own_s
+
     def peak_memory_bytes(self) -> int:
         if self.device.kind == "cuda":
             return int(torch.cuda.max_memory_allocated())
@@ -185,24 +189,36 @@ def _scaler(kind: str) -> Any:
 
 
 class ComputeClock:
-    """Each step's own computing, from its start to the end of its backward pass: without waiting for other ranks."""
+    """Each step's own computing, from its start to the end of its backward pass: without waiting for other ranks.
+
+    Attributes:
+        own_s: time that the host has spent in this clock's calls, seconds.
+    """
 
     def __init__(self, *, on_device: bool) -> None:
+        self.own_s = 0.0
         self._on_device = on_device
         self._open: list[tuple[Any, Any]] = []
         self._start: Any = None
 
     def start(self) -> None:
+        began = time.perf_counter()
         self._start = self._now()
+        self.own_s += time.perf_counter() - began
 
     def mark(self) -> None:
         """This rank's own computing is queued; what follows waits for others."""
+        began = time.perf_counter()
         self._open.append((self._start, self._now()))
+        self.own_s += time.perf_counter() - began
 
     def collect(self) -> list[float]:
         """Seconds of the steps since the last call; the device was synchronised."""
+        began = time.perf_counter()
         done, self._open = self._open, []
-        return [start.elapsed_time(end) / 1000.0 if self._on_device else end - start for start, end in done]
+        times = [start.elapsed_time(end) / 1000.0 if self._on_device else end - start for start, end in done]
+        self.own_s += time.perf_counter() - began
+        return times
 
     def _now(self) -> Any:
         if not self._on_device:

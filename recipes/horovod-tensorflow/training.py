@@ -113,6 +113,11 @@ class Way:
         spans, self._spans_s = self._spans_s, []
         return [float(np.asarray(span)) for span in spans]
 
+    @property
+    def instrumentation_s(self) -> None:
+        """Not counted here."""
+        return None
+
     def peak_memory_bytes(self) -> int:
         if self.device.kind == "cuda":
             ask = getattr(tf.config.experimental, "get_memory_info", None)  # from 2.5 on

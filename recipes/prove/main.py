@@ -16,7 +16,15 @@ sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "mo
 
 from gpu_runner_inside import records  # noqa: E402
 
-STEPS = ("devices", "allreduce")
+# step -> options beyond --device and --short that it takes
+STEPS = {
+    "devices": (),
+    "allreduce": (),
+    "slices": (),
+    "clocks": (),
+    "roofline": ("model", "image_size"),
+    "synthetic": ("model", "image_size", "batch_size"),
+}
 
 
 def main() -> int:
@@ -25,9 +33,13 @@ def main() -> int:
     parser.add_argument("--step", choices=STEPS, required=True)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--short", action="store_true", help="fewer repeats: a demonstration")
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--image-size", type=int, default=224, metavar="PX")
+    parser.add_argument("--batch-size", type=int, default=32, help="images a rank and step")
     options = parser.parse_args()
     step = importlib.import_module(options.step)
-    kind, facts = step.run(options.device, short=options.short)
+    more = {name: getattr(options, name) for name in STEPS[options.step]}
+    kind, facts = step.run(options.device, short=options.short, **more)
     rank, run_dir = int(os.environ.get("RUNNER_RANK", "0")), os.environ.get("RUNNER_RUN_DIR")
     if rank == 0:
         print(f"{options.step} on {kind}: {facts}", flush=True)

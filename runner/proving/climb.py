@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from runner.jobs.submission import scheduler_of
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 from runner.model.proof_record import RungRecord
-from runner.model.records import ProvingRecord
+from runner.model.records import ProvingRecord, Report
 from runner.preparation.job import PreparedJob, prepare, start
 from runner.preparation.request import make_options
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
@@ -237,8 +237,18 @@ def _outcome(prepared: PreparedJob, root: Path, listener: Listener) -> JobOutcom
         demonstration=verdict.demonstration,
         facts=_facts(run, prepared.plan.tasks),
         nccl_processes=evidence.nccl.processes,
+        instrumentation_share=_instrumentation(evidence.reports.values()),
         run=str(run.path),
     )
+
+
+def _instrumentation(reports: Iterable[Report]) -> float | None:
+    shares = [
+        each.instrumentation_s / each.elapsed_s if each.instrumentation_s is not None and each.elapsed_s else None
+        for each in reports
+    ]
+    known = [share for share in shares if share is not None]
+    return max(known) if known and len(known) == len(shares) else None
 
 
 def _left(root: Path) -> RunDirectory | None:

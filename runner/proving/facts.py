@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.model.records import Count, Seconds
+from runner.model.records import Count, Rate, Seconds
 
 
 class SeenGpu(msgspec.Struct, frozen=True):
@@ -58,3 +58,50 @@ class AllreduceFacts(msgspec.Struct, frozen=True):
     hooked_gradients: Count
     weights_equal: bool
     weights_moved: bool
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A part of a GPU (MIG). ``problem``: why nothing could be computed on it; empty where something was."""
+
+    uuid: str
+    problem: str = ""
+    devices: Count = 0
+    memory_bytes: Count = 0
+    computes: bool = False
+
+
+class SlicesFacts(msgspec.Struct, frozen=True):
+    """Of the step ``slices``."""
+
+    slices: tuple[Slice, ...]
+
+
+class ClocksFacts(msgspec.Struct, frozen=True):
+    """Of the step ``clocks``: the length of each stretch by the device's events, and by the host's clock."""
+
+    event_s: tuple[Seconds, ...]
+    wall_s: tuple[Seconds, ...]
+
+
+class RooflineFacts(msgspec.Struct, frozen=True):
+    """Of the step ``roofline``.
+
+    Attributes:
+        products: floating-point operations a second of a product of matrices, by precision.
+        copy_bytes_per_s: read and written, both counted.
+        flop_per_image: of a training step, by image; None where torch cannot count them.
+    """
+
+    products: dict[str, Rate]
+    copy_bytes_per_s: Rate
+    flop_per_image: Count | None
+    model: str
+    image_px: Count
+
+
+class SyntheticFacts(msgspec.Struct, frozen=True):
+    """Of the step ``synthetic``: the rate of all ranks together."""
+
+    images_per_s: Rate
+    size: Count
+    batch_size: Count

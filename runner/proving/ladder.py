@@ -59,6 +59,7 @@ class JobOutcome:
 
     Attributes:
         facts: the records of a step of recipes/prove, by rank; empty for other recipes.
+        instrumentation_share: the largest share of the window that calls took which only measure; None if unknown.
         nccl_processes: processes whose NCCL said in its log that it started.
         run: its directory.
     """
@@ -72,6 +73,7 @@ class JobOutcome:
     demonstration: str = ""
     facts: tuple[ProvingRecord, ...] = ()
     nccl_processes: int = 0
+    instrumentation_share: float | None = None
     run: str = ""
 
 

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
-import msgspec
-
-from runner.model.plan import RESULTS
 from runner.model.proof_record import BETWEEN_GPUS, Figure, ProvenGpu
+from runner.proving import measurements
 from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Obstacle, Rung, failed, no_obstacle
+from runner.proving.main_job import MODERN, benchmark, capability, numbers
+from runner.proving.steps import FIRST, facts_of, step
 
-BENCHMARK, STEPS = "horovod-pytorch", "prove"
-FIRST = "devices"
 MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
-# What makes NCCL say that it starts (runner/diagnosis/nccl_log.py).
-_NCCL_LOG = (
-    ("NCCL_DEBUG", "INFO"),
-    ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
-    ("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),
-)
-# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
-_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
-_TF32_FROM = (8, 0)  # compute capability: Ampere, as for bf16
-
-Facts = TypeVar("Facts", bound=msgspec.Struct)
+_PRECISIONS = {"main-fp32": "fp32", "main-tf32": "tf32", "main-amp": "amp", MAIN_RESULT: "amp"}
 
 
 def rungs() -> tuple[Rung, ...]:
     """All of them, in their order."""
-    step = (FIRST,)
+    first = (FIRST,)
     return (
         Rung(FIRST, "driver and devices", _devices_jobs, _devices),
         Rung("allreduce-1", "NCCL allreduce with hooks, one rank", partial(_allreduce_jobs, all_gpus=False),
-             partial(_allreduce, all_gpus=False), step),
+             partial(_allreduce, all_gpus=False), first),
         Rung(BETWEEN_GPUS, "NCCL allreduce with hooks, all GPUs", partial(_allreduce_jobs, all_gpus=True),
-             partial(_allreduce, all_gpus=True), step, _one_gpu),
+             partial(_allreduce, all_gpus=True), first, _one_gpu),
         _main("main-fp32", "main job, fp32", ("precision", "fp32")),
         _main("main-tf32", "main job, TF32", ("precision", "tf32"), obstacle=_no_tf32),
         _main("main-amp", "main job, automatic mixed precision", ("precision", "amp")),
@@ -46,6 +33,7 @@ def rungs() -> tuple[Rung, ...]:
         _main("main-compile", "main job, the same compiled", ("precision", "amp"), ("channels-last", "true"),
               ("compile", "true")),
         Rung("result", "the main job's figure is proven", _no_jobs, _result, (MAIN_RESULT,)),
+        *measurements.rungs(_PRECISIONS),
     )  # fmt: skip
 
 
@@ -61,19 +49,12 @@ def _no_jobs(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
 # Steps of recipes/prove
 
 
-def _step(ladder: Ladder, name: str, gpus: int) -> Job:
-    options = [("step", name), ("device", ladder.device)]
-    if ladder.quick or ladder.pretend:
-        options.append(("short", "true"))
-    return Job(STEPS, gpus, tuple(options), () if ladder.pretend else _NCCL_LOG)
-
-
 def _devices_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
-    return (_step(ladder, FIRST, ladder.gpus),)
+    return (step(ladder, FIRST, ladder.gpus),)
 
 
 def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    facts, faults = _facts(ladder, outcomes, FIRST, DevicesFacts)
+    facts, faults = facts_of(ladder, outcomes[0], FIRST, DevicesFacts)
     if faults:
         return failed(*faults)
     first = facts[0]
@@ -89,17 +70,21 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     faults = list(_device_faults(ladder, facts, seen))
     if faults:
         return failed(*faults)
+    mig = any(gpu.mig for each in facts for gpu in each.gpus)
+    # CUDA shows a part of a GPU as a device: the machine is known by its whole GPUs.
+    whole = {gpu.uuid or "": gpu.name or "" for each in facts for gpu in each.gpus}
+    gpus = whole if mig else {device.uuid or "": device.name for device in seen}
     figures: dict[str, Figure] = {
         "devices": len(seen),
-        "capability": min((device.capability for device in seen), key=_capability),
+        "capability": min((device.capability for device in seen), key=numbers),
         "memory_bytes": min(device.memory_bytes for device in seen),
-        "mig": any(gpu.mig for each in facts for gpu in each.gpus),
+        "mig": mig,
     }
     return Judgement(
         "passed",
         figures=figures,
         proven=outcomes[0].proven,
-        gpus=tuple(ProvenGpu(device.uuid or "", device.name) for device in seen),
+        gpus=tuple(ProvenGpu(uuid, name) for uuid, name in gpus.items()),
         versions={"driver": first.driver, **versions},
     )
 
@@ -132,7 +117,7 @@ def _device_faults(ladder: Ladder, facts: Sequence[DevicesFacts], seen: Sequence
 
 
 def _allreduce_jobs(ladder: Ladder, _earlier: Earlier, *, all_gpus: bool) -> tuple[Job, ...]:
-    return (_step(ladder, "allreduce", ladder.gpus if all_gpus else 1),)
+    return (step(ladder, "allreduce", ladder.gpus if all_gpus else 1),)
 
 
 def _one_gpu(ladder: Ladder, _earlier: Earlier) -> str:
@@ -141,7 +126,7 @@ def _one_gpu(ladder: Ladder, _earlier: Earlier) -> str:
 
 def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, all_gpus: bool) -> Judgement:
     size = ladder.gpus if all_gpus else 1
-    facts, faults = _facts(ladder, outcomes, "allreduce", AllreduceFacts)
+    facts, faults = facts_of(ladder, outcomes[0], "allreduce", AllreduceFacts)
     faults = faults or list(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
     if faults:
         return failed(*faults)
@@ -189,20 +174,6 @@ def _main_jobs(ladder: Ladder, earlier: Earlier, options: tuple[tuple[str, str],
     return (benchmark(ladder, earlier, ladder.gpus, dict(options)),)
 
 
-def benchmark(ladder: Ladder, earlier: Earlier, gpus: int, options: dict[str, str]) -> Job:
-    """A run of the main job: with the site's small model where the ladder pretends, else with ResNet-50."""
-    chosen = {"channels-last": "false", "hooks-at-one": "true" if gpus == 1 else "false", **options}
-    if chosen.get("precision") == "amp":
-        modern = ladder.pretend or _capability_of(earlier) >= _TF32_FROM
-        chosen["precision"] = "amp-bf16" if modern else "amp-fp16"
-    if not ladder.pretend:
-        chosen["batch-size"] = str(_batch(earlier))
-        chosen["device"] = "cuda"
-    if ladder.quick or ladder.pretend:
-        chosen["demonstration"] = "true"
-    return Job(BENCHMARK, gpus, tuple(chosen.items()))
-
-
 def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
     outcome = outcomes[0]
     if outcome.outcome != "measured" or outcome.images_per_s is None:
@@ -231,39 +202,6 @@ def _result(ladder: Ladder, earlier: Earlier, _outcomes: Sequence[JobOutcome]) -
 
 
 def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
-    if ladder.pretend or FIRST not in earlier or _capability_of(earlier) >= _TF32_FROM:
+    if ladder.pretend or FIRST not in earlier or capability(earlier) >= MODERN:
         return ""
     return f"GPUs of compute capability {earlier[FIRST].figures['capability']} have no TF32"
-
-
-def _batch(earlier: Earlier) -> int:
-    memory = earlier[FIRST].figures["memory_bytes"]
-    assert isinstance(memory, int)
-    return next(images for least, images in _BATCHES if memory >= least)
-
-
-def _capability_of(earlier: Earlier) -> tuple[int, ...]:
-    return _capability(str(earlier[FIRST].figures["capability"]))
-
-
-def _capability(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
-
-
-# What the jobs left
-
-
-def _facts(
-    ladder: Ladder, outcomes: Sequence[JobOutcome], step: str, kind: type[Facts]
-) -> tuple[list[Facts], list[str]]:
-    """The typed facts of each rank of the rung's only job, by rank; or what is wrong with them."""
-    outcome = outcomes[0]
-    if outcome.outcome != "ran":
-        return [], [f"verdict {outcome.outcome}", *outcome.reasons[:3]]
-    elsewhere = [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != step]
-    if elsewhere or not outcome.facts:
-        return [], [f"ranks {elsewhere} did not do the step {step} on {ladder.device}" if elsewhere else "no record"]
-    try:
-        return [msgspec.convert(each.facts, kind) for each in outcome.facts], []
-    except msgspec.ValidationError as error:
-        return [], [f"the record of the step {step} cannot be read: {error}"]

@@ -66,6 +66,8 @@ class Training(Protocol):
             that is not known, or other collectives carry gradients.
         hooks: whether the gradients go through Horovod at all (at size 1 they may not).
         versions: of what computed, by the names of schema.json.
+        instrumentation_s: time that the host has spent so far in the calls that a step makes only to be measured,
+            seconds; None where that is not known.
     """
 
     world: World
@@ -75,6 +77,9 @@ class Training(Protocol):
     allreduce_bytes: int | None
     hooks: bool
     versions: dict[str, Any]
+
+    @property
+    def instrumentation_s(self) -> float | None: ...
 
     def step(self) -> None:
         """One step; it may be queued only."""
@@ -165,6 +170,7 @@ def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
     training.synchronize()
     window.mark("begin")
     training.world.barrier()
+    own_s = training.instrumentation_s
     start = time.monotonic()
     for _ in range(length.groups):
         for _ in range(length.group_steps):
@@ -172,7 +178,9 @@ def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
         compute_s += training.synchronize()
         ends_s.append(time.monotonic() - start)
     window.mark("end")
-    return figures.Timed(start, ends_s, compute_s, training.loss())
+    total_s = training.instrumentation_s
+    instrumentation_s = None if own_s is None or total_s is None else total_s - own_s
+    return figures.Timed(start, ends_s, compute_s, training.loss(), instrumentation_s)
 
 
 def _steps(training: Training, count: int) -> None:

@@ -25,12 +25,14 @@ class Timed:
         ends_s: end of each group, seconds after the common start.
         compute_s: each step's own computing, seconds; empty where the training method cannot separate it.
         loss: of the last step.
+        instrumentation_s: time that the host has spent in calls that only measure, seconds; None where unknown.
     """
 
     began_monotonic_s: float
     ends_s: list[float]
     compute_s: list[float]
     loss: float
+    instrumentation_s: float | None = None
 
 
 def quarters(values: Sequence[float]) -> list[float]:
@@ -82,6 +84,7 @@ def report_of(
         "compute_p50_s": median(compute_s) if compute_s else None,
         "compute_p95_s": quantile(compute_s, 0.95) if compute_s else None,
         "compute_quarters_p50_s": quarters(compute_s),
+        "instrumentation_s": timed.instrumentation_s,
     }
 
 

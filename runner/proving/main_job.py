@@ -1,0 +1,53 @@
+"""Jobs of the benchmark, fitted to the devices that the first rung saw. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runner.proving.ladder import RUNG_LIMIT_S, Earlier, Job, Ladder
+from runner.proving.steps import FIRST
+
+RECIPE = "horovod-pytorch"
+MODERN = (8, 0)  # compute capability from which there are TF32 and bf16: Ampere
+# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
+_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
+
+
+def benchmark(
+    ladder: Ladder, earlier: Earlier, gpus: int, options: Mapping[str, str], *, limit_s: int = RUNG_LIMIT_S
+) -> Job:
+    """A run of the main job: with the site's small model where the ladder pretends, else with ResNet-50.
+
+    A single rank runs the hooks, too, unless ``options`` decides it. The precision ``amp`` is the devices' own.
+    """
+    chosen = {"channels-last": "false", "hooks-at-one": "true" if gpus == 1 else "false", **options}
+    chosen["precision"] = precision(ladder, earlier, chosen["precision"])
+    if not ladder.pretend:
+        chosen |= {"batch-size": str(batch(earlier)), "device": "cuda"}
+    if ladder.quick or ladder.pretend:
+        chosen["demonstration"] = "true"
+    return Job(RECIPE, gpus, tuple(chosen.items()), limit_s=limit_s)
+
+
+def precision(ladder: Ladder, earlier: Earlier, wanted: str) -> str:
+    """The benchmark's name of a precision; ``amp``: bf16, or fp16 on older devices."""
+    if wanted != "amp":
+        return wanted
+    return "amp-bf16" if ladder.pretend or capability(earlier) >= MODERN else "amp-fp16"
+
+
+def batch(earlier: Earlier) -> int:
+    """Images a rank and step that fit on the smallest device."""
+    memory = earlier[FIRST].figures["memory_bytes"]
+    assert isinstance(memory, int)
+    return next(images for least, images in _BATCHES if memory >= least)
+
+
+def capability(earlier: Earlier) -> tuple[int, ...]:
+    """The least compute capability of the devices."""
+    return numbers(str(earlier[FIRST].figures["capability"]))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """``9.0`` as (9, 0), for comparing."""
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
