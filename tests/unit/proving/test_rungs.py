@@ -9,12 +9,12 @@ import pytest
 from runner.jobs.verdict import judge as verdict_of
 from runner.model.plan import RESULTS
 from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, Figure, RungRecord
-from runner.model.records import ProvingRecord
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
 from runner.proving.rungs import MAIN_RESULT, names, rungs
 from runner.recipes.loader import read_recipe
 from tests.support.evidence import GOOD
 from tests.support.proof_records import UUIDS
+from tests.support.proving import earlier_rungs, step_outcome
 
 GPUS, ONE, PRETEND = Ladder(2), Ladder(1), Ladder(2, quick=True, pretend=True)
 BY_NAME = {rung.name: rung for rung in rungs()}
@@ -40,17 +40,6 @@ ALLREDUCE: dict[str, Any] = {
     "weights_equal": True,
     "weights_moved": True,
 }
-
-
-def earlier_rungs(**figures: Figure) -> dict[str, RungRecord]:
-    known: dict[str, Figure] = {"devices": 2, "capability": "9.0", "memory_bytes": 80 * 10**9, "mig": False}
-    return {"devices": RungRecord("devices", "passed", figures={**known, **figures})}
-
-
-def step(name: str, facts: dict[str, Any], ranks: int = 2, kind: Any = "cuda", **changes: Any) -> JobOutcome:
-    records = tuple(ProvingRecord("2", rank, name, kind, facts) for rank in range(ranks))
-    values: dict[str, Any] = {"outcome": "ran", "facts": records, "nccl_processes": ranks, "proven": ("ran well",)}
-    return JobOutcome(**{**values, **changes})
 
 
 def judge(name: str, outcome: JobOutcome, ladder: Ladder = GPUS) -> Judgement:
@@ -83,7 +72,7 @@ def test_every_job_uses_options_that_its_recipe_has_and_a_rung_stays_under_nine_
 
 
 def test_devices_are_recorded() -> None:
-    judged = judge("devices", step("devices", DEVICES))
+    judged = judge("devices", step_outcome("devices", DEVICES))
     assert judged.state == "passed"
     assert [gpu.uuid for gpu in judged.gpus] == list(UUIDS)
     assert judged.versions["driver"] == "570.86.15"
@@ -103,34 +92,36 @@ def test_devices_are_recorded() -> None:
     ],
 )
 def test_devices_fail(facts: dict[str, Any], why: str) -> None:
-    judged = judge("devices", step("devices", {**DEVICES, **facts}))
+    judged = judge("devices", step_outcome("devices", {**DEVICES, **facts}))
     assert (judged.state, judged.gpus) == ("failed", ())
     assert why in judged.reason
 
 
 def test_a_ladder_that_pretends_names_no_gpu_and_labels_everything() -> None:
-    judged = judge("devices", step("devices", {**DEVICES, "driver": "", "horovod_nccl": False}, kind="cpu"), PRETEND)
+    judged = judge(
+        "devices", step_outcome("devices", {**DEVICES, "driver": "", "horovod_nccl": False}, kind="cpu"), PRETEND
+    )
     assert (judged.state, judged.gpus, judged.label) == ("passed", (), "pretend: CPU")
     assert "driver" not in judged.versions
 
 
 def test_a_step_on_the_wrong_kind_of_device_is_no_evidence() -> None:
     for ladder, kind in ((GPUS, "cpu"), (PRETEND, "cuda")):
-        judged = judge("devices", step("devices", DEVICES, kind=kind), ladder)
+        judged = judge("devices", step_outcome("devices", DEVICES, kind=kind), ladder)
         assert "did not do the step devices on" in judged.reason
-    assert "no record" in judge("devices", step("devices", DEVICES, ranks=0)).reason
+    assert "no record" in judge("devices", step_outcome("devices", DEVICES, ranks=0)).reason
 
 
 def test_a_job_that_did_not_run_is_no_evidence() -> None:
-    judged = judge("allreduce-n", step("allreduce", ALLREDUCE, outcome="failed", reasons=("rank 1 exited",)))
+    judged = judge("allreduce-n", step_outcome("allreduce", ALLREDUCE, outcome="failed", reasons=("rank 1 exited",)))
     assert (judged.state, judged.reason) == ("failed", "verdict failed; rank 1 exited")
 
 
 def test_the_bandwidth_of_a_link_is_that_of_nccls_own_tests() -> None:
-    judged = judge("allreduce-n", step("allreduce", ALLREDUCE))
+    judged = judge("allreduce-n", step_outcome("allreduce", ALLREDUCE))
     assert judged.figures["bus_67108864_bytes_gb_per_s"] == pytest.approx(67.108864)
     assert "bus_4_bytes_gb_per_s" not in judged.figures
-    alone = judge("allreduce-1", step("allreduce", {**ALLREDUCE, "size": 1}, ranks=1))
+    alone = judge("allreduce-1", step_outcome("allreduce", {**ALLREDUCE, "size": 1}, ranks=1))
     assert alone.state == "passed"
     assert not [name for name in alone.figures if name.startswith("bus")]
 
@@ -150,7 +141,7 @@ def test_the_bandwidth_of_a_link_is_that_of_nccls_own_tests() -> None:
     ],
 )
 def test_an_allreduce_fails(facts: dict[str, Any], processes: int, why: str) -> None:
-    judged = judge("allreduce-n", step("allreduce", {**ALLREDUCE, **facts}, nccl_processes=processes))
+    judged = judge("allreduce-n", step_outcome("allreduce", {**ALLREDUCE, **facts}, nccl_processes=processes))
     assert (judged.state, judged.figures) == ("failed", {})
     assert why in judged.reason
 
