@@ -31,6 +31,10 @@ class Ladder:
         """Kind of the device that every rank must have computed on."""
         return "cpu" if self.pretend else "cuda"
 
+    def limit_s(self, jobs: int) -> int:
+        """Time limit of each of a rung's jobs, seconds; processors that others use, too, get as much as they need."""
+        return RUNG_LIMIT_S if self.pretend else RUNG_LIMIT_S // jobs
+
     @property
     def label(self) -> str:
         """Why no figure is a claim; empty where the measurements decide that themselves."""

@@ -8,7 +8,7 @@ from statistics import median
 
 from runner.model.proof_record import Figure
 from runner.proving.facts import ClocksFacts, RooflineFacts, SlicesFacts, SyntheticFacts
-from runner.proving.ladder import RUNG_LIMIT_S, Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
+from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
 from runner.proving.main_job import MODERN, batch, benchmark, capability, precision
 from runner.proving.steps import FIRST, facts_of, step
 from runner.statistics.comparison import compare
@@ -126,7 +126,7 @@ def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome], 
 
 
 def _cost_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
-    limit_s = RUNG_LIMIT_S // len(_HOOKS_ORDER)
+    limit_s = ladder.limit_s(len(_HOOKS_ORDER))
     return tuple(
         benchmark(
             ladder,
@@ -159,7 +159,7 @@ def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> 
 
 
 def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
-    limit_s = RUNG_LIMIT_S // len(_SYNTHETIC_ORDER)
+    limit_s = ladder.limit_s(len(_SYNTHETIC_ORDER))
     modern = ladder.pretend or capability(earlier) >= MODERN
     ours = {"precision": "tf32" if modern else "fp32", "hooks-at-one": "false"}
     ours |= {} if ladder.pretend else _SHORT

