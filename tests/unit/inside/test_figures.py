@@ -19,7 +19,7 @@ FACTS = proof.RankFacts(0, 1, "n0", "GPU-0", "g", "p", moved=True, onehot=True, 
 
 
 def written(directory: Path) -> Report:
-    timed = figures.Timed(1005.0, ENDS_S, [], 1.0)
+    timed = figures.Timed(1005.0, ENDS_S, [], 1.0, 0.25)
     device = {"kind": "cuda", "name": "GPU", "identity": "GPU-0", "index": 0}
     made = figures.report_of({"framework": "horovod"}, device, FACTS, timed, lengths.Lengths(50, 30.0, 5, 10), 10)
     path = records.rank_record(str(directory), 0, "report")
@@ -30,6 +30,7 @@ def written(directory: Path) -> Report:
 def test_the_times_that_a_rank_writes_are_those_that_the_judge_reads(tmp_path: Path) -> None:
     report = written(tmp_path)
     assert report.ends_s == tuple(ENDS_S)
+    assert report.instrumentation_s == 0.25
     one = long_run([1.0] * 60)
     for made, told in ((report, False), (msgspec.structs.replace(report, ends_s=(*ENDS_S[:3], 2.3, ENDS_S[4])), True)):
         ranks = {
