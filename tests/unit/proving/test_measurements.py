@@ -82,7 +82,7 @@ def test_a_figure_above_the_roofline_is_wrong() -> None:
     assert judge("roofline", roofline(copy_bytes_per_s=0.0)).state == "failed"
 
 
-def test_a_torch_that_counts_no_operations_has_rates_alone() -> None:
+def test_without_counted_operations_there_are_only_rates() -> None:
     judged = judge("roofline", roofline(flop_per_image=None), main_fp32=800.0)
     assert judged.state == "passed"
     assert not [name for name in judged.figures if name.endswith("percent_of_products")]
