@@ -168,9 +168,16 @@ def fetch(target: Path) -> Path:
     return target / f"horovod-{VERSION}"
 
 
-def take_kept(key: str, out: Path, shelf: Path) -> bool:
-    """Whether a whole wheel is kept under this key, which is then put into ``out``."""
+def take_kept(key: str, out: Path, shelf: Path, *, with_nccl: bool = False) -> bool:
+    """Whether a whole wheel is kept under this key, which is then put into ``out``.
+
+    Args:
+        with_nccl: one whose libraries do not load NCCL is not taken, whatever its key promises.
+    """
     kept = [wheel for wheel in sorted((shelf / key).glob("*.whl")) if is_whole(wheel)]
+    for wheel in [wheel for wheel in kept if with_nccl and wheel_record.without_nccl(wheel)]:
+        print(f"horovod: the kept wheel {wheel} does not load NCCL: it is not taken", flush=True)
+        kept.remove(wheel)
     if kept:
         print("horovod: taking the wheel kept under " + key, flush=True)
         shutil.copy(str(kept[0]), str(out))
@@ -274,7 +281,7 @@ def build_wheel(
         include: the framework's directories of headers.
         shelf: where wheels are kept, by their keys. place: as of Variant.
     """
-    if take_kept(key, out, shelf):
+    if take_kept(key, out, shelf, with_nccl=gpu is not None):
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
@@ -332,6 +339,12 @@ def examine(wheel: Path, said: str, gpu: Gpu | None, work: list[str]) -> None:
     absent = [each for each in gpu.architectures if f"code=sm_{each}" not in said and f"sm_{each}," not in said]
     if absent:  # CMake goes on where Horovod's helper for these flags fails
         raise SystemExit(f"nvcc was not given the architectures {absent}; Horovod's CMake shows: {said or 'no flags'}")
+    lacking = wheel_record.without_nccl(wheel)
+    if lacking:
+        raise SystemExit(
+            f"Horovod was compiled, and does not load NCCL as a shared library: {', '.join(lacking)}; fix: name the "
+            "directory of a whole NCCL with --nccl DIR, or --nccl none where none is wanted"
+        )
     wheel_record.add_record(wheel, gpu.record())
 
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import struct
 import zipfile
 from importlib import metadata
@@ -89,3 +90,18 @@ def lost_directories(wheel: Path, work: list[str]) -> list[str]:
                 if place.startswith("/") and any(real == each or real.startswith(each + "/") for each in gone):
                     lost.append(f"{name}: {place}")
     return lost
+
+
+def without_nccl(wheel: Path) -> list[str]:
+    """Horovod's libraries in a wheel that do not ask the loader for NCCL; what cannot be read asks for nothing."""
+    found = []
+    with zipfile.ZipFile(str(wheel)) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"horovod/\w+/mpi_lib[^/]*\.so", name)]
+        for name in names:
+            try:
+                needed = dynamic_section(archive.read(name))["needed"]
+            except ValueError:
+                needed = []
+            if not any(each.startswith("libnccl.so") for each in needed):
+                found.append(name)
+    return found if names else ["no library at all"]

@@ -283,6 +283,13 @@ def shared_library(directory: Path, *flags: str) -> bytes:
     return (directory / "x.so").read_bytes()
 
 
+def nccl_link(directory: Path) -> tuple[str, ...]:
+    """Flags that link an NCCL, of which only the name is real."""
+    shared_library(directory, "-Wl,-soname,libnccl.so.2")
+    (directory / "x.so").rename(directory / "libnccl.so")
+    return ("-Wl,--no-as-needed", f"-L{directory}", "-lnccl")
+
+
 def make_wheel(path: Path, library: bytes) -> Path:
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("horovod/torch/mpi_lib_v2.so", library)
@@ -320,7 +327,8 @@ def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str,
     build = programs["build"]
     toolkit = programs["cuda"].Toolkit("/opt/cuda", "13.0.88", ARCHITECTURES)
     gpu = build.Gpu("13.0", toolkit, [80, 90], "", "2.29.7", False)
-    wheel = make_wheel(tmp_path / "horovod-0.28.1-py3-none-any.whl", shared_library(tmp_path))
+    library = shared_library(tmp_path, *nccl_link(tmp_path))
+    wheel = make_wheel(tmp_path / "horovod-0.28.1-py3-none-any.whl", library)
     flags = '-O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=\\"sm_90,compute_90\\"'
     with pytest.raises(SystemExit, match=r"nvcc was not given the architectures \[80, 90\]; .*no flags"):
         build.examine(wheel, "", gpu, [])
@@ -345,6 +353,32 @@ def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str,
     assert json.loads(answer) == {"cuda_architectures": [80, 90], "ptx": 90, "nvcc": "13.0.88", "nccl": "2.29.7"}
     assert (target / "horovod-0.28.1.dist-info/gpu-runner.json").is_file()
     assert "gpu-runner.json,sha256=" in (target / "horovod-0.28.1.dist-info/RECORD").read_text()
+
+
+def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf(
+    programs: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the library's own list of what it loads, whatever the build was given."""
+    build, shelf, out = programs["build"], tmp_path / "shelf", tmp_path / "out"
+    toolkit = programs["cuda"].Toolkit("/opt/cuda", "13.0.88", ARCHITECTURES)
+    gpu = build.Gpu("13.0", toolkit, [80], "", "2.29.7", False)
+    flags = '-gencode arch=compute_80,code=\\"sm_80,compute_80\\"'
+    (shelf / "k").mkdir(parents=True)
+    out.mkdir()
+    with_nccl = shared_library(tmp_path, *nccl_link(tmp_path))
+    for library, good in ((shared_library(tmp_path), False), (b"libnccl.so.2", False), (with_nccl, True)):
+        wheel = make_wheel(shelf / "k/horovod-0.28.1-py3-none-any.whl", library)
+        assert build.take_kept("k", out, shelf, with_nccl=True) is good
+        assert build.take_kept("k", out, shelf), "a build for CPUs"
+        if good:
+            build.examine(wheel, flags, gpu, [])
+    assert capsys.readouterr().out.count("does not load NCCL: it is not taken") == 2
+    wheel = make_wheel(tmp_path / "horovod-0.28.1-py3-none-any.whl", shared_library(tmp_path))
+    with pytest.raises(
+        SystemExit, match=r"does not load NCCL as a shared library: horovod/torch/mpi_lib_v2\.so; fix: "
+    ):
+        build.examine(wheel, flags, gpu, [])
+    build.examine(wheel, "", None, [])
 
 
 def test_the_first_error_of_a_compile_is_in_the_message(programs: dict[str, ModuleType]) -> None:
