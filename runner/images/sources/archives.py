@@ -87,6 +87,7 @@ class Archive:
                         self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
                     elif member.islnk():
                         self._links[name] = posixpath.normpath(member.linkname)
+                _examine_end(place, archive.offset)
         except tarfile.TarError as error:
             fix = "if it is compressed, unpack that first"
             raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
@@ -96,6 +97,21 @@ class Archive:
         if part is None:
             raise _absent(name, self.place)
         return lambda: cast("IO[bytes]", _Part(self.place, *part))
+
+
+def _examine_end(place: Path, offset: int) -> None:
+    """Refuse an archive whose reading stopped at a damaged header: tarfile then says no more than "the last one".
+
+    Args:
+        offset: bytes to the block at which tarfile stopped.
+
+    Raises:
+        tarfile.ReadError: that block is none of an archive's end.
+    """
+    with place.open("rb") as file:
+        file.seek(offset)
+        if any(file.read(tarfile.BLOCKSIZE)):
+            raise tarfile.ReadError(f"the header at byte {offset} is damaged")
 
 
 class _Part(io.RawIOBase):

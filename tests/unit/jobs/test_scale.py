@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import sys
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,6 +12,11 @@ from runner.jobs.verdict import judge
 from runner.model.records import Result
 from tests.support.evidence import GOOD, changed, ended, report, start
 from tests.support.plans import PLAN
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from _typeshed import TraceFunction
 
 ENDS_S = tuple(float(group) for group in range(1, 31))
 
@@ -30,15 +36,25 @@ def many(ranks: int) -> Evidence:
     )
 
 
-def seconds(evidence: Evidence) -> float:
-    """Processor time of a judgement; the least of three."""
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        assert judge(evidence).outcome == "measured"
-        times.append(time.process_time() - began)
-    return min(times)
+def operations(evidence: Evidence) -> int:
+    """Operations of Python's interpreter during a judgement: a measure of its work that no other load changes."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, _argument: Any) -> TraceFunction:
+        nonlocal counted
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        counted += event == "opcode"
+        return count
+
+    sys.settrace(count)
+    try:
+        verdict = judge(evidence)
+    finally:
+        sys.settrace(None)
+    assert verdict.outcome == "measured"
+    return counted
 
 
-def test_eight_times_the_ranks_cost_less_than_twenty_times_the_time() -> None:
-    assert seconds(many(8192)) < 20 * seconds(many(1024))
+def test_eight_times_the_ranks_cost_no_more_than_ten_times_the_operations() -> None:
+    operations(many(2))  # what the first judgement of a process prepares is not counted
+    assert operations(many(1024)) < 10 * operations(many(128))

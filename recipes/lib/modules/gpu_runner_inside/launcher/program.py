@@ -81,11 +81,14 @@ class Relay:
         """
         prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+        launcher = os.getpid()
 
         def in_child() -> None:
             # A launcher that is killed outright takes its program along, which would otherwise stay behind.
             if prctl is not None:
                 prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+                if os.getppid() != launcher:  # killed before the kernel was asked
+                    os.kill(os.getpid(), signal.SIGKILL)
             # Slurm signals every process of a step, not only us: a program without a handler lives on.
             for number in _NOTICES:
                 signal.signal(number, signal.SIG_IGN)
