@@ -153,7 +153,7 @@ def index_fits(cuda: str) -> bool:
 def installed(cuda: str) -> tuple[Toolkit, Callable[[], None]]:
     """The toolkit out of the package index, beside the framework's own libraries, and what removes it again.
 
-    It must lie there: the directory of libcudart is written into Horovod's library.
+    It must lie there: the directory of libcudart is written into Horovod's library, as ``lib64``. So the links stay.
 
     Raises:
         SystemExit: it cannot be fetched.
@@ -162,24 +162,25 @@ def installed(cuda: str) -> tuple[Toolkit, Callable[[], None]]:
     text = (HERE / "cuda.txt").read_text(encoding="utf-8")
     names = tuple(re.findall(r"(?m)^(\S+)==", text))
     absent = install.lacking(names)
-    install.by_hash("install", install.pinned(text, absent))
-    links = {root / "lib64": "lib", root / "lib/libcudart.so": "libcudart.so.13"}
-    made = [link for link in links if not link.exists()]
-    for link in made:
-        link.symlink_to(links[link])
+    if absent:
+        install.by_hash("install", install.pinned(text, absent))
+    for link, target in ((root / "lib64", "lib"), (root / "lib/libcudart.so", "libcudart.so.13")):
+        if not link.exists():
+            link.symlink_to(target)
 
     def remove() -> None:
-        for link in made:
-            link.unlink()
         if absent:
             install.pip("uninstall", "--yes", "--quiet", *absent)
 
     nvcc = str(root / "bin/nvcc")
     version = version_of(nvcc)
     missing = lacks(str(root))
-    if missing or not version:
+    if missing or version != pinned_version():
         remove()
-        raise SystemExit(f"the nvcc of the package index, {nvcc}, does not run, or {root} has no {missing}; "
+        problem = (
+            f"{root} has no {' and no '.join(missing)}" if missing else f"{nvcc} is not it ({version or 'it fails'})"
+        )
+        raise SystemExit(f"nvcc {pinned_version()} of the package index was installed, and {problem}; "
                          f"fix: {_hint(cuda.partition('.')[0], 'environment')}")  # fmt: skip
     return Toolkit(str(root), version, architectures_of(nvcc)), remove
 
