@@ -360,8 +360,10 @@ def main() -> None:
     variant_options(parser)
     asked = parser.parse_args()
     install.allow_system_packages(asked.place)
+    install.without_network()
     if asked.verb == "wheel":
         asked.out.mkdir(parents=True, exist_ok=True)
+        install.hand_on(asked.out)
         if asked.horovod not in ("auto", "build"):
             # The caller got the key from this base before: the framework is not imported again.
             if asked.horovod != SHIPPED and not take_kept(asked.horovod, asked.out, asked.shelf):

@@ -76,8 +76,8 @@ def collect(framework: str, into: Path, beside: Path | None, pythons: list[str],
     for version in pythons:
         platforms = [word for tag in TAGS for word in ("--platform", f"{tag}_{machine}")]
         words = ("--only-binary", ":all:", "--python-version", version, "--implementation", "cp", *platforms)
-        install.by_hash("download", for_python(text, version), *words, *target)
-        install.by_hash("download", tools(None), *words, *target)
+        lines = for_python(text, version) + (tools(None) if version == pythons[-1] else "")  # the same for all
+        install.by_hash("download", lines, *words, *target)
     if not pythons:
         install.by_hash("download", text + tools(beside), *target)
     if framework == "tensorflow":

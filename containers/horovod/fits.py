@@ -31,8 +31,12 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
+def ensure(directory: Path) -> None:
+    """Refuse packages that do not fit here.
+
+    Raises:
+        SystemExit: with the reason.
+    """
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     library, version = platform.libc_ver()
@@ -42,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ensure(Path(sys.argv[1]))

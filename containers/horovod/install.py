@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -20,12 +21,40 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
+import fits
 from frameworks import FRAMEWORKS, ask_framework, release
 
 HERE = Path(__file__).resolve().parent
 # What horovod 0.28.1's setup.py requires, with cffi (for PyTorch) and cffi's own.
 REQUIRED = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi", "pycparser")
 BUILD_TOOLS = ("setuptools", "wheel")
+PACKAGES = "packages"  # directory of those that were collected for a build without a network
+
+
+def without_network() -> None:
+    """Let pip take packages from those that came with the build's context alone, where these are there.
+
+    What ``env wheels`` collected lies beside this file while a wheel is made, and beside the wheel afterwards.
+    """
+    places = [place for place in (HERE / PACKAGES, HERE / "wheel" / PACKAGES) if place.is_dir()]
+    if places:
+        links = " ".join(place.as_uri() for place in places)
+        os.environ.update(PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1", PIP_FIND_LINKS=links)
+
+
+def hand_on(target: Path) -> None:
+    """Copy what an installation may need of these packages, for the next stage of the image's build.
+
+    Raises:
+        SystemExit: they are for another Python or machine.
+    """
+    collected = HERE / PACKAGES
+    if collected.is_dir():
+        fits.ensure(collected)
+        (target / PACKAGES).mkdir(parents=True, exist_ok=True)
+        for path in collected.iterdir():
+            if plain(path.name.split("-")[0]) in (*REQUIRED, "setuptools", "tf-keras"):
+                shutil.copy(str(path), str(target / PACKAGES))
 
 
 # No name that is chosen in such a call may be constrained by the base; overrides pip's configuration files, too.
@@ -192,6 +221,7 @@ def main() -> None:
     parser.add_argument("--place", default="image", choices=("image", "environment"))
     asked = parser.parse_args()
     allow_system_packages(asked.place)
+    without_network()
     dependencies()
     for wheel in sorted(asked.wheel.glob("*.whl")):
         # Forced, as the base may ship a broken one of the same version.
@@ -199,6 +229,7 @@ def main() -> None:
         pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(wheel), env=env)
         wheel.unlink()
     keras(asked.framework)
+    shutil.rmtree(str(asked.wheel / PACKAGES), ignore_errors=True)
 
 
 if __name__ == "__main__":

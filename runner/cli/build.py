@@ -50,6 +50,12 @@ from runner.errors import Exit, UsageError
     help="Write an Apptainer definition file of the same image (to FILE, or to standard output) instead of building.",
 )
 @click.option("--keras3", is_flag=True, help="TensorFlow: keep Keras 3, whose optimizers Horovod cannot synchronise.")
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Packages that `env wheels DIR` collected: the base must be in the engine, and nothing uses a network.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     framework: str,
@@ -63,6 +69,7 @@ def command(
     tool: str | None,
     definition: str | None,
     keras3: bool,
+    wheels: Path | None,
     as_json: bool,
 ) -> int:
     """Build an image of FRAMEWORK with Horovod, tested by a two-process allreduce in the image."""
@@ -81,7 +88,7 @@ def command(
         base = chosen.base.reference
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
-    engines = {"--engine": engine, "--platform": platform} if tool or definition else {}
+    engines = {"--engine": engine, "--platform": platform, "--wheels": wheels} if tool or definition else {}
     conflicting = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
     if conflicting:
         way = "--definition" if definition else f"--with {tool}"
@@ -90,20 +97,29 @@ def command(
         return _definition(framework, base, args, definition)
     if tool:
         return _without_engine(framework, base, tool, args, as_json=as_json)
-    return _by_engine(framework, base, engine, platform, args, as_json=as_json)
+    return _by_engine(framework, base, engine, platform, args, wheels, as_json=as_json)
 
 
 def _by_engine(
-    framework: str, base: str | None, engine: str | None, platform: str | None, args: dict[str, str], *, as_json: bool
+    framework: str,
+    base: str | None,
+    engine: str | None,
+    platform: str | None,
+    args: dict[str, str],
+    wheels: Path | None,
+    *,
+    as_json: bool,
 ) -> int:
     import msgspec
 
     from runner.cli.progress import display
+    from runner.files.package_directory import opened
     from runner.images.build.build import build
     from runner.images.engine.connection import connect
 
+    packages = opened(wheels) if wheels is not None else None
     with display(quiet=as_json) as progress:
-        built = build(framework, base, connect(engine), progress, platform=platform, args=args)
+        built = build(framework, base, connect(engine), progress, platform=platform, args=args, packages=packages)
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(built), indent=1))
         return Exit.GOOD

@@ -38,7 +38,7 @@ from runner.images.build import wheels
 from runner.progress import Progress
 
 LIMIT_S = 2 * 3600.0
-_CACHE, _LOG, _ABOUT = "cache", "collect.log", "about.json"
+_CACHE, _LOG, _ABOUT, _LOCK = "cache", "collect.log", "about.json", "lock"
 # The distributions whose version is the framework's.
 _FRAMEWORKS = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow_cpu")}
 
@@ -72,7 +72,8 @@ def collect(spec: PackagesSpec, directory: Path, progress: Progress) -> Manifest
     work = directory / WORK
     with locked(directory / LOCK, progress.step):
         work.mkdir(mode=0o700, exist_ok=True)
-        _clear(work, keep=(_CACHE,))
+        with locked(work / _LOCK, progress.step):  # a script whose starter was killed may still be running
+            _clear(work, keep=(_CACHE, _LOCK))
         try:
             manifest = _collected(spec, work, progress)
         except BaseException:

@@ -24,7 +24,7 @@ from runner.errors import RunnerError, UsageError
 from runner.files import atomic, package_directory
 from runner.files.hashes import files_below, key_of, tree_hash
 from runner.files.lock import locked
-from runner.files.package_directory import Manifest
+from runner.files.package_directory import PackageDirectory
 from runner.images.build import wheels
 from runner.model import exit_codes
 from runner.model.environment import Environment, Framework, Setup
@@ -43,12 +43,11 @@ class Given:
 
     Attributes:
         installer: installs conda where the setup's is not there.
-        packages: directory of packages, instead of a package index. manifest: of that directory.
+        packages: instead of a package index.
     """
 
     installer: Path | None = None
-    packages: Path | None = None
-    manifest: Manifest | None = None
+    packages: PackageDirectory | None = None
 
 
 NOTHING_GIVEN = Given()
@@ -84,7 +83,7 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHIN
         programs=programs(),
         lock=root / "building",
         installer=given.installer,
-        packages=given.packages,
+        packages=given.packages.path if given.packages is not None else None,
     )
 
 
@@ -112,8 +111,8 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
     inputs = inputs_of(spec)
     found = _current(inputs, root)
     if found is None:
-        if given.packages is not None and given.manifest is not None:
-            package_directory.check(given.packages, given.manifest, progress)
+        if given.packages is not None:
+            package_directory.check(given.packages.path, given.packages.manifest, progress)
         root.mkdir(parents=True, exist_ok=True)
         with locked(root / "lock", progress.step):
             found = _current(inputs, root)
@@ -174,8 +173,8 @@ def _current(inputs: str, root: Path) -> Environment | None:
 
 def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, given: Given) -> Environment:
     places, before = places_of(spec, root, inputs, given), directory.read(root)
-    if given.packages is not None and given.manifest is not None:
-        _keep_compiled(given.packages, given.manifest)
+    if given.packages is not None:
+        wheels.keep_collected(given.packages)
     environment, work = Path(places.environment), Path(places.work)
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be running
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())
@@ -212,15 +211,6 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, gi
         remove(work)
         if not whole:
             remove(environment)
-
-
-def _keep_compiled(packages: Path, manifest: Manifest) -> None:
-    """Put Horovod's collected wheels where ``build.py`` looks for the one whose key fits."""
-    for file in manifest.files:
-        part, _, rest = file.name.partition("/")
-        if part == package_directory.COMPILED:
-            key, _, name = rest.partition("/")
-            wheels.keep(key, name, (packages / file.name).read_bytes())
 
 
 def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:

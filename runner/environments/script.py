@@ -117,12 +117,14 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
         Run(texts(*program("describe.py", *framework, *wheel, "--proof", proof, "--write", about)), NOT_PROVEN),
     ]
     # The script itself holds the lock, as its starter may be killed while it runs.
-    lock = f"exec 9>>{quote(str(places.lock))} && flock 9 || exit {BUSY}"
-    return _script(made, lock)
+    return _script(made, _holding(places.lock))
 
 
 def collection(spec: PackagesSpec, work: PurePath, programs: PurePath) -> str:
-    """The script that collects packages below ``work``, and leaves ``about.json`` there: what they are for."""
+    """The script that collects packages below ``work``, and leaves ``about.json`` there: what they are for.
+
+    It holds the lock ``work/lock``, as its starter may be killed while it runs.
+    """
     statements: list[Statement] = [
         Export("PIP_CACHE_DIR", text(str(work / "cache"))),
         *(Export(name, text(value)) for name, value in spec.proxies),
@@ -140,7 +142,7 @@ def collection(spec: PackagesSpec, work: PurePath, programs: PurePath) -> str:
     words += ["--pythons", ",".join(spec.pythons)] if spec.pythons else []
     words += ["--machine", spec.machine] if spec.machine else []
     statements.append(Run(texts(python, str(programs / "collect.py"), *words), NO_HOROVOD))
-    return _script(statements)
+    return _script(statements, _holding(work / "lock"))
 
 
 def _without_network(packages: PurePath, programs: PurePath) -> tuple[Statement, ...]:
@@ -178,6 +180,10 @@ def listing(setup: Setup) -> str:
     shown = "{ module -t spider || module -t avail; } 2>&1"
     ready = (*lines(prepared), ("module", "list"))
     return _script([Load(tuple(texts(*argv) for argv in ready), NOT_LOADED)]) + f"{shown}\n"
+
+
+def _holding(lock: PurePath) -> str:
+    return f"exec 9>>{quote(str(lock))} && flock 9 || exit {BUSY}"
 
 
 def _variant(mpi: str, nccl: str) -> tuple[str, ...]:

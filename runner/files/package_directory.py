@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -79,6 +80,25 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What it is for, for people."""
         content = f"{self.framework} {self.framework_version}".strip() if self.framework_version else "Horovod alone"
         return f"{content}, Python {', '.join(self.pythons)}, {self.machine} with glibc {self.glibc} or later"
+
+
+@dataclass(frozen=True)
+class PackageDirectory:
+    """A directory of packages, absolute, with its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    def files(self, part: str) -> tuple[tuple[str, Path], ...]:
+        """(name below the part, path) of each file of a part of CONTENT."""
+        head = f"{part}/"
+        names = (file.name for file in self.manifest.files if file.name.startswith(head))
+        return tuple((name.removeprefix(head), self.path / name) for name in names)
+
+
+def opened(directory: Path) -> PackageDirectory:
+    """The directory with its manifest; its files are not looked at. Raises as ``read`` does."""
+    return PackageDirectory(directory.absolute(), read(directory.absolute()))
 
 
 def collect_fix(directory: Path) -> str:

@@ -22,7 +22,7 @@ from runner.environments.spec import (
 )
 from runner.errors import RefusedError, UsageError
 from runner.files import package_directory
-from runner.files.package_directory import Manifest
+from runner.files.package_directory import PackageDirectory
 from runner.model.environment import Environment, Framework, Kind, Setup
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE
@@ -95,12 +95,12 @@ def prepare_environment(
     directory.check_path(root)
     own = root.parent / OWN_CONDA
     conda = str(own) if conda_installer is not None or own.exists() else ""
-    manifest = package_directory.read(wheels.absolute()) if wheels is not None else None
-    if manifest is not None and framework is None and manifest.framework == "tensorflow":
+    packages = package_directory.opened(wheels) if wheels is not None else None
+    if packages is not None and framework is None and packages.manifest.framework == "tensorflow":
         framework = "tensorflow"
     spec = of_site(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
-    if manifest is not None and wheels is not None:
-        spec = _from_packages(spec, user_site, wheels, manifest, choices.get("requirements") or ())
+    if packages is not None:
+        spec = _from_packages(spec, user_site, packages, choices.get("requirements") or ())
     if conda_installer is not None:
         _check_installer(conda_installer, spec)
     home = directory.home_above(root)
@@ -112,16 +112,16 @@ def prepare_environment(
         )
     given = Given(
         installer=conda_installer.absolute() if conda_installer is not None else None,
-        packages=wheels.absolute() if wheels is not None else None,
-        manifest=manifest,
+        packages=packages,
     )
     return PreparedEnvironment(spec, root, user_site.site.name, given)
 
 
 def _from_packages(
-    spec: EnvironmentSpec, user_site: UserSite, wheels: Path, manifest: Manifest, requirements: tuple[str, ...]
+    spec: EnvironmentSpec, user_site: UserSite, packages: PackageDirectory, requirements: tuple[str, ...]
 ) -> EnvironmentSpec:
     """The environment with the packages of a directory, which must have been collected for such a one."""
+    wheels, manifest = packages.path, packages.manifest
     where = f"--wheels {wheels}"
     if requirements:
         raise UsageError(

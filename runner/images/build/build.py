@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import paths, process
-from runner.errors import UsageError
+from runner.errors import RefusedError, UsageError
+from runner.files import package_directory
 from runner.files.hashes import files_below, key_of, tree_hash
 from runner.files.lock import locked
+from runner.files.package_directory import PackageDirectory
 from runner.images import reference
-from runner.images.build import engine_build, standin, standins
+from runner.images.build import engine_build, standin, standins, wheels
 from runner.images.build.engine_build import EngineBase
 from runner.images.build.engine_leftovers import sweep
 from runner.images.build.horovod import horovod_for, labels_of
-from runner.images.build.pull import base_image
+from runner.images.build.pull import base_image, present_image
 from runner.images.conversion.publishing import ABOUT, about_of
 from runner.progress import Progress
 
@@ -86,15 +88,18 @@ def build(
     *,
     platform: str | None = None,
     args: Mapping[str, str] | None = None,
+    packages: PackageDirectory | None = None,
 ) -> BuiltImage:
     """Build ``framework``'s image on ``base`` (a stand-in's name, a reference, or None for the framework's default).
 
     Args:
         platform: such as ``linux/arm64``, passed through to the engine.
         args: build arguments (CXX_STANDARD, CUDA_ARCHS, NCCL, for TensorFlow LEGACY_KERAS) over the defaults.
+        packages: what pip takes packages from; nothing then uses a network.
 
     Raises:
-        UsageError: no such framework. RefusedError: the base is not available.
+        UsageError: no such framework. RefusedError: the base is not available, or the packages are not those that were
+            collected, or for another base.
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
     """
     if framework not in DEFAULT_BASES:
@@ -102,9 +107,15 @@ def build(
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standins.find(framework, wanted)
-    base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
-    found = base_image(client, base_reference, platform, progress)
-    plan = _plan(framework, wanted, base_reference, found, {**DEFAULT_ARGS[framework], **(args or {})}, platform)
+    if packages is not None:
+        _check_packages(framework, packages, progress)
+        base_reference = standin.reference_of(stand_in) if stand_in else str(reference.parse(wanted))
+        found = present_image(client, base_reference, platform)
+    else:
+        base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
+        found = base_image(client, base_reference, platform, progress)
+    chosen = {**DEFAULT_ARGS[framework], **(args or {})}
+    plan = _plan(framework, wanted, base_reference, found, chosen, platform, packages)
     made = None if paths.caches_ignored() else _existing(client, plan)
     if made is not None:
         return _built(client, made, plan, started, up_to_date=True)
@@ -147,8 +158,27 @@ def context_files(framework: str) -> list[tuple[str, Path]]:
     return [(f"{prefix}/{name}", path) for prefix, root in parts for name, path in files_below(root)]
 
 
+def _check_packages(framework: str, packages: PackageDirectory, progress: Progress) -> None:
+    if framework == "tensorflow" != packages.manifest.framework:
+        raise RefusedError(
+            f"these packages are for {packages.manifest.framework}: the Keras of TensorFlow is not among them",
+            where=f"--wheels {packages.path}",
+            fix=f"{package_directory.collect_fix(packages.path)}; with --image --framework tensorflow",
+        )
+    # Those of a framework may be gigabytes, and are not used here: the base has its own.
+    parts = (package_directory.HOROVOD, package_directory.COMPILED)
+    package_directory.check(packages.path, packages.manifest, progress, parts=parts)
+    wheels.keep_collected(packages)
+
+
 def _plan(
-    framework: str, wanted: str, base_reference: str, found: Image, args: Mapping[str, str], platform: str | None
+    framework: str,
+    wanted: str,
+    base_reference: str,
+    found: Image,
+    args: Mapping[str, str],
+    platform: str | None,
+    packages: PackageDirectory | None,
 ) -> _Plan:
     base_id = str(found.id)
     inputs = key_of(
@@ -167,7 +197,7 @@ def _plan(
         "org.opencontainers.image.base.digest": _digest(found),
     }
     target = image_name(framework, wanted, args)
-    return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform), labels, inputs)
+    return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform, packages), labels, inputs)
 
 
 def source_state() -> tuple[str, str]:

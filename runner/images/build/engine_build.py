@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.files import process_identity
+from runner.files import package_directory, process_identity
+from runner.files.package_directory import MANIFEST, PackageDirectory
 from runner.images.build import buildlog
 from runner.images.build.engine_leftovers import OWNER_LABEL, StepContainers, sweep
 from runner.images.build.pull import FULL_FIX
@@ -34,6 +35,7 @@ class EngineBase:
     Attributes:
         framework: whose Dockerfile. reference: of the base; identity: its id in the engine.
         args: build arguments. platform: such as ``linux/arm64``; None leaves it to the engine.
+        packages: what pip takes packages from; the build's steps then have no network.
     """
 
     framework: str
@@ -41,6 +43,15 @@ class EngineBase:
     identity: str
     args: Mapping[str, str]
     platform: str | None
+    packages: PackageDirectory | None = None
+
+    @property
+    def package_files(self) -> tuple[tuple[str, Path], ...]:
+        """(name beside ``build.py``, path) of the packages and their manifest; nothing where an index has them."""
+        if self.packages is None:
+            return ()
+        files = (*self.packages.files(package_directory.HOROVOD), (MANIFEST, self.packages.path / MANIFEST))
+        return tuple((f"packages/{name}", path) for name, path in files)
 
 
 def run(
@@ -70,7 +81,8 @@ def run(
     containers = StepContainers(client)
     try:
         with tempfile.TemporaryFile() as context:
-            context.write(tar_of(files).getbuffer())
+            packages = ((f"containers/horovod/{name}", path) for name, path in base.package_files)
+            context.write(tar_of([*files, *packages]).getbuffer())
             context.seek(0)
             chunks = client.api.build(
                 fileobj=context,
@@ -80,7 +92,7 @@ def run(
                 target=target or "",
                 buildargs={"BASE": base.reference, **base.args, **args},
                 labels=dict(labels or {}),
-                network_mode="host" if needs_host_network(client) else None,
+                network_mode=_network(client, base),
                 platform=base.platform,
                 nocache=paths.caches_ignored(),
                 rm=True,
@@ -99,6 +111,13 @@ def run(
                 "the engine went away in the middle of the build", where=tag, fix="start it again, and build again"
             ) from error
         raise
+
+
+def _network(client: docker.DockerClient, base: EngineBase) -> str | None:
+    """The network of a build's steps; None: the engine's usual one."""
+    if base.packages is not None:
+        return "none"
+    return "host" if needs_host_network(client) else None
 
 
 def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, progress: Progress) -> None:
@@ -211,12 +230,15 @@ def container_of(
     *,
     platform: str | None = None,
     env: Mapping[str, str] | None = None,
+    network: bool = True,
 ) -> Iterator[Any]:
     """A created container, removed at the end whatever happens."""
     import docker
 
     more: dict[str, Any] = {"environment": dict(env or {}), "labels": {OWNER_LABEL: process_identity.mark()}}
-    if needs_host_network(client):
+    if not network:
+        more["network_mode"] = "none"
+    elif needs_host_network(client):
         more["network_mode"] = "host"
     if platform:
         more["platform"] = platform

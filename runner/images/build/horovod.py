@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from runner import paths
 from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.files import package_directory
 from runner.files.hashes import files_below
+from runner.files.package_directory import PackageDirectory
 from runner.images.build import engine_build, wheels
 from runner.images.build.engine_build import LAST_LINES, EngineBase, container_of, remove_image, tar_of
 from runner.images.build.wheels import SHIPPED
@@ -54,6 +56,8 @@ def horovod_for(
     progress.step("finding out which Horovod the base needs")
     answer = _query_base(client, base)
     key, facts, fixes = str(answer["key"]), answer["facts"], answer["fixes"]
+    if base.packages is not None:
+        _ensure_fit(base, base.packages, facts)
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
         return Horovod(key, None, facts, fixes)
@@ -70,6 +74,17 @@ def horovod_for(
     return Horovod(key, wheels.keep(key, name, content), facts, fixes)
 
 
+def _ensure_fit(base: EngineBase, packages: PackageDirectory, facts: Mapping[str, Any]) -> None:
+    why = package_directory.misfit(packages.manifest, str(facts["python"]), str(facts["arch"]))
+    if why:
+        raise RefusedError(
+            f"the packages do not fit {base.reference}: {why} in the base",
+            where=f"--wheels {packages.path}",
+            fix=f"collect those of every Python where there is a network: python -m runner env wheels "
+            f"{packages.path} --image --framework {base.framework}",
+        )
+
+
 def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:
     """``key``, ``why`` (not the base's own Horovod), ``facts`` and ``fixes``, from ``build.py`` run in the base."""
     import docker
@@ -79,8 +94,10 @@ def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]
     arguments += ["--nccl", base.args["NCCL"]]
     env = {"TF_USE_LEGACY_KERAS": base.args["LEGACY_KERAS"]} if "LEGACY_KERAS" in base.args else {}
     source = paths.share("containers") / "horovod"
-    with container_of(client, base.identity, ["python3", *arguments], platform=base.platform, env=env) as container:
-        programs = tar_of([(f"opt/runner/{name}", path) for name, path in files_below(source)])
+    command, network = ["python3", *arguments], base.packages is None
+    with container_of(client, base.identity, command, platform=base.platform, env=env, network=network) as container:
+        files = [*files_below(source), *base.package_files]
+        programs = tar_of([(f"opt/runner/{name}", path) for name, path in files])
         container.put_archive("/", programs.getvalue())
         try:
             container.start()

@@ -31,10 +31,9 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
     """
     import docker
 
-    with suppress(docker.errors.ImageNotFound):
-        found = client.images.get(name)
-        if platform is None or _is_for(found, platform):
-            return found
+    present = _present(client, name, platform)
+    if present is not None:
+        return present
     if str(reference.parse(name)).startswith(reference.OURS):
         raise RefusedError(
             f"the engine has no image {name}, and at {HUB} that name could be anybody's",
@@ -54,6 +53,33 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
     if platform is not None and not _is_for(found, platform):
         raise _not_made_for(name, platform, f"it is for {_platform(found)}")
     return found
+
+
+def present_image(client: docker.DockerClient, name: str, platform: str | None) -> Image:
+    """The base in the engine; it is not pulled.
+
+    Raises:
+        RefusedError: it is not there.
+    """
+    found = _present(client, name, platform)
+    if found is None:
+        raise RefusedError(
+            f"the engine has no image {name}{f' for {platform}' if platform else ''}, and --wheels uses no network",
+            where=name,
+            fix=f"where there is one: docker pull {name} && docker save -o base.tar {name}; then here: docker load -i "
+            "base.tar",
+        )
+    return found
+
+
+def _present(client: docker.DockerClient, name: str, platform: str | None) -> Image | None:
+    import docker
+
+    with suppress(docker.errors.ImageNotFound):
+        found = client.images.get(name)
+        if platform is None or _is_for(found, platform):
+            return found
+    return None
 
 
 def pull_error(name: str, message: str, platform: str | None = None) -> RefusedError | InfrastructureError:

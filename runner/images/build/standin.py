@@ -51,7 +51,7 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
             where=str(paths.share("containers") / _CUDA / "requirements.txt"),
             fix="make it on a machine of that processor",
         )
-    reference = f"{_prefix(wanted)}{image_key(wanted)}"
+    reference = reference_of(wanted)
     if _present(client, reference) and not paths.caches_ignored():
         return reference
     with locked(paths.ensure_directory(paths.cache("standin")) / "lock", progress.step):
@@ -62,6 +62,11 @@ def ensure(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> 
         _assemble(wanted, client, reference, root, wheels, progress)
         _remove_older(wanted, client, reference)
     return reference
+
+
+def reference_of(wanted: StandIn) -> str:
+    """The name of the stand-in base in an engine that has it."""
+    return f"{_prefix(wanted)}{image_key(wanted)}"
 
 
 def image_key(wanted: StandIn) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from runner import paths
 from runner.errors import InfrastructureError
 from runner.files import atomic
+from runner.files.package_directory import COMPILED, PackageDirectory
 
 SHIPPED = "shipped"  # the key of a Horovod that is the base's own (containers/horovod/build.py)
 _KEY = re.compile(r"[0-9A-Za-z]{1,64}")
@@ -51,6 +52,13 @@ def keep_built(directory: Path) -> None:
     for wheel in filter(_is_plain, directory.glob("*.whl")):
         if key != SHIPPED and not (_place(key) / wheel.name).exists():
             keep(key, wheel.name, wheel.read_bytes())
+
+
+def keep_collected(packages: PackageDirectory) -> None:
+    """Keep the wheels of Horovod that were collected with other packages: a build takes the one whose key fits."""
+    for name, path in packages.files(COMPILED):
+        key, _, wheel = name.partition("/")
+        keep(key, wheel, path.read_bytes())
 
 
 def _place(key: str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
 from runner.sites.loader import read_site
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected
+from tests.support.waiting import until
 
 HOSTILE = "it's a $HOME `id` wheéls"
 
@@ -221,3 +224,22 @@ def test_a_collection_that_fails_keeps_what_was_there_and_its_log(
     assert "/no/such/python3" in capfd.readouterr().err
     assert json.loads((at / "manifest.json").read_text())["made"] == before.made
     assert [path.name for path in (at / ".collecting").iterdir()] == ["collect.log"]
+
+
+def test_a_collection_that_was_killed_is_waited_for_and_begun_anew(tmp_path: Path) -> None:
+    """Its script goes on for a while; what it still writes must not come among the new packages."""
+    log, at = tmp_path / "log", tmp_path / "p"
+    scripts = {"slow": "echo begun >>{0}; sleep 3; echo ended >>{0}; exit 1", "quick": "echo quick >>{0}; exit 1"}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(log)}\n")
+        (tmp_path / name).chmod(0o755)
+    words = [sys.executable, "-m", "runner", "env", "wheels", str(at), "--python"]
+    first = subprocess.Popen([*words, str(tmp_path / "slow")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until(log.exists, "the first collection")
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    (at / ".collecting/cache").mkdir()
+    (at / ".collecting/cache/fetched").touch()
+    second = subprocess.run([*words, str(tmp_path / "quick")], capture_output=True, text=True, check=False)
+    assert (second.returncode, log.read_text().split()) == (Exit.PROGRAM_FAILED, ["begun", "ended", "quick"])
+    assert (at / ".collecting/cache/fetched").exists()  # what pip had fetched is not fetched again
