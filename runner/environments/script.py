@@ -94,7 +94,8 @@ def creation(spec: EnvironmentSpec, places: Places) -> str:
     if places.packages is not None:
         made += _without_network(places.packages, places.programs)
     if spec.requirements and places.packages is not None:
-        by_hash = ("--require-hashes", "-r", str(places.packages / package_directory.REQUIREMENTS))
+        # All that is required is listed: nothing is resolved again.
+        by_hash = ("--no-deps", "--require-hashes", "-r", str(places.packages / package_directory.REQUIREMENTS))
         made.append(Run(texts(*_PIP, "install", *_QUIET, *by_hash), NO_FRAMEWORK))
     elif spec.requirements:
         made.append(Run(texts(*_PIP, "install", *_QUIET, "--", *spec.requirements), NO_FRAMEWORK))

@@ -18,7 +18,7 @@ unset -v PIP_CONSTRAINT PIP_NO_BINARY
 export PIP_CONFIG_FILE='/dev/null'
 export PIP_NO_INDEX='1'
 export PIP_FIND_LINKS='file:///scratch/e/elvis/gpu-runner/environments/it%27s%20%24HOME%20%60id%60%20%23%3B%2A/whe%C3%A9ls/framework file:///scratch/e/elvis/gpu-runner/environments/it%27s%20%24HOME%20%60id%60%20%23%3B%2A/whe%C3%A9ls/horovod'
-python3 -m pip install --disable-pip-version-check --progress-bar off --require-hashes -r \
+python3 -m pip install --disable-pip-version-check --progress-bar off --no-deps --require-hashes -r \
   '/scratch/e/elvis/gpu-runner/environments/it'\''s $HOME `id` #;*/wheéls/framework.txt' || exit 76
 python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
   --nccl auto --place environment --cuda-archs auto --horovod auto --out \
