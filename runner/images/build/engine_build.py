@@ -51,7 +51,8 @@ class EngineBase:
         if self.packages is None:
             return ()
         files = (*self.packages.files(package_directory.HOROVOD), (MANIFEST, self.packages.path / MANIFEST))
-        return tuple((f"packages/{name}", path) for name, path in files)
+        # NVIDIA's compiler was collected for environments: a base with CUDA has its own.
+        return tuple((f"packages/{name}", path) for name, path in files if not name.startswith("nvidia_"))
 
 
 def run(
