@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.cli import run
 from runner.errors import Exit
+from runner.files.package_directory import PackageDirectory, PackageFile
+from runner.images.build.engine_build import EngineBase
 from tests.support.package_directories import HERE, collected, wheel
 
 CONTAINERS = Path(__file__).parents[4] / "containers" / "horovod"
@@ -67,6 +70,16 @@ def test_packages_for_another_python_are_refused_in_the_build(context: Path, tmp
     done = stage(context, tmp_path / "wheel")
     assert done.returncode == 1
     assert f"do not fit: they are for Python 2.7, and this is Python {HERE}" in done.stderr
+
+
+def test_the_context_gets_horovods_part_of_the_packages(tmp_path: Path) -> None:
+    """Neither a framework's gigabytes, which the base has, nor NVIDIA's compiler, which a base with CUDA has."""
+    manifest = collected(tmp_path / "p")
+    compiler = PackageFile("horovod/nvidia_cuda_nvcc-13.0.88-py3-none-any.whl", "0" * 64, 1)
+    packages = PackageDirectory(tmp_path / "p", msgspec.structs.replace(manifest, files=(*manifest.files, compiler)))
+    names = [name for name, _ in EngineBase("pytorch", "base", "id", {}, None, packages).package_files]
+    assert names == ["packages/cffi_like-1.0-py3-none-any.whl", "packages/manifest.json"]
+    assert EngineBase("pytorch", "base", "id", {}, None).package_files == ()
 
 
 def test_a_build_with_packages_refuses_what_does_not_go_together(
