@@ -39,7 +39,7 @@ class Recording(Silent):
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient) -> Iterator[str]:
-    """The stand-in under another name, as an image that somebody has loaded."""
+    """The stand-in under another name, as an image that was loaded."""
     wanted = standins.find("pytorch", "standin")
     assert wanted is not None
     engine_client.images.get(standin.ensure(wanted, engine_client, Silent())).tag(*BASE.split(":"))
@@ -78,9 +78,9 @@ def test_a_base_that_the_engine_lacks_or_that_has_another_python_is_refused(
 ) -> None:
     collected(tmp_path / "p", pythons=("3.7",))
     with pytest.raises(
-        RefusedError, match=r"no image docker\.io/nobody/none:1, and --wheels uses no network"
+        RefusedError, match=r"no image docker\.io/example/none:1, and --wheels uses no network"
     ) as caught:
-        build("pytorch", "docker.io/nobody/none:1", engine_client, Silent(), packages=opened(tmp_path / "p"))
+        build("pytorch", "docker.io/example/none:1", engine_client, Silent(), packages=opened(tmp_path / "p"))
     assert "docker load -i base.tar" in caught.value.fix
     with pytest.raises(RefusedError, match=r"they are for Python 3\.7, and this is Python 3\.11") as caught:
         build("pytorch", base, engine_client, Silent(), packages=opened(tmp_path / "p"))
