@@ -16,6 +16,7 @@ from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
+from tests.support.endings import ENDINGS, leaves_nothing
 from tests.support.placements import assert_placed_as_planned, submit_one_of_each
 from tests.support.planted_faults import Planted, is_reported, started, submitted
 from tests.support.rank_records import records
@@ -100,6 +101,12 @@ def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:
             assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == spread
     finally:
         subprocess.run([runner.clients / "scancel", job], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("ending", ["well, unevenly", "cancelled", "killed outright on one node"])
+def test_however_a_job_ends_its_copies_are_removed(runner: Runner, daemons: Daemons, ending: str) -> None:
+    """By a step of its own beside the ranks, or by the next job there."""
+    leaves_nothing(runner, daemons, ENDINGS[ending], "--stage")
 
 
 def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None:
