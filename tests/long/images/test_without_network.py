@@ -77,9 +77,7 @@ def test_a_base_that_the_engine_lacks_or_that_has_another_python_is_refused(
     engine_client: docker.DockerClient, base: str, tmp_path: Path
 ) -> None:
     collected(tmp_path / "p", pythons=("3.7",))
-    with pytest.raises(
-        RefusedError, match=r"no image docker\.io/example/none:1, and --wheels uses no network"
-    ) as caught:
+    with pytest.raises(RefusedError, match=r"no image example/none:1, and --wheels uses no network") as caught:
         build("pytorch", "docker.io/example/none:1", engine_client, Silent(), packages=opened(tmp_path / "p"))
     assert "docker load -i base.tar" in caught.value.fix
     with pytest.raises(RefusedError, match=r"they are for Python 3\.7, and this is Python 3\.11") as caught:
