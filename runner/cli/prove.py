@@ -74,6 +74,7 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """
     from runner.cli.progress import display
     from runner.cli.show import warn
+    from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
     from runner.proving.choices import choose, ready
     from runner.proving.climb import Listener, climb, exclusive
@@ -86,7 +87,11 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     with exclusive(root):
         with display(quiet=as_json) as progress:
             ready(choices, progress)
-        done = climb(ladder, rungs.rungs(), choices.place, listener, again)
+        try:
+            done = climb(ladder, rungs.rungs(), choices.place, listener, again)
+        except WaitInterrupted as stopped:
+            click.echo(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it", err=True)
+            return Exit.INTERRUPTED
         record, kept = keep(ladder, done, root)
     if as_json:
         click.echo((root / "record.json").read_text() if record is not None else json.dumps(None))
