@@ -213,6 +213,7 @@ class Gpu(NamedTuple):
         framework_cuda: its version. toolkit: to compile with. architectures: to compile for, ascending.
         nccl: directory of the NCCL to link, empty where it lies where every compiler looks. nccl_version: of its
             header. beside: whether it lies in the directory that Horovod is installed into.
+        with_nccl: False where none is wanted: Horovod's kernels are compiled all the same.
     """
 
     framework_cuda: str
@@ -221,6 +222,7 @@ class Gpu(NamedTuple):
     nccl: str
     nccl_version: str
     beside: bool
+    with_nccl: bool = True
 
     def record(self) -> dict[str, object]:
         """What image.json and an environment's record say of it."""
@@ -260,7 +262,7 @@ def gpu_of(framework: Framework, found: dict[str, object], variant: Variant, arc
     text = header.read_text(errors="replace") if header else ""
     home = nccl_home(variant.nccl, own)
     beside = Path(home) == install.packages() / NCCL_OF_PIP
-    return Gpu(version, toolkit, chosen, home, nccl_version(text) or "", beside)
+    return Gpu(version, toolkit, chosen, home, nccl_version(text) or "", beside, not bare)
 
 
 def build_wheel(
@@ -281,7 +283,7 @@ def build_wheel(
         include: the framework's directories of headers.
         shelf: where wheels are kept, by their keys. place: as of Variant.
     """
-    if take_kept(key, out, shelf, with_nccl=gpu is not None):
+    if take_kept(key, out, shelf, with_nccl=gpu is not None and gpu.with_nccl):
         return
     print(f"horovod: compiling with {json.dumps(chosen, sort_keys=True)}", flush=True)
     started = time.monotonic()
@@ -339,7 +341,7 @@ def examine(wheel: Path, said: str, gpu: Gpu | None, work: list[str]) -> None:
     absent = [each for each in gpu.architectures if f"code=sm_{each}" not in said and f"sm_{each}," not in said]
     if absent:  # CMake goes on where Horovod's helper for these flags fails
         raise SystemExit(f"nvcc was not given the architectures {absent}; Horovod's CMake shows: {said or 'no flags'}")
-    lacking = wheel_record.without_nccl(wheel)
+    lacking = wheel_record.without_nccl(wheel) if gpu.with_nccl else []
     if lacking:
         raise SystemExit(
             f"Horovod was compiled, and does not load NCCL as a shared library: {', '.join(lacking)}; fix: name the "

@@ -381,6 +381,20 @@ def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf
     build.examine(wheel, "", None, [])
 
 
+def test_a_wheel_for_gpus_that_is_to_have_no_nccl_need_not_load_it(
+    programs: dict[str, ModuleType], no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch has its kernels compiled wherever there is an nvcc, as NVIDIA's images do."""
+    build = programs["build"]
+    monkeypatch.setenv("CUDA_HOME", str(make_toolkit(tmp_path / "cuda")))
+    found = {"version": "2.13.0+cu130", "cuda": "13.0", "nccl_file": "", "archs": ["sm_80"]}
+    gpu = build.gpu_of(no_nccl.FRAMEWORKS["pytorch"], found, no_nccl.Variant(nccl="none"), "auto")
+    wheel = make_wheel(tmp_path / "horovod-0.28.1-py3-none-any.whl", shared_library(tmp_path))
+    build.examine(wheel, '-gencode arch=compute_80,code=\\"sm_80,compute_80\\"', gpu, [])
+    with zipfile.ZipFile(wheel) as archive:
+        assert json.loads(archive.read("horovod-0.28.1.dist-info/gpu-runner.json"))["nccl"] == ""
+
+
 def test_the_first_error_of_a_compile_is_in_the_message(programs: dict[str, ModuleType]) -> None:
     lines = [
         "-- HVD_NVCC_COMPILE_FLAGS = -O3",
