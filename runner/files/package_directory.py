@@ -126,7 +126,7 @@ def read(directory: Path) -> Manifest:
             where=str(directory / MANIFEST),
             fix=collect_fix(directory),
         ) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(
             f"the manifest of these packages is damaged: {error}",
             where=str(directory / MANIFEST),
@@ -229,7 +229,11 @@ def _names(directory: Path) -> Iterator[str]:
 
 def _is_plain(name: str) -> bool:
     parts = name.split("/")
-    return parts[0] in CONTENT and not any(part in ("", ".", "..") for part in parts) and "\0" not in name
+    if any(part in ("", ".", "..") for part in parts) or "\0" in name:
+        return False
+    if parts[0] == COMPILED:
+        return len(parts) == 3 and re.fullmatch(r"[0-9A-Za-z]{1,64}", parts[1]) is not None  # a wheel below its key
+    return parts[0] in CONTENT
 
 
 def _is_whole(path: Path, file: PackageFile) -> bool:

@@ -88,6 +88,7 @@ def test_only_the_parts_that_are_used_are_compared(packages: Path) -> None:
         (b"", "damaged"),
         (b'{"framework": 3}', "damaged"),
         (b"\xff\xfe", "damaged"),
+        (b'{"framework": "\xff"}', "damaged"),
     ],
 )
 def test_a_collection_without_its_manifest_is_not_finished(tmp_path: Path, content: bytes | None, says: str) -> None:
@@ -99,7 +100,11 @@ def test_a_collection_without_its_manifest_is_not_finished(tmp_path: Path, conte
         read(tmp_path / "p")
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "framework/../../x", "other/x", "framework//x", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/passwd", "framework/../../x", "other/x", "framework//x", "", "compiled/x.whl", "compiled/a/b/x.whl",
+     "compiled/a-b/x.whl"],
+)  # fmt: skip
 def test_a_manifest_never_leads_out_of_its_directory(tmp_path: Path, name: str) -> None:
     collected(tmp_path / "p", files=(PackageFile(name, "0" * 64, 0),))
     with pytest.raises(RefusedError, match="the manifest of these packages names"):
