@@ -11,6 +11,7 @@ import torch
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.node.nvml import Nvml, NvmlError
 from place import kind_of
+from share import of_rank
 
 
 def run(wanted: str, *, short: bool) -> tuple[str, dict[str, Any]]:  # noqa: ARG001 -- as every step
@@ -27,7 +28,7 @@ def run(wanted: str, *, short: bool) -> tuple[str, dict[str, Any]]:  # noqa: ARG
         "driver": driver,
         "nvml_problem": problem,
         "gpus": [{"uuid": each["uuid"], "name": each["name"], "mig": each["mig"]} for each in gpus],
-        "devices": [_device(index) for index in range(count)],
+        "devices": [_device(index) for index in of_rank(count, os.environ)],
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "torch_version": torch.__version__,
         "cuda_version": torch.version.cuda,

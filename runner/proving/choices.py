@@ -16,7 +16,7 @@ from runner.progress import Progress
 from runner.proving import rungs
 from runner.proving.climb import Place
 from runner.proving.ladder import Ladder
-from runner.sites.machine import gpu_uuids
+from runner.sites.machine import gpu_driver, gpu_uuids
 from runner.suggest import instead
 
 ENVIRONMENT = "prove"  # the one that is made where none is named
@@ -106,7 +106,7 @@ def choose(
         options["env_name"] = str(environment.root)
     options["force"] = tuple(code for code in options.get("force", ()) if code != "environment-in-home")
     here = SCHEDULERS[found.scheduler].nodes == "this-machine"
-    place = Place(root, {**options, "site": site}, tuple(sorted(gpu_uuids())) if here else ())
+    place = Place(root, {**options, "site": site}, (*sorted(gpu_uuids()), gpu_driver()) if here else ())
     return Choices(Ladder(count, quick=quick, pretend=pretend), place, environment)
 
 

@@ -10,6 +10,7 @@ A climb that was ended at any moment goes on where it was: a job that still runs
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -48,7 +49,7 @@ class Place:
     Attributes:
         root: the ladder's own directory, absolute.
         options: of every job, as ``make_options`` takes them: site, image or environment, account and the like.
-        machine: what names the machine among others: UUIDs of its GPUs where they can be seen from here.
+        machine: what names the machine among others, where it can be seen from here: UUIDs of its GPUs, its driver.
     """
 
     root: Path
@@ -154,11 +155,14 @@ def _climbed(
     """The rung's record, and whether it was made now."""
     file = root / f"{rung.name}.json"
     known = _read(file)
-    attempt = 1
     if known is not None and known.inputs == inputs:
         if known.state == "passed" and not anew:
             return known, False
         attempt = known.attempt + 1
+    else:
+        # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
+        tried = attempts(file_system.names_in(root / "jobs"), rung.name, inputs)
+        attempt = max(tried, default=0) + 1 if anew or not tried else max(tried)
     listener.begins(rung)
     jobs = root / "jobs" / f"{rung.name}-{inputs[:12]}.{attempt}"
     outcomes = [_outcome(each, jobs / str(number), listener) for number, each in enumerate(prepared)]
@@ -166,6 +170,13 @@ def _climbed(
     record = _record(rung, judgement, inputs, outcomes, attempt)
     atomic.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
     return record, True
+
+
+def attempts(names: Iterable[str], rung: str, inputs: str) -> set[int]:
+    """Numbers of a rung's attempts with these inputs, from the names of the directories that they left. Pure."""
+    head = f"{rung}-{inputs[:12]}."
+    ends = (name[len(head) :] for name in names if name.startswith(head))
+    return {int(end) for end in ends if re.fullmatch(r"[1-9]\d{0,5}", end, re.ASCII)}
 
 
 def _record(rung: Rung, judgement: Judgement, inputs: str, outcomes: Sequence[JobOutcome], attempt: int) -> RungRecord:

@@ -55,6 +55,11 @@ def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
     return frozenset(match[1] for text in texts if (match := re.search(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]+)", text)))
 
 
+def gpu_driver(root: Path = Path("/")) -> str:
+    """What NVIDIA's driver says of its version, for comparing; empty where there is none."""
+    return _text(root / "proc/driver/nvidia/version").partition("\n")[0]
+
+
 def fit_to_machine(site: Site, machine: Machine) -> Site:
     """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
     gpus = machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus)

@@ -91,8 +91,12 @@ def why_nothing(record: ProofRecord, site: Site, here: frozenset[str]) -> str:
         (bool(open_rungs), f"not passed: {', '.join(open_rungs)}"),
         (record.runtime not in site.runtimes, f"the site has no runtime {record.runtime}"),
         (
-            SCHEDULERS[site.scheduler].nodes == "this-machine" and not (here and here <= uuids),
+            SCHEDULERS[site.scheduler].nodes == "this-machine" and not here & uuids,
             "it is of another machine: its GPUs are not those here",
+        ),
+        (
+            SCHEDULERS[site.scheduler].nodes == "this-machine" and not here <= uuids,
+            f"it names {len(here & uuids)} of this machine's {len(here)} GPUs: CUDA must show all of them to `prove`",
         ),
     )
     return next((why for holds, why in reasons if holds), "")

@@ -66,6 +66,8 @@ def test_what_has_passed_is_kept_until_its_inputs_change_or_it_is_named(tmp_path
     assert third.records[1].runs != first.records[1].runs
     _, begun = climbed((FIRST,), place(tmp_path, "--timeout", "50"))
     assert begun == ["first"]
+    fourth, _ = climbed((FIRST,), place(tmp_path), again=["first"])
+    assert fourth.records[0].runs != first.records[0].runs, "not what an earlier climb left with these inputs"
 
 
 def test_a_rung_that_failed_is_tried_again_and_hinders_those_that_need_it(tmp_path: Path) -> None:

@@ -36,7 +36,12 @@ FAILURES = (
         "user",
         "failed",
     ),
-    _error("cuda-driver-missing", "{driver}", "site", "infrastructure"),
+    _error(
+        "cuda-driver-missing",
+        "{driver}; a program that uses no GPU: --env RUNNER_DRIVER_TIMEOUT_S=0 leaves the look out",
+        "site",
+        "infrastructure",
+    ),
     _error(
         "cuda-driver-unusable",
         "run `nvidia-smi` on that node, and report it to the site; no other libcuda may stand before the node's "

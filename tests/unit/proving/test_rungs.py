@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from runner.jobs.verdict import judge as verdict_of
 from runner.model.plan import RESULTS
 from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, Figure, RungRecord
+from runner.proving.climb import attempts
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
 from runner.proving.rungs import MAIN_RESULT, names, rungs
 from runner.recipes.loader import read_recipe
@@ -16,6 +19,7 @@ from tests.support.evidence import GOOD
 from tests.support.proof_records import UUIDS
 from tests.support.proving import earlier_rungs, step_outcome
 
+RECIPE = Path(__file__).parents[3] / "recipes/prove"
 GPUS, ONE, PRETEND = Ladder(2), Ladder(1), Ladder(2, quick=True, pretend=True)
 BY_NAME = {rung.name: rung for rung in rungs()}
 DEVICE = {"name": "NVIDIA H100", "capability": "9.0", "memory_bytes": 80 * 10**9, "computes": True}
@@ -219,3 +223,21 @@ def test_the_result_is_proven_by_the_sentences_of_the_verdict(proven: tuple[str,
     judged = BY_NAME["result"].judge(GPUS, earlier, [])
     assert judged.state == ("failed" if why else "passed")
     assert why in judged.reason
+
+
+def test_attempts_with_the_same_inputs_are_counted_by_their_directories() -> None:
+    names = {f"main-fp32-{'a' * 12}.1", f"main-fp32-{'a' * 12}.12", f"main-fp32-{'b' * 12}.3", "lock", "main-fp32-x.1"}
+    names |= {f"main-fp32-{'a' * 12}.0", f"main-fp32-{'a' * 12}.x", f"fp32-{'a' * 12}.4"}
+    assert attempts(names, "main-fp32", "a" * 24) == {1, 12}
+    assert attempts(names, "main-fp32", "c" * 24) == set()
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(8, 8), (8, 3), (8, 1), (2, 2), (1, 4), (0, 2)])
+def test_no_two_ranks_of_a_node_compute_on_the_same_device(count: int, ranks: int) -> None:
+    """In the mode EXCLUSIVE_PROCESS the second one would be refused the GPU."""
+    of_rank = run_path(str(RECIPE / "share.py"))["of_rank"]
+    used = [of_rank(count, {"RUNNER_LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}) for rank in range(ranks)]
+    if count == 1:  # each sees its own
+        assert all(list(each) == [0] for each in used)
+    else:
+        assert sorted(index for each in used for index in each) == list(range(count))

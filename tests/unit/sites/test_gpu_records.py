@@ -12,7 +12,7 @@ import pytest
 from runner.cli import run
 from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
 from runner.sites.loader import read_site
-from runner.sites.machine import gpu_uuids
+from runner.sites.machine import gpu_driver, gpu_uuids
 from runner.sites.proofs import digest_of, proven_by, read_records, why_nothing
 from tests.support.proof_records import UUIDS, record
 
@@ -60,6 +60,7 @@ def test_one_gpu_proves_nothing_of_nccl_between_gpus() -> None:
         ({"rungs": ()}, "not passed"),
         ({"runtime": "pyxis"}, "the site has no runtime pyxis"),
         ({"gpus": (ProvenGpu("GPU-0", "x"),)}, "of another machine"),
+        ({"gpus": (ProvenGpu(UUIDS[0], "x"),)}, "names 1 of this machine's 2 GPUs: CUDA must show all of them"),
     ],
 )
 def test_a_record_proves_nothing(changes: dict[str, Any], why: str) -> None:
@@ -128,3 +129,7 @@ def test_the_gpus_here_are_those_that_the_driver_lists(tmp_path: Path) -> None:
         )
     assert gpu_uuids(tmp_path) == HERE
     assert gpu_uuids(tmp_path / "none") == frozenset()
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build"
+    (tmp_path / "proc/driver/nvidia/version").write_text(f"{line}\nGCC version:  gcc version 13.3.0\n")
+    assert gpu_driver(tmp_path) == line, "another driver is another input of every rung"
+    assert gpu_driver(tmp_path / "none") == ""
