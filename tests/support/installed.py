@@ -103,7 +103,7 @@ def names(archive: Path) -> dict[str, int]:
         with zipfile.ZipFile(archive) as wheel:
             return {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
     with tarfile.open(archive) as sdist:
-        return {entry.name.partition("/")[2]: entry.mode for entry in sdist if entry.isfile()}
+        return {entry.name.partition("/")[2]: entry.mode for entry in sdist if entry.isfile() or entry.issym()}
 
 
 def kept_files(*folders: str) -> set[str]:
