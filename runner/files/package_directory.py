@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +102,14 @@ def opened(directory: Path) -> PackageDirectory:
     return PackageDirectory(directory.absolute(), read(directory.absolute()))
 
 
+def collect_command(directory: Path) -> str:
+    """The command that collects into it, as one types it where there is a network."""
+    return f"python -m runner env wheels {shlex.quote(str(directory))}"
+
+
 def collect_fix(directory: Path) -> str:
     """What to do about a directory that cannot be used."""
-    return f"collect it again where there is a network: python -m runner env wheels {directory}; then copy all of it"
+    return f"collect it again where there is a network: {collect_command(directory)}; then copy all of it"
 
 
 def read(directory: Path) -> Manifest:
@@ -116,7 +122,7 @@ def read(directory: Path) -> Manifest:
         raise UsageError(
             "there is no such directory of packages",
             where=f"--wheels {directory}",
-            fix=f"make it where there is a network: python -m runner env wheels {directory}; then copy all of it",
+            fix=f"make it where there is a network: {collect_command(directory)}; then copy all of it",
         )
     try:
         manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)

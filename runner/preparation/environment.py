@@ -127,7 +127,7 @@ def _from_packages(
         raise UsageError(
             "what is installed was chosen when the packages were collected",
             where="--requirement",
-            fix=f"leave it out, or give it where there is a network: python -m runner env wheels {wheels}",
+            fix=f"leave it out, or give it where there is a network: {package_directory.collect_command(wheels)}",
         )
     if manifest.framework != spec.framework:
         raise RefusedError(

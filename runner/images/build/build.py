@@ -163,8 +163,8 @@ def _check_packages(framework: str, packages: PackageDirectory, progress: Progre
         raise RefusedError(
             f"these packages are for {packages.manifest.framework}: the Keras of TensorFlow is not among them",
             where=f"--wheels {packages.path}",
-            fix=f"collect where there is a network: python -m runner env wheels {packages.path} --image --framework "
-            "tensorflow",
+            fix=f"collect where there is a network: {package_directory.collect_command(packages.path)} --image "
+            "--framework tensorflow",
         )
     # Those of a framework may be gigabytes, and are not used here: the base has its own.
     parts = (package_directory.HOROVOD, package_directory.COMPILED)

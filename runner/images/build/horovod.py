@@ -80,8 +80,8 @@ def _ensure_fit(base: EngineBase, packages: PackageDirectory, facts: Mapping[str
         raise RefusedError(
             f"the packages do not fit {base.reference}: {why} in the base",
             where=f"--wheels {packages.path}",
-            fix=f"collect those of every Python where there is a network: python -m runner env wheels "
-            f"{packages.path} --image --framework {base.framework}",
+            fix=f"collect those of every Python where there is a network: "
+            f"{package_directory.collect_command(packages.path)} --image --framework {base.framework}",
         )
 
 
