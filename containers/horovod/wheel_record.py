@@ -39,13 +39,28 @@ def add_record(wheel: Path, record: dict[str, object]) -> None:
 
 
 def installed_record() -> dict[str, object]:
-    """The record of the installed Horovod; empty where it has none: a build without CUDA, or one of others."""
+    """The record of the installed Horovod; empty where it has none: a build without CUDA, or one of others.
+
+    A base's own Horovod may bring any file of this name: what is not of our form is none.
+    """
     try:
         text = metadata.distribution("horovod").read_text(RECORD_NAME)
-    except metadata.PackageNotFoundError:
+        record = json.loads(text or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
         return {}
-    record = json.loads(text) if text else {}
-    return record if isinstance(record, dict) else {}
+    return record if isinstance(record, dict) and is_record(record) else {}
+
+
+def is_record(record: dict[str, object]) -> bool:
+    """Whether a record has the fields that ``build.py`` writes, and no other."""
+    numbers = record.get("cuda_architectures")
+    texts = [record.get("nvcc"), record.get("nccl")]
+    return (
+        set(record) == {"cuda_architectures", "ptx", "nvcc", "nccl"}
+        and isinstance(numbers, list)
+        and all(type(number) is int for number in [*numbers, record["ptx"]])
+        and all(isinstance(text, str) for text in texts)
+    )
 
 
 def dynamic_section(library: bytes) -> dict[str, list[str]]:

@@ -18,12 +18,13 @@ def of_framework(facts: ImageFacts) -> tuple[str, ...]:
     """Architectures of the framework's kernels, as ``sm_80`` and ``compute_90`` (PTX).
 
     torch lists both. TensorFlow lists what its build was given: ``compute_90``, or ``9.0``, is there both compiled and
-    as PTX, ``sm_80`` only compiled (TensorFlow, third_party/gpus/cuda_configure.bzl).
+    as PTX, ``sm_80`` only compiled (TensorFlow, third_party/gpus/cuda_configure.bzl). Empty where a name is not
+    understood: what the others do not cover, it may.
     """
     names = [re.sub(r"(\d+)\.(\d)", r"compute_\1\2", arch) if "_" not in arch else arch for arch in facts.cuda_archs]
     if facts.framework == "tensorflow":
         names += [f"sm_{name[len('compute_') :]}" for name in names if name.startswith("compute_")]
-    return tuple(name for name in dict.fromkeys(names) if _NAME.fullmatch(name))
+    return tuple(dict.fromkeys(names)) if all(map(_NAME.fullmatch, names)) else ()
 
 
 def of_horovod(horovod: Horovod) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ def test_what_torch_lists_is_taken_as_it_is() -> None:
         (("sm_60", "sm_80", "compute_90"), "10.0", "ptx"),
         (("8.0", "9.0"), "8.6", "kernels"),
         (("8.0", "9.0"), "7.5", "none"),
+        (("7.0", "8.0+PTX"), "8.0", "unknown"),
     ],
 )
 def test_what_tensorflow_lists_is_its_builds_option(listed: tuple[str, ...], capability: str, wanted: str) -> None:

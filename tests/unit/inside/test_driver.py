@@ -84,6 +84,13 @@ def test_a_task_with_a_gpu_of_its_own_or_a_part_of_one_is_shown_one(env: dict[st
     assert expected(4, env) == number
 
 
+def test_a_program_that_starts_its_own_processes_must_see_all_gpus() -> None:
+    assert expected(4, {"CUDA_VISIBLE_DEVICES": "0"}, own=True) == 4
+    assert expected(4, {"CUDA_VISIBLE_DEVICES": "MIG-1c2b"}, own=True) == 1
+    said = refused(answers(devices=1), Needs("", "", 4, False, own=True), CUDA_VISIBLE_DEVICES="0")
+    assert said == "gpus-missing: 4 GPUs are planned here, and CUDA shows 1 (CUDA_VISIBLE_DEVICES=0)"
+
+
 def test_too_few_gpus_are_reported_with_what_hides_them() -> None:
     said = refused(answers(devices=3), NVIDIA_VISIBLE_DEVICES="0,1,2")
     assert said == "gpus-missing: 4 GPUs are planned here, and CUDA shows 3 (NVIDIA_VISIBLE_DEVICES=0,1,2)"

@@ -355,6 +355,29 @@ def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str,
     assert "gpu-runner.json,sha256=" in (target / "horovod-0.28.1.dist-info/RECORD").read_text()
 
 
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ('{"cuda_architectures": [80], "ptx": 80, "nvcc": "13.0.88", "nccl": ""}', True),
+        ('{"cuda_architectures": "all", "ptx": 80, "nvcc": "13.0.88", "nccl": ""}', False),
+        ('{"cuda_architectures": [80], "ptx": true, "nvcc": "13.0.88", "nccl": ""}', False),
+        ('{"cuda_architectures": [80], "ptx": 80, "nvcc": null, "nccl": ""}', False),
+        ('{"cuda_architectures": [80], "ptx": 80, "nvcc": "", "nccl": "", "operations": ["NCCL"]}', False),
+        ("{}", False), ("[]", False), ("no JSON", False),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_not_of_our_form_is_none(
+    text: str, good: bool, programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "horovod-0.28.1.dist-info").mkdir()
+    (tmp_path / "horovod-0.28.1.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"
+    )
+    (tmp_path / "horovod-0.28.1.dist-info/gpu-runner.json").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert bool(programs["wheel_record"].installed_record()) is good
+
+
 def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf(
     programs: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,16 +52,21 @@ class Needs:
         framework, cuda: of the image or environment; empty where unknown.
         gpus: those planned for this node.
         horovod: the program uses Horovod.
+        own: the program starts the node's processes itself, so that all the GPUs are to be seen by it.
     """
 
     framework: str
     cuda: str
     gpus: int
     horovod: bool
+    own: bool = False
 
 
-def needs_of(plan: Mapping[str, Any], gpus: int) -> Needs | None:
-    """What a plan needs; None where it computes on CPUs, or has an image that is known to have no CUDA."""
+def needs_of(plan: Mapping[str, Any], gpus: int, *, own: bool = False) -> Needs | None:
+    """What a plan needs; None where it computes on CPUs, or has an image that is known to have no CUDA.
+
+    ``own``: as of Needs.
+    """
     if plan.get("device") != "cuda":
         return None
     about = (plan.get("image") or {}).get("about") or {}
@@ -70,7 +75,7 @@ def needs_of(plan: Mapping[str, Any], gpus: int) -> Needs | None:
         return None  # submitted with --force image-without-cuda
     if "gpus-hidden" in plan.get("forced", ()):
         gpus = 1  # the user wants each task to see its own alone
-    return Needs(framework, cuda, gpus, plan.get("framework") == "horovod")
+    return Needs(framework, cuda, gpus, plan.get("framework") == "horovod", own)
 
 
 def patience_s(env: Mapping[str, str]) -> float:
@@ -182,7 +187,7 @@ def check(seen: Mapping[str, Any], needs: Needs, env: Mapping[str, str]) -> None
     if result != 0:
         raise LaunchError("cuda-driver-unusable", f"{_failed(result)} ({FRAMEWORKS_NAME} is {driver['path']})")
     devices = seen.get("devices")
-    if devices is not None and devices < expected(needs.gpus, env):
+    if devices is not None and devices < expected(needs.gpus, env, own=needs.own):
         raise LaunchError("gpus-missing", _too_few(devices, needs.gpus, env))
 
 
@@ -202,16 +207,16 @@ def runs(version: int, cuda: str) -> bool:
     return version // 1000 >= major
 
 
-def expected(gpus: int, env: Mapping[str, str]) -> int:
+def expected(gpus: int, env: Mapping[str, str], *, own: bool = False) -> int:
     """How many devices CUDA must show of those planned: one where the task starter gave this task its own, and of
-    parts of GPUs (MIG), of which CUDA shows no more to a process.
+    parts of GPUs (MIG), of which CUDA shows no more to a process. ``own``: as of Needs.
     """
     variable = env.get("CUDA_VISIBLE_DEVICES")
     if binding.part_of_gpu(env.get("NVIDIA_VISIBLE_DEVICES") if variable is None else variable):
         return 1
     entries = [entry.strip() for entry in (variable or "").split(",")]
     alone = len(entries) == 1 and re.fullmatch(r"\d+|GPU-\S+", entries[0]) is not None
-    return 1 if alone else gpus
+    return 1 if alone and not own else gpus
 
 
 def _with_horovods_name(path: str, env: Mapping[str, str], directory: str | None) -> dict[str, str]:

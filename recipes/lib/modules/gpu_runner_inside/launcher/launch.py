@@ -168,8 +168,9 @@ class Launch:
     def _driver_variables(self, here: world.World, made: Mapping[str, str]) -> dict[str, str]:
         """Variables that NVIDIA's driver needs here; raises where the job's GPUs cannot be used."""
         options = self.options
-        gpus = options.gpus if options.wireup == "own" and options.gpus is not None else here.local_size
-        needs = None if options.run_dir is None else driver.needs_of(_plan(options.run_dir), gpus)
+        own = options.wireup == "own" and options.gpus is not None
+        gpus = options.gpus if own and options.gpus is not None else here.local_size
+        needs = None if options.run_dir is None else driver.needs_of(_plan(options.run_dir), gpus, own=own)
         if needs is None:
             return {}
         first = here.local_rank == 0
