@@ -234,14 +234,14 @@ def test_only_the_first_task_of_a_node_calls_the_driver_and_every_task_gets_the_
 @pytest.mark.parametrize(
     ("devices", "visible", "code"),
     [
-        ("3", None, 121), ("4", None, 0), ("8", None, 0), ("1", "0,1,2,3", 121), ("1", "2", 0),
+        ("3", None, 121), ("4", None, 0), ("8", None, 0), ("1", "0,1,2,3", 121), ("1", "2", 121),
         ("1", "MIG-1c2b,MIG-3d4e,MIG-5f6a,MIG-7b8c", 0),
     ],
 )  # fmt: skip
 def test_gpus_are_counted_as_they_are_planned_for_the_node(
     node: Node, library: Path, devices: str, visible: str | None, code: int
 ) -> None:
-    """Of a program that starts its own processes: all of the node. One that the starter bound to a task is enough."""
+    """Such a program needs all of the node's GPUs; of parts of GPUs (MIG) CUDA never shows more than one."""
     node.install(library, "libcuda.so.1", "libcuda.so")
     env = {"FAKE_CUDA_DEVICES": devices, **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
     assert node.launch("--wireup", "own", "--gpus", "4", **env)[0] == code

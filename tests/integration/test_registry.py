@@ -469,7 +469,7 @@ def docker_config(own: Path, host: str, login: str) -> None:
 def enroot_credentials(own: Path, host: str, login: str) -> None:
     (own / "home/.config/enroot").mkdir(parents=True)
     user, password = login.split(":")
-    line = f"machine {host.rpartition(':')[0]} login {user} password {password}\n"
+    line = f"machine {host} login {user} password {password}\n"
     (own / "home/.config/enroot/.credentials").write_text(line)
 
 
