@@ -20,6 +20,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -313,4 +314,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as directory:
+        # torch makes this one where an optimizer is made, else in /tmp, where it would stay in the image.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = directory
+        main()
