@@ -85,6 +85,10 @@ test-faults test-images test-prove test-sites test-slurm-versions: test-%: venv 
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
+.PHONY: test-gpu-image
+test-gpu-image: venv ## Horovod compiled with CUDA and NCCL in an image, examined and tried on CPUs (6 GB; no GPU needed)
+	@CI=true $(BIN)/pytest tests/long/gpu_image
+
 .PHONY: bench-rendezvous
 bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)
 bench-rendezvous: venv ## our rendezvous and Horovod's, 16 to 512 clients, in the box
