@@ -28,6 +28,7 @@ from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.image_usage import image_uses
 from runner.jobs.life import standing
+from runner.jobs.lookup import find
 from runner.jobs.presence import patience, presence
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState, Submitted
@@ -182,7 +183,7 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
             run.write("verdict.json", Verdict("ran"))
     costs: dict[str, float] = {}
     with _timed(costs, "find the newest"):
-        newest = directory.find(None)
+        newest = find(None)
     with _timed(costs, "status of the newest"):
         standing(newest)
     with _timed(costs, "which run uses which image"):

@@ -10,9 +10,9 @@ from runner.errors import Exit
 @click.command()
 @click.argument("run", required=False)
 def command(run: str | None) -> int:
-    """Cancel the job of RUN (an id, a directory, or the newest)."""
+    """Cancel the job of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
     from runner.jobs.cancel import cancel_run
-    from runner.jobs.directory import find
+    from runner.jobs.lookup import find
 
     directory = find(run)
     job_id, had_ended = cancel_run(directory)

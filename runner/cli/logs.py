@@ -16,9 +16,9 @@ from runner.errors import Exit, UsageError
 @click.option("--all", "every", is_flag=True, help="Every rank.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")
 def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int:
-    """Print the logs of RUN (an id, a directory, or the newest)."""
-    from runner.jobs.directory import find
+    """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
     from runner.jobs.logs import follow_files, log_files
+    from runner.jobs.lookup import find
 
     directory = find(run)
     files = log_files(directory, rank=rank, every=every)

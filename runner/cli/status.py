@@ -14,10 +14,10 @@ from runner.errors import Exit
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, as_json: bool) -> int:
-    """Show the state of RUN (an id, a directory, or the newest)."""
+    """Show the state of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
     from runner.cli.show import describe, show_verdict
-    from runner.jobs.directory import find
     from runner.jobs.life import Standing, standing
+    from runner.jobs.lookup import find
 
     directory = find(run)
     now = standing(directory)

@@ -13,8 +13,11 @@ import click
 @click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C also cancels the job.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool, as_json: bool) -> int:
-    """Wait for RUN (an id, a directory, or the newest) to finish, then print its verdict."""
+    """Wait for RUN to finish, then print its verdict.
+
+    RUN: an id or name, or its beginning; a job id; a directory; or the newest.
+    """
     from runner.cli.show import wait_and_judge
-    from runner.jobs.directory import find
+    from runner.jobs.lookup import find
 
     return wait_and_judge(find(run), timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ SCRIPT = "job.sh"
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 _FOLDERS = ("logs", "ranks", "nccl")
+_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 
 
 class RunDirectory:
@@ -47,6 +49,12 @@ class RunDirectory:
     def run_id(self) -> str:
         """The run's id: the directory's name."""
         return self.path.name
+
+    @property
+    def name(self) -> str:
+        """The name in the run's id (``--name``, or the recipe's); the id where it has none."""
+        parts = _ID.match(self.run_id)
+        return parts["name"] if parts else self.run_id
 
     @property
     def logs(self) -> Path:
@@ -84,7 +92,7 @@ class RunDirectory:
 
 
 def create(root: Path, label: str, now_s: float) -> RunDirectory:
-    """A new run directory below ``root`` with a unique name; ``find`` knows it from anywhere.
+    """A new run directory below ``root`` with a unique name; ``runner.jobs.lookup`` knows it from anywhere.
 
     Raises:
         UsageError: it cannot be made there.
@@ -92,7 +100,7 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _index().mkdir(mode=0o700, parents=True, exist_ok=True)
+        index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _reserved(path))
         for folder in _FOLDERS:
             (path / folder).mkdir()
@@ -113,33 +121,21 @@ def discard(run: RunDirectory) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
     with suppress(OSError):
-        (_index() / run.run_id).unlink()
-
-
-def find(run: str | None) -> RunDirectory:
-    """The run of that id or directory; None is the newest of this user.
-
-    Raises:
-        UsageError: there is no such run.
-    """
-    if run is None:
-        links = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns)
-        for link in reversed(links):
-            if (link / SCRIPT).is_file():
-                return RunDirectory(link.resolve())
-        raise UsageError("there are no runs yet", fix="start one with `python -m runner submit`")
-    for candidate in (Path(run), _index() / run):
-        if (candidate / SCRIPT).is_file():
-            return RunDirectory(candidate.resolve())
-    recent = ", ".join(each.run_id for each in known()[:3])
-    fix = f"give a run's id or its directory{f'; recent runs: {recent}' if recent else ''}"
-    raise UsageError(f"no run matches {run!r}", where=str(_index()), fix=fix)
+        (index() / run.run_id).unlink()
 
 
 def known() -> tuple[RunDirectory, ...]:
-    """Every run of this user whose directory is still there, the newest first."""
-    links = sorted(_index().glob("*"), key=lambda link: link.lstat().st_mtime_ns, reverse=True)
-    return tuple(RunDirectory(link.resolve()) for link in links if link.is_dir())
+    """Every run of this user whose directory is still there, the newest first; refused submissions, too."""
+    return tuple(linked())
+
+
+def linked() -> Iterator[RunDirectory]:
+    """As ``known``, one after the other: each is looked at only when it is wanted."""
+    with suppress(FileNotFoundError), os.scandir(index()) as entries:
+        links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
+        for link in links:
+            if link.is_dir():
+                yield RunDirectory(Path(link.path).resolve())
 
 
 def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
@@ -175,14 +171,14 @@ def _candidates(root: Path, name: str) -> Iterator[Path]:
         yield root / f"{name}.{number}"
 
 
-def _index() -> Path:
+def index() -> Path:
     """Links from run ids to run directories: an id is enough from any working directory."""
     return paths.state_dir() / "runs"
 
 
 def _reserved(path: Path) -> bool:
     """Make the run directory and its link, if the name is free both there and among this user's runs."""
-    link = _index() / path.name
+    link = index() / path.name
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:

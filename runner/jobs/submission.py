@@ -43,7 +43,7 @@ def submit(
         NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
             also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
-    run = directory.create(root, f"{plan.recipe}-{plan.tasks}", time.time())
+    run = directory.create(root, f"{plan.job_name}-{plan.tasks}", time.time())
     record = Submitted(
         scheduler=plan.started_by,
         job_id="",

@@ -47,7 +47,7 @@ def judge_what_is_left(runner: Runner, daemons: Daemons, run: Path | None) -> st
     if not (run / "job.sh").exists():
         said = tried(runner, "status", run.name)
         assert said.returncode == 2, said
-        assert f"no run matches '{run.name}'" in said.stderr
+        assert f'no run matches "{run.name}"' in said.stderr
         assert daemons.jobs_of(str(run)) == []
         return "a run without a script"
     until = time.monotonic() + _SBATCH_ENDS_S

@@ -140,7 +140,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "run of no UTF-8": (["status", "\udcff"], Exit.USAGE, "no run"),
     "run of no name": (["status", ""], Exit.USAGE, "no run"),
     "no run yet": (["status"], Exit.USAGE, "there are no runs yet"),
-    "unknown run": (["wait", "no-such-run"], Exit.USAGE, "no run matches 'no-such-run'"),
+    "unknown run": (["wait", "no-such-run"], Exit.USAGE, 'no run matches "no-such-run"'),
     "logs of no run": (["logs"], Exit.USAGE, "there are no runs yet"),
     "a step with no allocation": (["run", "--site", "technion", "--gpus", "16"], Exit.REFUSED, "salloc --job-name="),
     "a step where there is no Slurm": (["run", "--site", "local", "--gpus", "1"], Exit.REFUSED, "use `submit`"),
@@ -165,7 +165,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     ),
     "more than the hosts hold": (["submit", "--gpus", "3", "--hosts", "a:1,b:1"], Exit.REFUSED, "a:1,b:1"),
     "a step on hosts": (["run", "--gpus", "1", "--hosts", "a:1"], Exit.REFUSED, "use `submit`"),
-    "cancel of no run": (["cancel", "/"], Exit.USAGE, "no run matches '/'"),
+    "cancel of no run": (["cancel", "/"], Exit.USAGE, 'no run matches "/"'),
 }
 
 

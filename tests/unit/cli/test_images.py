@@ -23,6 +23,7 @@ from runner.images.packing.mksquashfs import Packing
 from runner.images.store import sidecar, store
 from runner.images.store.stored_image import StoredImage, file_name
 from runner.jobs import directory
+from runner.jobs.lookup import find
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
@@ -167,7 +168,7 @@ def test_an_end_of_any_kind_frees_the_image(images: list[StoredImage], tmp_path:
 
     run_id = used_by(tmp_path, images[0], ended=False)
     assert [(use.run, use.state, use.needed) for use in image_uses()] == [(run_id, "unknown", True)]
-    directory.find(run_id).write("ended.json", JobState("ended", "CANCELLED"))
+    find(run_id).write("ended.json", JobState("ended", "CANCELLED"))
     assert [use.needed for use in image_uses()] == [False]
 
 

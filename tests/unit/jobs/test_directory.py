@@ -11,6 +11,7 @@ import pytest
 from runner.errors import UsageError
 from runner.files import atomic
 from runner.jobs import directory
+from runner.jobs.lookup import find
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +29,9 @@ def test_runs_of_one_second_and_of_several_roots_are_all_found(tmp_path: Path, m
     runs = [run_directory(tmp_path / root) for root in ("a", "a", "b", "b")]
     assert len({run.run_id for run in runs}) == 4
     monkeypatch.chdir("/")
-    assert [directory.find(run.run_id).path for run in runs] == [run.path for run in runs]
-    assert directory.find(None).path == runs[-1].path
-    assert directory.find(str(runs[1].path)).path == runs[1].path
+    assert [find(run.run_id).path for run in runs] == [run.path for run in runs]
+    assert find(None).path == runs[-1].path
+    assert find(str(runs[1].path)).path == runs[1].path
 
 
 def test_a_name_of_a_deleted_run_is_free_again(tmp_path: Path) -> None:

@@ -67,3 +67,9 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     squeue.write_text(f"#!/bin/sh\necho '7|PENDING|{run}'\n")
     squeue.chmod(0o755)
     assert scheduler_of(RunDirectory(run))[1] == "7"
+
+
+def test_a_run_has_the_name_that_the_user_gave_to_its_job(submission: Submit, tmp_path: Path) -> None:
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 7\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    assert submission(tmp_path).name == PLAN.job_name != PLAN.recipe

@@ -1,0 +1,117 @@
+"""Which run a user means: by its id, its name, the beginning of either, its job's id, or its directory.
+
+A submission that the scheduler refused is a run only to whoever gives its whole id or its directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from runner.errors import UsageError
+from runner.jobs.directory import SCRIPT, RunDirectory, index, linked
+from runner.model.job import JobState, Submitted
+
+_MOST_RECENT, _MOST_CANDIDATES = 3, 8
+
+
+class _KeptOutcome(msgspec.Struct, frozen=True):
+    """Of a verdict, what a list shows: reading the rest takes longer."""
+
+    outcome: str
+
+
+def find(run: str | None) -> RunDirectory:
+    """The run that a user means; None is the newest of this user.
+
+    A whole id, name or job id goes before the beginning of an id or a name.
+
+    Raises:
+        UsageError: there is no such run, or there are several; names those that may be meant.
+    """
+    if run is None:
+        return _newest()
+    for candidate in (Path(run), index() / run):
+        if (candidate / SCRIPT).is_file():
+            return RunDirectory(candidate.resolve())
+    if not run or "/" in run:
+        raise _no_match(run)
+    runs = tuple(linked())
+    for matches in (_is_whole, _is_beginning):
+        matching = [each for each in runs if matches(each, run) and _is_run(each)]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise UsageError(
+                f"{_quoted(run)} matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}",
+                fix="give the id of one of them, or as much of it as no other has",
+            )
+    raise _no_match(run)
+
+
+def was_refused(run: RunDirectory) -> bool:
+    """Whether the scheduler did not take its job."""
+    record = run.read("job.json", Submitted)
+    return record is not None and bool(record.refused)
+
+
+def kept_outcome(run: RunDirectory) -> str:
+    """What the run directory says of the run's end: the verdict's outcome, ``not submitted``, ``ended`` where it was
+    not judged yet, or nothing.
+    """
+    verdict = run.read("verdict.json", _KeptOutcome)
+    if verdict is not None:
+        return verdict.outcome
+    if was_refused(run):
+        return "not submitted"
+    return "ended" if run.read("ended.json", JobState) is not None else ""
+
+
+def _newest() -> RunDirectory:
+    for run in linked():
+        if _is_run(run):
+            return run
+    refused = next(linked(), None)
+    also = "" if refused is None else f"; {refused.run_id} was never submitted"
+    raise UsageError(f"there are no runs yet{also}", fix="start one with `python -m runner submit`")
+
+
+def _is_run(run: RunDirectory) -> bool:
+    """Whether it was submitted, as far as is known; before its script is there, it cannot have been."""
+    return (run.path / SCRIPT).is_file() and not was_refused(run)
+
+
+def _is_whole(run: RunDirectory, wanted: str) -> bool:
+    """By name, or by the job's id: of one that has parts (``12.server``) the first is enough."""
+    if wanted == run.name:
+        return True
+    if not wanted[0].isdigit():
+        return False
+    record = run.read("job.json", Submitted)
+    return record is not None and wanted in (record.job_id, record.job_id.partition(".")[0])
+
+
+def _is_beginning(run: RunDirectory, wanted: str) -> bool:
+    """Of the id, or of what follows the time in it."""
+    return run.run_id.startswith(wanted) or run.run_id.split("-", 2)[-1].startswith(wanted)
+
+
+def _no_match(wanted: str) -> UsageError:
+    recent = list(islice(filter(_is_run, linked()), _MOST_RECENT))
+    shown = f" Recent: {_listed(recent, _MOST_RECENT)}." if recent else ""
+    return UsageError(f"no run matches {_quoted(wanted)}.{shown} All: python -m runner status")
+
+
+def _quoted(wanted: str) -> str:
+    shown = wanted if wanted.isprintable() else wanted.encode("unicode_escape").decode("ascii")
+    return f'"{shown}"'
+
+
+def _listed(runs: Sequence[RunDirectory], most: int) -> str:
+    """The first of them, with what is known of their ends."""
+    texts = [f"{run.run_id} ({outcome})" if (outcome := kept_outcome(run)) else run.run_id for run in runs[:most]]
+    more = f" and {len(runs) - most} more" if len(runs) > most else ""
+    return f"{', '.join(texts)}{more}"
