@@ -25,6 +25,7 @@ from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
 from runner.errors import InfrastructureError, RefusedError
 from runner.files import atomic, process_identity
 from runner.files.lock import locked
+from runner.invocation import PROGRAM
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
 
@@ -82,7 +83,7 @@ def up(spec: BoxSpec, say: Say = lambda _line: None) -> Box:
         raise RefusedError(
             f"this looks like a real cluster ({reason}); a box is for machines without one",
             where="this machine",
-            fix="submit to the cluster itself: python -m runner submit --help",
+            fix=f"submit to the cluster itself: {PROGRAM} submit --help",
         )
     with _locked(spec.name, say):
         running = find(spec.name)
@@ -92,7 +93,7 @@ def up(spec: BoxSpec, say: Say = lambda _line: None) -> Box:
             raise RefusedError(
                 f"box {spec.name} is up with other settings: {_difference(running.spec, spec)}",
                 where=str(running.state),
-                fix=f"python -m runner box down --name {spec.name}",
+                fix=f"{PROGRAM} box down --name {spec.name}",
             )
         _end(spec.name)
         return _start(spec, say)
@@ -147,9 +148,7 @@ def _start(spec: BoxSpec, say: Say) -> Box:
     cold = paths.caches_ignored()
     target = root.location(spec.slurm, spec.packages) / "root"
     if cold and any(_root_of(name) == str(target) for name in names() if find(name)):
-        raise RefusedError(
-            "COLD=1 would remake a root that a running box uses", fix="python -m runner box down --name NAME"
-        )
+        raise RefusedError("COLD=1 would remake a root that a running box uses", fix=f"{PROGRAM} box down --name NAME")
     box_root = root.ensure(spec.slurm, say, more=spec.packages, cold=cold)
     state = boxes_dir() / spec.name
     shutil.rmtree(state, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.invocation import PROGRAM
 from runner.model.environment import Environment
 from runner.model.recipe import Recipe
 
@@ -15,6 +16,6 @@ def lacking(recipe: Recipe, environment: Environment) -> tuple[str, str]:
         if wanted != environment.framework:
             return (
                 f"the environment {environment.name} has {environment.framework}, and the recipe wants {need}",
-                f"python -m runner env create NAME --framework {wanted}, and --env-name NAME",
+                f"{PROGRAM} env create NAME --framework {wanted}, and --env-name NAME",
             )
     return "", ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from runner.checks import architectures
 from runner.checks.image_fit import place
+from runner.invocation import PROGRAM
 from runner.model.finding import Finding
 from runner.model.hardware import Hardware
 from runner.model.plan import Plan
@@ -104,5 +105,5 @@ def _again(plan: Plan, *, archs: str = "", base: str = "") -> str:
     kernels = f" --cuda-archs {archs.replace('.', '')}" if archs else ""
     if place(plan) == "image":
         known = base or (about.base if about is not None else "") or "BASE"
-        return f"python -m runner build {framework} --base {known}{kernels}"
-    return f"python -m runner env create {plan.image.reference or 'NAME'} --site {plan.site}{kernels}"
+        return f"{PROGRAM} build {framework} --base {known}{kernels}"
+    return f"{PROGRAM} env create {plan.image.reference or 'NAME'} --site {plan.site}{kernels}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from runner.checks import architectures
+from runner.invocation import PROGRAM
 from runner.model.finding import Finding
 from runner.model.hardware import Hardware
 from runner.model.image import ImageFacts
@@ -56,7 +57,7 @@ def _processor(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
             "image-other-processor",
             "refuse",
             f"the image is for {facts.arch}, the site's nodes are {hardware.cpu}",
-            "build it for them: python -m runner build --platform linux/"
+            f"build it for them: {PROGRAM} build --platform linux/"
             + {"x86_64": "amd64", "aarch64": "arm64"}.get(hardware.cpu, hardware.cpu),
         )
 
@@ -65,7 +66,7 @@ def _driver(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
     if not (facts.driver_min and hardware.driver) or version(hardware.driver) >= version(facts.driver_min):
         return
     what = f"CUDA {facts.cuda} wants driver {facts.driver_min} or later, the site has {hardware.driver}"
-    fix = "choose an older base: python -m runner build ... --base auto --site SITE"
+    fix = f"choose an older base: {PROGRAM} build ... --base auto --site SITE"
     if facts.driver_compat:
         yield Finding(
             "driver-by-compat-package",
@@ -83,7 +84,7 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
             "image-without-cuda",
             "refuse",
             f'this image has CPU-only {facts.framework} {facts.framework_version}, but site "{plan.site}" has GPUs',
-            f"build on a base with CUDA: python -m runner build {facts.framework}; or --force image-without-cuda",
+            f"build on a base with CUDA: {PROGRAM} build {facts.framework}; or --force image-without-cuda",
         )
 
 
@@ -95,7 +96,7 @@ def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Find
     what += f"compute capability {capability}"
     fix = f"take {facts.framework} from a build with kernels for them (`env create --requirement`, --module)"
     if where == "image":
-        fix = "choose another base: python -m runner build ... --base auto --site SITE"
+        fix = f"choose another base: {PROGRAM} build ... --base auto --site SITE"
     if covered == "none":
         yield Finding("no-kernels-for-gpu", "refuse", what, fix)
     elif covered == "ptx":

@@ -15,6 +15,7 @@ import msgspec
 
 from runner.checks import gpus, horovod_fit, image_fit, limits, storage
 from runner.errors import UsageError
+from runner.invocation import PROGRAM
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
@@ -289,14 +290,14 @@ def _left_open(case: Case) -> Iterator[Finding]:
             "site-unfinished",
             "refuse",
             f"the file of {case.plan.site} is not finished, it leaves open: {', '.join(case.observed.left_open)}",
-            "`python -m runner site check FILE` says how to find out each of them",
+            f"`{PROGRAM} site check FILE` says how to find out each of them",
         )
     if case.observed.defaulted:
         yield Finding(
             "site-defaults",
             "warn",
             f"the file of {case.plan.site} leaves to their defaults: {', '.join(case.observed.defaulted)}",
-            "give them in the file, or delete their lines; `python -m runner site check FILE` says more",
+            f"give them in the file, or delete their lines; `{PROGRAM} site check FILE` says more",
         )
 
 

@@ -20,6 +20,7 @@ from runner import __version__
 from runner.errors import Exit, RunnerError
 from runner.files import umask
 from runner.hide import hidden
+from runner.invocation import PROGRAM
 from runner.suggest import instead
 
 # verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
@@ -77,7 +78,7 @@ class LazyVerbs(click.Group):
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="runner")
+@click.version_option(__version__, prog_name="gpu-runner")
 def cli() -> None:
     """From a Dockerfile to a multi-node throughput figure that can be believed."""
 
@@ -102,7 +103,7 @@ def _end(number: int, _frame: object) -> NoReturn:
 def run(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (see runner.errors.Exit)."""
     try:
-        result: Any = cli.main(args=argv, prog_name="python -m runner", standalone_mode=False)
+        result: Any = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
         message = io.StringIO()

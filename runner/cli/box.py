@@ -10,6 +10,7 @@ import msgspec
 
 from runner import box
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
@@ -39,7 +40,7 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
         return
     click.echo(f"box {name} is up: Slurm {here.version}, {nodes} nodes ({time.monotonic() - started:.1f} s)")
     gpus = nodes * spec.shape.gpus
-    click.echo(f"  submit to it:  python -m runner submit --site {shlex.quote(here.site)} --gpus {gpus}")
+    click.echo(f"  submit to it:  {PROGRAM} submit --site {shlex.quote(here.site)} --gpus {gpus}")
     click.echo(f"  its clients:   export PATH={shlex.quote(str(here.bin_dir))}:$PATH")
 
 
@@ -70,9 +71,9 @@ def status(name: str | None, as_json: bool) -> int:
             click.echo((done.out if done.code == 0 else done.err).rstrip())
     if not running:
         click.echo(
-            f"box {name} is not up; start it: python -m runner box up --name {name}"
+            f"box {name} is not up; start it: {PROGRAM} box up --name {name}"
             if name
-            else "no box is up; start one: python -m runner box up"
+            else f"no box is up; start one: {PROGRAM} box up"
         )
     return Exit.GOOD
 

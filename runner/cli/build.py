@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from runner.errors import Exit, UsageError
+from runner.invocation import PROGRAM
 
 
 @click.command()
@@ -128,7 +129,7 @@ def _by_engine(
     click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
     _show_horovod(built.about)
-    click.echo(f"  next:   python -m runner convert {built.reference}")
+    click.echo(f"  next:   {PROGRAM} convert {built.reference}")
     return Exit.GOOD
 
 
@@ -148,7 +149,7 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
     click.echo(f"  {built.path}\n  {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
     _show_horovod(built.about)
-    click.echo(f"  next:   python -m runner submit --image {built.reference}")
+    click.echo(f"  next:   {PROGRAM} submit --image {built.reference}")
     return Exit.GOOD
 
 

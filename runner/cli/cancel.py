@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 
 @click.command()
@@ -16,7 +17,7 @@ def command(run: str | None) -> int:
 
     directory = find(run)
     job_id, had_ended = cancel_run(directory)
-    wait = f"`python -m runner wait {directory.run_id}`"
+    wait = f"`{PROGRAM} wait {directory.run_id}`"
     if had_ended:
         click.echo(f"job {job_id} has already ended; {wait} prints its verdict")
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.environment import Environment
@@ -116,7 +117,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     click.echo(f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}")
     _describe(made.environment, made.root)
     by_name = name if at is None else str(prepared.root)
-    click.echo(f"  next: python -m runner submit --gpus N --site {prepared.site} --env-name {by_name}")
+    click.echo(f"  next: {PROGRAM} submit --gpus N --site {prepared.site} --env-name {by_name}")
     return Exit.GOOD
 
 
@@ -145,9 +146,7 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
         return Exit.GOOD
     click.echo(f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash")
     click.echo(f"  for {manifest.purpose}")
-    click.echo(
-        f"  next: copy it, then: python -m runner {'build' if options['image'] else 'env create NAME'} --wheels DIR"
-    )
+    click.echo(f"  next: copy it, then: {PROGRAM} {'build' if options['image'] else 'env create NAME'} --wheels DIR")
     return Exit.GOOD
 
 

@@ -13,6 +13,7 @@ import click
 
 from runner.cli.options import age_s, size_bytes
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.images.store.stored_image import BrokenSidecar, StoredImage
@@ -48,7 +49,7 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
     for row in rows:
         click.echo(_line(row))
     if not rows:
-        click.echo(f"no images in {target}; `python -m runner convert IMAGE` makes one")
+        click.echo(f"no images in {target}; `{PROGRAM} convert IMAGE` makes one")
     return Exit.GOOD
 
 
@@ -172,9 +173,7 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
         click.echo(json.dumps(rows, indent=1))
     broken = [row for row in rows if row["broken"]]
     if broken and not as_json:
-        click.echo(
-            f"{len(broken)} of {len(rows)} images are damaged; `python -m runner convert IMAGE` rebuilds one", err=True
-        )
+        click.echo(f"{len(broken)} of {len(rows)} images are damaged; `{PROGRAM} convert IMAGE` rebuilds one", err=True)
     return Exit.INFRASTRUCTURE if broken else Exit.GOOD
 
 
@@ -247,7 +246,7 @@ def _stored(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
         raise RefusedError(
             f"no image {image} is in the store",
             where=str(target),
-            fix=f"`python -m runner images list` shows what is there; `python -m runner convert {image}` makes it",
+            fix=f"`{PROGRAM} images list` shows what is there; `{PROGRAM} convert {image}` makes it",
         )
     return found
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 import click
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 
 class _Sources(NamedTuple):
@@ -66,7 +67,7 @@ def get(sources: _Sources, image_uri: str) -> int:
     raise RefusedError(
         f"the store has no {image_uri} that could be used: {why}",
         where=str(sources.store),
-        fix=f"python -m runner convert --store {sources.store} {image_uri.rpartition('://')[2]}",
+        fix=f"{PROGRAM} convert --store {sources.store} {image_uri.rpartition('://')[2]}",
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from runner.errors import Exit, UsageError
+from runner.invocation import PROGRAM
 
 
 @click.command()
@@ -26,7 +27,7 @@ def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int
         raise UsageError(
             "no log yet" if rank is None else f"rank {rank} has no log",
             where=str(directory.logs),
-            fix=f"see `python -m runner status {directory.run_id}`",
+            fix=f"see `{PROGRAM} status {directory.run_id}`",
         )
     if not follow:
         for path in files:

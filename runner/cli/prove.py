@@ -11,6 +11,7 @@ import click
 
 from runner.cli.options import setting
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.proof_record import Figure, ProofRecord, RungRecord
@@ -139,7 +140,7 @@ def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path
         click.echo(f"record: {root / 'record.json'}; it proves too little: UNPROVEN stays")
     else:
         click.echo(f"record: {kept}")
-        click.echo(f"  next: python -m runner site show {record.site}")
+        click.echo(f"  next: {PROGRAM} site show {record.site}")
 
 
 def _text(value: Figure) -> str:

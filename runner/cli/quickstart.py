@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from runner.errors import Exit, RefusedError
+from runner.invocation import PROGRAM
 
 IMAGE = "gpu-runner/horovod-pytorch:standin"
 
@@ -45,7 +46,7 @@ def command(only_prepare: bool, private_engine: bool) -> int:
         raise RefusedError(
             f"this looks like a real cluster ({reason}); quickstart sets up a machine that has none",
             where="this machine",
-            fix="submit to the cluster: python -m runner submit --help",
+            fix=f"submit to the cluster: {PROGRAM} submit --help",
         )
     timings: list[tuple[str, float]] = []
     code = _timed(timings, "packages and engine", partial(_prepare, private_engine))
@@ -53,7 +54,7 @@ def command(only_prepare: bool, private_engine: bool) -> int:
         if code != Exit.GOOD:
             break
         click.secho(f"\n== {step.purpose}", bold=True)
-        click.echo(f"$ python -m runner {' '.join(step.arguments)}")
+        click.echo(f"$ {PROGRAM} {' '.join(step.arguments)}")
         code = _timed(timings, step.arguments[0], partial(_run, step.arguments))
     click.secho("\n== time taken", bold=True)
     for name, seconds in timings:

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import WaitInterrupted, finish, tasks_of
 from runner.jobs.watch import JobProgress
@@ -91,8 +92,8 @@ def wait_and_judge(
             click.echo(f"interrupted: job {stopped.job_id} is being cancelled", err=True)
         else:
             click.echo(
-                f"Detached; job {stopped.job_id} continues. Reattach: `python -m runner wait {run.run_id}`; "
-                f"cancel it: `python -m runner cancel {run.run_id}`",
+                f"Detached; job {stopped.job_id} continues. Reattach: `{PROGRAM} wait {run.run_id}`; "
+                f"cancel it: `{PROGRAM} cancel {run.run_id}`",
                 err=True,
             )
         return Exit.INTERRUPTED

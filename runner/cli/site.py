@@ -10,6 +10,7 @@ import msgspec
 
 from runner.cli.options import setting
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
@@ -97,7 +98,7 @@ def detect_site(
         click.echo(f"  {entry.key} ({entry.where})", err=True)
     others = ", ".join(entry.key for entry in left if not entry.needed)
     click.echo(f"left to their defaults: {others or 'none'}", err=True)
-    click.echo(f"{'fill them in, then' if needed else 'now'}: python -m runner site check {output}", err=True)
+    click.echo(f"{'fill them in, then' if needed else 'now'}: {PROGRAM} site check {output}", err=True)
     return Exit.GOOD
 
 
@@ -169,13 +170,13 @@ def _print_runtimes(site: Site, proven: Proven) -> None:
         recorded, on_gpus = site.proven.get(name, ""), proven.runtimes.get(name, "")
         click.echo(f"  runtime {name}: {recorded or on_gpus or 'UNPROVEN: has not run there yet'}")
         if recorded:
-            unproven = f"UNPROVEN: no record of `python -m runner prove --site {site.name}` on this machine"
+            unproven = f"UNPROVEN: no record of `{PROGRAM} prove --site {site.name}` on this machine"
             click.echo(f"    on GPUs: {on_gpus or unproven}")
         way = site.ways.get(name, RuntimeAtSite())
         for line in (*way.load, *lines(way.setup)):
             click.echo(f"    {' '.join(line)}")
         if way.environment:
-            click.echo(f"    {way.kind} {way.environment}: python -m runner env create {way.environment}")
+            click.echo(f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}")
     click.echo(f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}")
     for path, why in proven.ignored.items():
         click.echo(f"  record {path} proves nothing here: {why}")

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 
 @click.command()
@@ -39,5 +40,5 @@ def command(run: str | None, as_json: bool) -> int:
     click.echo(f"run {directory.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
     click.echo(f"  run directory: {directory.path}")
     if state is not None and state.phase in ("ended", "unknown"):
-        click.echo(f"  next: python -m runner wait {directory.run_id}")
+        click.echo(f"  next: {PROGRAM} wait {directory.run_id}")
     return Exit.GOOD

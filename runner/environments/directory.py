@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from runner.errors import RefusedError, UsageError
+from runner.invocation import PROGRAM
 from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 
@@ -89,7 +90,7 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
         raise RefusedError(
             f"the environment {root.name} is {'not finished, or has lost its Python' if begun else 'not there'}",
             where=str(root),
-            fix=f"python -m runner env create {root.name} --site {site}{at}",
+            fix=f"{PROGRAM} env create {root.name} --site {site}{at}",
         )
     return environment
 

@@ -20,6 +20,7 @@ import msgspec
 
 from runner.errors import RefusedError, UsageError
 from runner.files.hashes import key_of, sha256
+from runner.invocation import PROGRAM
 from runner.progress import Progress
 
 MANIFEST, LOCK, WORK = "manifest.json", ".lock", ".collecting"
@@ -104,7 +105,7 @@ def opened(directory: Path) -> PackageDirectory:
 
 def collect_command(directory: Path) -> str:
     """The command that collects into it, as one types it where there is a network."""
-    return f"python -m runner env wheels {shlex.quote(str(directory))}"
+    return f"{PROGRAM} env wheels {shlex.quote(str(directory))}"
 
 
 def collect_fix(directory: Path) -> str:

@@ -14,6 +14,7 @@ from runner import __version__, paths, process
 from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
 from runner.files import atomic
 from runner.files.hashes import sha256
+from runner.invocation import PROGRAM
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.finding import Finding
@@ -76,8 +77,7 @@ def submit(
         raise UnknownStateError(
             "interrupted before the scheduler answered: it may have accepted the job",
             where=str(run.path),
-            fix=f"`python -m runner status {run.run_id}` shows whether it did, "
-            f"`python -m runner cancel {run.run_id}` cancels it",
+            fix=f"`{PROGRAM} status {run.run_id}` shows whether it did, `{PROGRAM} cancel {run.run_id}` cancels it",
             code=Exit.INTERRUPTED,
         ) from None
     with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from runner.errors import UnknownStateError
 from runner.files import file_system
+from runner.invocation import PROGRAM
 from runner.jobs.directory import RunDirectory
 from runner.jobs.presence import patience, presence, refresh
 from runner.model.job import JobState
@@ -123,7 +124,7 @@ def wait(
             raise UnknownStateError(
                 f"the job has not ended within {timeout_s:g} s",
                 where=str(run.path),
-                fix=f"continue with `python -m runner wait {run.run_id}`, or `cancel` it",
+                fix=f"continue with `{PROGRAM} wait {run.run_id}`, or `cancel` it",
             )
         clock.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_S)

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from runner.errors import RefusedError
+from runner.invocation import PROGRAM
 from runner.model.image import Mpi
 from runner.model.names import Wireup
 from runner.model.plan import PlannedImage
@@ -110,7 +111,7 @@ def _without_gloo(site: Site, image: PlannedImage, requested: Wireup | None) -> 
     ways = [way for way in BY_MPI if not against[way]]
     if ways and requested is None:
         return _started_by(ways[0])
-    build = "build one with Gloo: python -m runner build, or env create"
+    build = f"build one with Gloo: {PROGRAM} build, or env create"
     raise RefusedError(
         f"Horovod in {image.reference} has no Gloo, by which its ranks would meet"
         + ("" if ways else f", and they cannot meet by MPI: {'; '.join(dict.fromkeys(against.values()))}"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runner import box
 from runner.errors import RefusedError
+from runner.invocation import PROGRAM
 from runner.model.site import Site
 
 
@@ -22,6 +23,6 @@ def clients(site: Site) -> Path | None:
         raise RefusedError(
             f"the box {site.box!r} is not up",
             where=f"site {site.name}",
-            fix=f"python -m runner box up --name {site.box}",
+            fix=f"{PROGRAM} box up --name {site.box}",
         )
     return running.bin_dir

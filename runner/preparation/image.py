@@ -14,6 +14,7 @@ from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
+from runner.invocation import PROGRAM
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
@@ -25,7 +26,7 @@ from runner.preparation import registry_image
 from runner.preparation.choices import Choices
 from runner.runtimes import facts
 
-_CONVERT = {"squashfs": "python -m runner convert", "sif": "python -m runner convert --format sif"}
+_CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
     return (
         planned,
         f"the image {stored.path} is damaged: {why}",
-        f"`python -m runner images verify {stored.path}` checks every byte{again}",
+        f"`{PROGRAM} images verify {stored.path}` checks every byte{again}",
     )
 
 

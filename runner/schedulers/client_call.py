@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
+from runner.invocation import PROGRAM
 
 TIMEOUT_S = 60.0
 
@@ -36,7 +37,7 @@ def call(
         raise NotAcceptedError(
             f"{program} was not found: this machine has no {scheduler} client",
             where="PATH",
-            fix="submit from a login node; or use `--site box` after `python -m runner box up`",
+            fix=f"submit from a login node; or use `--site box` after `{PROGRAM} box up`",
         ) from error
 
 

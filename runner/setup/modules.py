@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner import process
+from runner.invocation import PROGRAM
 
 # Looks, and imports nothing: torch alone would take seconds.
 _LOOK = """\
@@ -36,5 +37,5 @@ def lacking(needs: Sequence[str]) -> tuple[str, str]:
 def _fix(needs: Sequence[str], absent: Sequence[str]) -> str:
     if "horovod" in absent:
         framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
-        return f"python -m runner env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
+        return f"{PROGRAM} env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
     return "in the environment that is to be used: python3 -m pip install " + " ".join(absent)

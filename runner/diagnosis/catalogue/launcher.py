@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.diagnosis.failure import Consequence, Failure, Who
+from runner.invocation import PROGRAM
 from runner.model.verdict import Outcome
 
 _NOT_STARTED = "{who} did not start its program: {error}: {message}"
@@ -32,7 +33,7 @@ FAILURES = (
     ),
     _error(
         "horovod-without-gloo",
-        "start the ranks by MPI (--wireup pmix, pmi2 or mpich), or build the image: python -m runner build",
+        f"start the ranks by MPI (--wireup pmix, pmi2 or mpich), or build the image: {PROGRAM} build",
         "user",
         "failed",
     ),
@@ -51,7 +52,7 @@ FAILURES = (
     ),
     _error(
         "cuda-driver-too-old",
-        "build on an older base (python -m runner build ... --base auto --site SITE), with `hardware.driver` in the "
+        f"build on an older base ({PROGRAM} build ... --base auto --site SITE), with `hardware.driver` in the "
         "site file",
         "user",
         "infrastructure",

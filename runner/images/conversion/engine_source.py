@@ -16,6 +16,7 @@ from runner.errors import InfrastructureError, RefusedError, UsageError
 from runner.files import process_identity
 from runner.images import reference as references
 from runner.images.packing import mksquashfs, mounted_layers, rootfs
+from runner.invocation import PROGRAM
 from runner.progress import Progress
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
         raise RefusedError(
             f"the engine has no image {image}",
             where=image,
-            fix=f"build it first (python -m runner build pytorch){pull}",
+            fix=f"build it first ({PROGRAM} build pytorch){pull}",
         ) from error
 
 

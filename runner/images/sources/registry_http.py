@@ -28,6 +28,7 @@ from runner.images.reference import OURS, Reference
 from runner.images.sources import credentials, token_services
 from runner.images.sources.credentials import Login
 from runner.images.sources.token_services import TokenService, host_of, is_loopback
+from runner.invocation import PROGRAM
 
 HUB = "docker.io"
 ATTEMPTS = 6
@@ -72,7 +73,7 @@ class Connection:
             raise RefusedError(
                 f"{self.repository} is the name of an image built here, and at {HUB} it could be anybody's",
                 where=str(reference),
-                fix="build it (python -m runner build pytorch), or name the registry that it was pushed to",
+                fix=f"build it ({PROGRAM} build pytorch), or name the registry that it was pushed to",
             )
         self.say = say
         self.stop = threading.Event()

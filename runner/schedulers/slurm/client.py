@@ -13,6 +13,7 @@ import msgspec
 
 from runner import process
 from runner.errors import NotAcceptedError, UnknownStateError
+from runner.invocation import PROGRAM
 from runner.model.job import JobState, Phase
 from runner.schedulers import client_call
 from runner.schedulers.slurm import messages
@@ -106,7 +107,7 @@ class Slurm:
         raise UnknownStateError(
             f"{why}, and no job of this run is in the queue",
             where=str(run_directory),
-            fix=f"ask `python -m runner status {run_directory.name}` again later; "
+            fix=f"ask `{PROGRAM} status {run_directory.name}` again later; "
             "submit anew only when the queue is known not to hold it",
         )
 

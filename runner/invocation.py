@@ -1,0 +1,45 @@
+"""How the user called this program, for hints that can be typed as they stand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_INSTALLED = "gpu-runner"
+_MODULE = "runner"
+_FALLBACK = f"python -m {_MODULE}"  # inside another program: a test, a notebook
+
+
+def called(words: Sequence[str], find: Callable[[str], str | None] = shutil.which) -> str:
+    """The words before the first argument: ``gpu-runner``, or ``python3 -m runner`` with the Python of the call.
+
+    Args:
+        words: the whole command line of this process, as the system has it: ``sys.orig_argv``.
+        find: where a program of PATH is; a program that PATH finds is named without its directory.
+    """
+    script = next((word for word in words[:2] if Path(word).name == _INSTALLED), "")
+    if script:
+        return _name(script, find)
+    module = next((at for at, word in enumerate(words) if word == "-m"), 0)
+    if module and list(words[module + 1 : module + 2]) == [_MODULE]:
+        return f"{_name(words[0], find)} -m {_MODULE}"
+    return _FALLBACK
+
+
+def _name(program: str, find: Callable[[str], str | None]) -> str:
+    short = Path(program).name
+    return short if program == short or _same(find(short), program) else shlex.quote(program)
+
+
+def _same(found: str | None, program: str) -> bool:
+    """Whether both are one name in one directory. The file behind it says nothing: a virtual environment's Python is a
+    link to the system's, and another program.
+    """
+    return found is not None and os.path.realpath(Path(found).parent) == os.path.realpath(Path(program).parent)
+
+
+PROGRAM = called(sys.orig_argv)
