@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from runner.errors import UsageError
+from runner.invocation import PROGRAM
 from runner.jobs.directory import SCRIPT, RunDirectory, index, linked
 from runner.model.job import JobState, Submitted
 
@@ -76,7 +77,7 @@ def _newest() -> RunDirectory:
             return run
     refused = next(linked(), None)
     also = "" if refused is None else f"; {refused.run_id} was never submitted"
-    raise UsageError(f"there are no runs yet{also}", fix="start one with `python -m runner submit`")
+    raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
 
 
 def _is_run(run: RunDirectory) -> bool:
@@ -102,7 +103,7 @@ def _is_beginning(run: RunDirectory, wanted: str) -> bool:
 def _no_match(wanted: str) -> UsageError:
     recent = list(islice(filter(_is_run, linked()), _MOST_RECENT))
     shown = f" Recent: {_listed(recent, _MOST_RECENT)}." if recent else ""
-    return UsageError(f"no run matches {_quoted(wanted)}.{shown} All: python -m runner status")
+    return UsageError(f"no run matches {_quoted(wanted)}.{shown} All: {PROGRAM} status")
 
 
 def _quoted(wanted: str) -> str:
