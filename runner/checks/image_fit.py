@@ -84,7 +84,7 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
             "image-without-cuda",
             "refuse",
             f'this image has CPU-only {facts.framework} {facts.framework_version}, but site "{plan.site}" has GPUs',
-            f"build on a base with CUDA: {PROGRAM} build {facts.framework}; or --force image-without-cuda",
+            f"build on a base with CUDA: {PROGRAM} build {facts.framework}",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
@@ -43,6 +44,7 @@ class Observed:
         absent: names of the user's values that the site needs and that are not set (``account``).
         plugin_problem, plugin_fix: why srun could not start the runtime here; empty if it can.
         left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
+        site_file: the site's file, or its name where it is a shipped one; as a command takes it.
         defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         storage: where the job's files lie.
         home: the user's home directory, as given.
@@ -63,6 +65,7 @@ class Observed:
     plugin_problem: str = ""
     plugin_fix: str = ""
     left_open: tuple[str, ...] = ()
+    site_file: str = ""
     defaulted: tuple[str, ...] = ()
     storage: storage.Seen = NOTHING_SEEN
     home: str = ""
@@ -290,14 +293,15 @@ def _left_open(case: Case) -> Iterator[Finding]:
             "site-unfinished",
             "refuse",
             f"the file of {case.plan.site} is not finished, it leaves open: {', '.join(case.observed.left_open)}",
-            f"`{PROGRAM} site check FILE` says how to find out each of them",
+            f"`{PROGRAM} site check {shlex.quote(case.observed.site_file)}` says how to find out each of them",
         )
     if case.observed.defaulted:
         yield Finding(
             "site-defaults",
             "warn",
             f"the file of {case.plan.site} leaves to their defaults: {', '.join(case.observed.defaulted)}",
-            f"give them in the file, or delete their lines; `{PROGRAM} site check FILE` says more",
+            "give them in the file, or delete their lines; "
+            f"`{PROGRAM} site check {shlex.quote(case.observed.site_file)}` says more",
         )
 
 

@@ -35,21 +35,36 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
         label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
         what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
         click.echo(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}", err=True)
+        if label == "refused":
+            click.echo(f"  override: --force {finding.code}", err=True)
     if prepared.unconfirmed:
         site = prepared.plan.site
         click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)
     if with_script:
         sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
+        click.echo(_beside(prepared), err=True)
     elif prepared.is_refused:
         click.echo("refused: nothing was submitted", err=True)
     return Exit.REFUSED if prepared.is_refused else Exit.GOOD
 
 
+def _beside(prepared: PreparedJob) -> str:
+    """What the printed script needs and does not bring along."""
+    copied = "lib/ (the launcher)" if prepared.recipe_directory is None else "lib/ (the launcher), recipe/"
+    return (
+        "dry run: nothing was submitted. Alone, this script does not run: it starts in a run directory that has "
+        f"{copied}, logs/, ranks/ and nccl/; submit makes one"
+    )
+
+
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print a started run: its job, its image or environment, its directory."""
     nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
-    click.echo(f"job {job_id}: {plan.tasks} ranks on {nodes} ({plan.site}, {plan.runtime})")
+    job = f"job {job_id}"
+    if plan.existing_allocation is not None:  # its own id is that of a process of this machine
+        job = f"a step of job {plan.existing_allocation.job_id}"
+    click.echo(f"{job}: {plan.tasks} ranks on {nodes} ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
     if not RUNTIMES[plan.runtime].is_container:
         click.echo(f"environment: {pinned or _default_environment(plan)}")

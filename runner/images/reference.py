@@ -95,3 +95,10 @@ def _split(text: str) -> tuple[str, str]:
 def is_path(text: str) -> bool:
     """Whether the text names a file rather than an image: the rule of Pyxis, and our two suffixes."""
     return text.startswith((".", "/", "~")) or text.endswith((".sqsh", ".squashfs", ".sif"))
+
+
+def path_without_format(text: str, *, exists: bool) -> UsageError:
+    """The error where a path stands for an image whose format it does not name."""
+    what = "is a path without a format" if exists else "does not exist"
+    fix = "for a saved image use docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion"
+    return UsageError(f"{text} {what}", where=text, fix=fix)

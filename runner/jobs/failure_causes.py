@@ -343,6 +343,7 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "name": _signal_name(record.signal or 0),
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
+        "place": "the image" if RUNTIMES[evidence.plan.runtime].is_container else "the environment",
         "limit": f"; the job has {memory_mb} MiB on each node" if memory_mb else "",
     }
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)

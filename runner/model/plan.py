@@ -55,10 +55,12 @@ class StepNodes(msgspec.Struct, frozen=True):
     Attributes:
         nodes: names, in the order of ``Plan.tasks_per_node``.
         overlap: it is asked for from within another step, which holds the resources, and must be shared with.
+        job_id: the scheduler's number of the allocation.
     """
 
     nodes: tuple[str, ...]
     overlap: bool = False
+    job_id: str = ""
 
 
 class ListedHosts(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
             )
         free.remove(node)
         chosen.append(node.name)
-    return StepNodes(tuple(chosen), overlap=allocation.in_step)
+    return StepNodes(tuple(chosen), overlap=allocation.in_step, job_id=allocation.job_id)
 
 
 def _needed(nodes: int, gpus: int, cpus: int) -> str:

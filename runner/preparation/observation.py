@@ -49,6 +49,7 @@ def observe(
         environment_fix=fix,
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
+        site_file=user_site.file,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
         defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
         storage=_storage(site, image, runs, user_site.personal.scratch),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from runner import paths
 from runner.model.request import Request
 from runner.model.site import Owned, Site
 from runner.model.user_config import UserConfig
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
 from runner.sites.loader import read_documents, site_of
 from runner.sites.unknowns import Unknown, unknowns
-from runner.sites.user import personal_values, read_config
+from runner.sites.user import check_entry, personal_values, read_config
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class UserSite:
         account: whom to charge, with the site's suffix; None where the scheduler knows.
         missing: values that the site needs and the user has not given.
         unknowns: keys that the site's files leave unknown.
+        file: as a command takes the site: its file, or its name where it is a shipped one.
     """
 
     shipped: Site
@@ -32,6 +34,7 @@ class UserSite:
     account: str | None
     missing: tuple[Owned, ...]
     unknowns: tuple[Unknown, ...] = ()
+    file: str = ""
 
 
 def read_user_site(name: str | None, request: Request, *, default: str) -> UserSite:
@@ -44,8 +47,9 @@ def read_user_site(name: str | None, request: Request, *, default: str) -> UserS
         UsageError: a file is not right; says file:line and key.
     """
     config = read_config()
-    documents = read_documents(name if name is not None else config.site or default)
-    return with_user_values(site_of(documents), request, config, unknowns(documents))
+    chosen = name if name is not None else config.site or default
+    documents = read_documents(chosen)
+    return replace(with_user_values(site_of(documents), request, config, unknowns(documents)), file=chosen)
 
 
 def with_user_values(
@@ -55,8 +59,9 @@ def with_user_values(
     everybody's.
 
     Raises:
-        UsageError: the site has a placeholder that does not exist.
+        UsageError: the site has a placeholder that does not exist, or the configuration has misspelt the site's name.
     """
+    check_entry(config, shipped.name, paths.config_file())
     mine = with_scratch(personal_values(config, shipped.name, request), shipped)
     return UserSite(
         shipped=shipped,

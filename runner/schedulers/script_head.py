@@ -7,7 +7,7 @@ from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.step import JOB_ID, RUN_DIRECTORY
 from runner.schedulers import supervised_script
-from runner.schedulers.script_parts import MEMLOCK
+from runner.schedulers.script_parts import memlock
 
 # Left over from a login shell, these change what a rank runs (a scheduler may still load the user's login
 # environment); runtimes take options out of the last ones. HOSTNAME is this node's alone.
@@ -63,7 +63,7 @@ def head(plan: Plan, job: str, directory: str) -> str:
     return f"""\
 {_environment(plan)}\
 export USER="${{USER:-$(id -un)}}"
-{MEMLOCK}
+{memlock(plan)}
 
 {JOB_ID}={job}
 {RUN_DIRECTORY}={directory}

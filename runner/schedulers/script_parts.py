@@ -19,7 +19,12 @@ trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
 """
 
 
-MEMLOCK = 'ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2'
+def memlock(plan: Plan) -> str:
+    """The limit on locked memory, raised; what it stays at is said only where GPUs of several nodes may use RDMA."""
+    raised = "ulimit -l unlimited 2>/dev/null"
+    if plan.nodes == 1 or plan.device != "cuda" or plan.transport == "sockets":
+        return raised
+    return f'{raised} || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2'
 
 
 # By it the verdict names the node of a rank that never started.

@@ -43,7 +43,8 @@ may extend a shipped one and give only what differs:
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
 Set your account, project and scratch directory once, in `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names
-another file). `--account`, `--project` and `--scratch` override it:
+another file). `--account`, `--project` and `--scratch` override it. If a site has no entry, an entry of a name that
+differs by a letter is refused as misspelt:
 
     site: perlmutter               # the default of --site
     account: m1234

@@ -12,14 +12,19 @@ registries:                # another host that may get the login of a registry, 
 
 from __future__ import annotations
 
+import difflib
 import getpass
 from pathlib import Path
 
 from runner import paths
+from runner.errors import UsageError
 from runner.model.request import Request
 from runner.model.user_config import AtSite, UserConfig
 from runner.planning.personal import Personal
+from runner.sites.loader import names
 from runner.strict_yaml import load
+
+_NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
 
 
 def read_config(path: Path | None = None) -> UserConfig:
@@ -30,6 +35,24 @@ def read_config(path: Path | None = None) -> UserConfig:
     """
     path = path or paths.config_file()
     return load(path, UserConfig) if path.exists() else UserConfig()
+
+
+def check_entry(config: UserConfig, site: str, where: Path) -> None:
+    """Refuse a misspelt name: a shipped site without an entry, beside one of a name very near it that no site has.
+
+    Raises:
+        UsageError: so it is; says which.
+    """
+    foreign = config.sites.keys() - set(names())
+    if site in config.sites or site not in names():
+        return
+    near = difflib.get_close_matches(site, sorted(foreign), n=1, cutoff=_NEAR)
+    if near:
+        raise UsageError(
+            f"no site is named {near[0]!r}: did you mean {site!r}?",
+            where=f"{where}: sites.{near[0]}",
+            fix=f"correct the name; if {near[0]!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
+        )
 
 
 def personal_values(config: UserConfig, site: str, request: Request) -> Personal:

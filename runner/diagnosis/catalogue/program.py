@@ -84,6 +84,18 @@ FAILURES = (
         who="user",
         outcome="failed",
     ),
+    # The launcher itself was started by python3.
+    Failure(
+        code="python-not-in-path",
+        source="program exit code",
+        pattern=r"^127$",
+        context=r"\bpython: (command )?not found|\benv: ['‘]python['’]: No such file or directory",
+        cause="{who} exited with code {code}",
+        detail="{place} has python3, not python",
+        fix="call python3 in its script",
+        who="user",
+        outcome="failed",
+    ),
     Failure(
         code="interpreter-not-in-path",
         source="program exit code",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.errors import InfrastructureError, RefusedError
 from runner.files import process_identity
 from runner.images import reference as references
 from runner.images.packing import mksquashfs, mounted_layers, rootfs
@@ -111,8 +111,7 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
     import docker
 
     if references.is_path(image):
-        what = "is a file, not an image of an engine" if Path(image).exists() else "does not exist"
-        raise UsageError(f"{image} {what}", where=image, fix="for a saved image use docker-archive:FILE")
+        raise references.path_without_format(image, exists=Path(image).exists())
     name = image if image.startswith("sha256:") else str(references.parse(image))
     try:
         return EngineImage(name, client.images.get(name), client, method)

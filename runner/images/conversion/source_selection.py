@@ -85,6 +85,8 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
         UsageError, RefusedError, InfrastructureError: as the source and the conversion do.
     """
     name = parse(text, options.source)
+    if name.kind in ("engine", "registry", "any") and references.is_path(name.text):
+        raise references.path_without_format(name.text, exists=Path(name.text).exists())
     if (kept := _kept_by_digest(name, options)) is not None:
         return Conversion(kept, made=False, seconds=0.0)
     if name.kind in ("engine", "any"):
@@ -95,7 +97,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
         except RefusedError as error:
             if name.kind == "engine":
                 raise
-            if not references.is_path(name.text) and not references.names_registry(name.text):
+            if not references.names_registry(name.text):
                 raise _no_registry(name.text, error.what) from error
             progress.line(f"{error.what}: taking {hidden(text)} from its registry")
         else:
@@ -122,7 +124,7 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
     """The stored image of a reference with a digest, which never changes: no source is consulted."""
     if name.kind not in ("engine", "registry", "any") or options.platform is not None or paths.caches_ignored():
         return None
-    if references.is_path(name.text) or "@sha256:" not in name.text:
+    if "@sha256:" not in name.text:
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
         kept = store.lookup(name.text, options.store)
@@ -141,12 +143,6 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredIm
             return archives.from_docker_archive(place, reference, wanted)
         files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)
         return archives.from_oci(files, reference, wanted)
-    if references.is_path(name.text):
-        raise UsageError(
-            f"{name.text} is a path without a format",
-            where=name.text,
-            fix="write docker-archive:FILE, oci-archive:FILE or oci:DIR; a squashfs needs no conversion",
-        )
     named = references.parse(name.text)
     if not references.names_registry(name.text):
         raise _no_registry(name.text)

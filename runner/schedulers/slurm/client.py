@@ -63,6 +63,7 @@ _SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
 _ANSWER_LOST = re.compile(
     r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
 )
+_DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
 
 
 def connect(clients: Path | None) -> Slurm:
@@ -96,9 +97,21 @@ class Slurm:
             raise NotAcceptedError(
                 f"Slurm did not accept the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
-                fix=messages.fix(done.err),
+                fix=self._more_than_there_is(done.err, run_directory / script) or messages.fix(done.err),
             )
         return done.out.strip().split(";")[0]
+
+    def _more_than_there_is(self, refusal: str, script: Path) -> str:
+        """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
+        if not messages.is_of_size(refusal):
+            return ""
+        asked = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
+        of = (f"--partition={asked['partition']}",) if "partition" in asked else ()
+        try:
+            done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *of)
+        except (NotAcceptedError, process.CommandTimeoutError):
+            return ""
+        return messages.more_than_there_is(int(asked.get("nodes", 0)), done.out) if done.code == 0 else ""
 
     def _accepted_job(self, run_directory: Path, why: str) -> str:
         found = self.find(run_directory)

@@ -36,6 +36,10 @@ _REFUSALS: Final = (
         "(ask the administrator; --runtime names another), or -S or the site's file has misspelt one",
     ),
 )
+_OF_SIZE = re.compile(
+    r"more processors requested than permitted|node count specification|requested node configuration", re.IGNORECASE
+)
+_GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
 _ANY_REFUSAL = "see the script and the site's limits (`sinfo`, `scontrol show partition`)"
 
 _LIMITED: Final = {
@@ -84,6 +88,25 @@ _WAITS: Final = {
 def fix(refusal: str) -> str:
     """What to do about a refusal of sbatch."""
     return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
+
+
+def is_of_size(refusal: str) -> bool:
+    """Whether sbatch may have refused a job because the cluster has too few nodes."""
+    return _OF_SIZE.search(refusal) is not None
+
+
+def more_than_there_is(nodes: int, listing: str) -> str:
+    """What to do where a job asks for more nodes than there are; empty where it does not.
+
+    Args:
+        listing: a line ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
+    """
+    gpus = {
+        name: sum(map(int, _GPUS.findall(gres))) for name, _, gres in (row.partition("|") for row in listing.split())
+    }
+    if not gpus or nodes <= len(gpus):
+        return ""
+    return f"the job needs {nodes} nodes; this cluster has {len(gpus)} ({sum(gpus.values())} GPUs): request no more"
 
 
 def explained(reason: str) -> str:

@@ -15,7 +15,7 @@ from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import supervised_script, versions
 from runner.schedulers.script_head import head
-from runner.schedulers.script_parts import MEMLOCK, NODES_FILE, TAIL, TRAPS, WAIT, around, port, world
+from runner.schedulers.script_parts import NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
 from runner.schedulers.slurm import keeper
 from runner.schedulers.slurm import options as slurm_options
 
@@ -75,7 +75,7 @@ def _held(plan: Plan, step: StepSpec) -> str:
         "umask 077",
         supervised_script.only("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
         'export USER="${USER:-$(id -un)}"',
-        MEMLOCK,
+        memlock(plan),
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
         *((keeper.AT_END,) if step.at_end else ()),

@@ -10,7 +10,7 @@ while IFS= read -r runner_i; do
 done < <(compgen -e)
 
 export USER="${USER:-$(id -un)}"
-ulimit -l unlimited 2>/dev/null || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2
+ulimit -l unlimited 2>/dev/null
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72
 runner_run=$(pwd -P)
 

@@ -216,7 +216,41 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(
     assert said.out.startswith("#!/bin/bash\n#SBATCH ")
     assert "passed" not in said.out + said.err
     assert "image-unusable" in said.err
+    assert "  override: --force image-unusable\n" in said.err
+    assert said.err.splitlines()[-1].endswith(
+        "a run directory that has lib/ (the launcher), recipe/, logs/, ranks/ and nccl/; submit makes one"
+    )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_forced_names_no_override(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(submit("--dry-run", "--force", "image-unusable")) == Exit.GOOD
+    said = capfd.readouterr().err
+    assert "forced [image-unusable]" in said
+    assert "override:" not in said
+
+
+def test_a_site_that_the_configuration_has_misspelt_is_refused_with_the_nearest_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+    (tmp_path / "config.yaml").write_text("sites:\n  tehcnion: {account: mine}\n  ours: {account: mine}\n")
+    assert run(sound("--dry-run")) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert "no site is named 'tehcnion': did you mean 'technion'?" in said
+    assert f"{tmp_path}/config.yaml: sites.tehcnion" in said
+    with (tmp_path / "config.yaml").open("a") as file:
+        file.write("  technion: {}\n")
+    assert run(sound("--dry-run")) == Exit.GOOD, "then the other is a site of the user's own"
+
+
+def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "my site.yaml"
+    mine.write_text("name: mine\nextends: technion\n# UNKNOWN transport: ask\n# DEFAULT walltime_s: ask\n")
+    run(["submit", "--site", str(mine), "--gpus", "16", "--image", IMAGE, "--dry-run"])
+    assert capfd.readouterr().err.count(f"`python -m runner site check '{mine}'`") == 2
 
 
 def test_an_image_given_as_a_file_is_taken_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,7 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "program-killed": ("program signal", "SIGKILL", "Killed"),
     "program-signal": ("program signal", "SIGSEGV", "Segmentation fault"),
     "script-lines-with-crlf": ("program exit code", "127", "/usr/bin/env: ‘python3\\r’: No such file or directory"),
+    "python-not-in-path": ("program exit code", "127", "train.sh: line 2: python: command not found"),
     "interpreter-not-in-path": ("program exit code", "127", "/usr/bin/env: 'pythn': No such file or directory"),
     "program-exit-code": ("program exit code", "3", ""),
     "logs-not-writable": ("task starter", "launch failed: Slurmd could not connect IO", ""),

@@ -309,7 +309,7 @@ def test_a_program_named_python_that_is_not_there() -> None:
         0, status=127, exit_code=None, error="program-not-found", message="python: No such file or directory"
     )
     verdict = judge(changed(exits=GOOD.exits | {0: missing}))
-    assert verdict.reasons[1] == "there is python3, but no python"
+    assert verdict.reasons[1] == "the image has python3, not python"
 
 
 def without_container(line: str) -> Evidence:

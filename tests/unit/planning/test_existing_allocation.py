@@ -30,7 +30,7 @@ def planned(gpus: int, nodes: int, allocation: Allocation | None = None) -> Plan
 )
 def test_the_first_nodes_that_have_what_is_needed(gpus: int, nodes: int, chosen: tuple[str, ...]) -> None:
     placed = planned(gpus, nodes, Allocation("1", (SMALL, BIG)))
-    assert placed.existing_allocation == StepNodes(chosen)
+    assert placed.existing_allocation == StepNodes(chosen, job_id="1")
     assert placed.started_by == "local"
 
 

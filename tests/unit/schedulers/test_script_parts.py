@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 
+import msgspec
 import pytest
 from gpu_runner_inside.launcher import network
 
-from runner.schedulers.script_parts import port
+from runner.schedulers.script_parts import memlock, port
+from tests.support.plans import PLAN
 
 
 @pytest.mark.parametrize("job", [0, 1, 15999, 16000, 4294967295])
@@ -15,3 +17,22 @@ def test_a_script_and_the_launcher_make_the_same_port_of_a_jobs_number(job: int)
     code = f'{port(str(job))}\necho "$RUNNER_RDV_PORT"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == network.FIRST_PORT + job % network.PORTS
+
+
+@pytest.mark.parametrize(
+    ("changes", "matters"),
+    [
+        ({}, True),
+        ({"transport": None}, True),
+        ({"transport": "libfabric"}, True),
+        ({"transport": "sockets"}, False),
+        ({"device": "cpu"}, False),
+        ({"tasks_per_node": (4,)}, False),
+    ],
+)
+def test_the_limit_on_locked_memory_is_reported_only_where_rdma_may_need_it(
+    changes: dict[str, object], matters: bool
+) -> None:
+    line = memlock(msgspec.structs.replace(PLAN, **changes))
+    assert line.startswith("ulimit -l unlimited")
+    assert ("RDMA registration may fail" in line) is matters

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from runner.errors import RefusedError
+from runner.errors import RefusedError, UsageError
 from runner.images.conversion.source_selection import Options, convert
 from runner.images.engine import connection
 from runner.progress import Silent
@@ -34,3 +36,13 @@ def test_dockers_hub_is_used_only_where_it_is_named(text: str, hub: str) -> None
     with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
         convert(text, Options("registry"), Silent())
     assert f"docker.io/{hub} if you mean Docker's hub" in caught.value.fix
+
+
+@pytest.mark.parametrize("source", ["auto", "registry", "engine"])
+def test_a_path_is_looked_up_nowhere_and_its_format_is_asked_for(tmp_path: Path, source: str) -> None:
+    with pytest.raises(UsageError, match=r"/saved\.tar does not exist") as caught:
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+    assert "for a saved image use docker-archive:FILE" in caught.value.fix
+    (tmp_path / "saved.tar").touch()
+    with pytest.raises(UsageError, match=r"/saved\.tar is a path without a format"):
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]

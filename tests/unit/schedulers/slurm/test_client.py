@@ -199,3 +199,12 @@ def test_states_are_unknown_while_the_controller_does_not_answer(clients: Path) 
     says(clients, "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UnknownStateError, match="does not answer"):
         Slurm(clients).states({Path("/r5"): "5"})
+
+
+def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(clients: Path, tmp_path: Path) -> None:
+    says(clients, "sbatch", "echo 'sbatch: error: More processors requested than permitted' >&2; exit 1")
+    says(clients, "sinfo", 'case " $* " in *" --partition=gpu "*) echo "n1|gpu:8"; echo "n2|gpu:8" ;; esac')
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --nodes=3\n")
+    with pytest.raises(NotAcceptedError, match="More processors requested") as caught:
+        Slurm(clients).submit(tmp_path, "job.sh")
+    assert caught.value.fix.startswith("the job needs 3 nodes; this cluster has 2 (16 GPUs)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.schedulers.slurm.messages import explained, fix
+from runner.schedulers.slurm.messages import explained, fix, more_than_there_is
 
 FAILED = "sbatch: error: Batch job submission failed: "
 
@@ -58,3 +58,10 @@ def test_a_reason_stands_before_what_it_means(reason: str, says: str) -> None:
 @pytest.mark.parametrize("reason", ["", "None", "SomethingNew"])
 def test_what_is_not_known_stays_as_it_is(reason: str) -> None:
     assert explained(reason) == reason
+
+
+def test_more_nodes_than_the_cluster_has_are_counted() -> None:
+    listing = "dgx01|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\n"  # of two partitions
+    assert more_than_there_is(3, listing) == "the job needs 3 nodes; this cluster has 2 (16 GPUs): request no more"
+    assert not more_than_there_is(2, listing)
+    assert not more_than_there_is(3, "")
