@@ -241,7 +241,7 @@ def test_a_site_that_the_configuration_has_misspelt_is_refused_with_the_nearest_
     assert f"{tmp_path}/config.yaml: sites.tehcnion" in said
     with (tmp_path / "config.yaml").open("a") as file:
         file.write("  technion: {}\n")
-    assert run(sound("--dry-run")) == Exit.GOOD, "then the other is a site of the user's own"
+    assert run(sound("--dry-run")) == Exit.GOOD, "the misspelt entry may then be another site"
 
 
 def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
