@@ -39,7 +39,7 @@ def test_dockers_hub_is_used_only_where_it_is_named(text: str, hub: str) -> None
 
 
 @pytest.mark.parametrize("source", ["auto", "registry", "engine"])
-def test_a_path_is_looked_up_nowhere_and_its_format_is_asked_for(tmp_path: Path, source: str) -> None:
+def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match=r"/saved\.tar does not exist") as caught:
         convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
     assert "for a saved image use docker-archive:FILE" in caught.value.fix
