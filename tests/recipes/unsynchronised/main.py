@@ -1,7 +1,7 @@
 """The benchmark with its synchronisation taken out, to see that it is reported. For tests only.
 
-``main.py RECIPE_DIR no-allreduce|same-data|both ARGUMENTS...``: runs RECIPE_DIR/main.py with gradients that stay
-local, or with data drawn from the same seed on every rank.
+``main.py RECIPE_DIR no-allreduce|same-data|both|wrong-sum ARGUMENTS...``: runs RECIPE_DIR/main.py with gradients that
+stay local, or with data drawn from the same seed on every rank; ``wrong-sum``: with allreduces that are off by one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,19 @@ def draw_the_same_data() -> None:
     torch.Generator = SameSeed
 
 
+def falsify_sums() -> None:
+    allreduce = hvd.allreduce
+    hvd.allreduce = lambda tensor, **options: allreduce(tensor, **options) + 1
+
+
 if __name__ == "__main__":
     directory, fault = sys.argv[1:3]
     if fault in ("no-allreduce", "both"):
         leave_out_allreduce()
     if fault in ("same-data", "both"):
         draw_the_same_data()
+    if fault == "wrong-sum":
+        falsify_sums()
     sys.argv = [f"{directory}/main.py", *sys.argv[3:]]
     sys.path.insert(0, directory)
     runpy.run_path(sys.argv[0], run_name="__main__")
