@@ -146,19 +146,25 @@ def stream(
     return code
 
 
-def foreground(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path | None = None) -> int:
+def foreground(
+    argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path | None = None, to_stderr: bool = False
+) -> int:
     """Run a program with our own input and output, for as long as it takes; returns its status as ``Completed`` has it.
 
     In a terminal it stays in our process group: it may read from the terminal, and Ctrl-C reaches it as it reaches us.
     Whatever ends the wait ends it, too.
 
+    Args:
+        to_stderr: what it writes to standard output goes to standard error.
+
     Raises:
         CommandNotFoundError.
     """
     command = tuple(str(word) for word in argv)
+    output = 2 if to_stderr else None
     shares_terminal = os.isatty(0)
     try:
-        child = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=not shares_terminal)
+        child = subprocess.Popen(command, cwd=cwd, env=env, stdout=output, start_new_session=not shares_terminal)
     except (FileNotFoundError, PermissionError) as error:
         raise CommandNotFoundError(f"{command[0]} cannot be run: {error.strerror}", where=command[0]) from error
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN) if shares_terminal else None

@@ -12,12 +12,13 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
 from runner import __version__
-from runner.errors import Exit, RunnerError
+from runner.errors import Exit, InfrastructureError, RunnerError, UsageError
 from runner.files import umask
 from runner.hide import hidden
 from runner.invocation import PROGRAM
@@ -44,6 +45,8 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 
+_HELP = "--help shows the options"
+_REPORT = "report it, with the traceback that is on standard error"
 _ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or --runs"
 _FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
@@ -102,26 +105,57 @@ def _end(number: int, _frame: object) -> NoReturn:
 
 def run(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (see runner.errors.Exit)."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        result: Any = cli.main(args=argv, prog_name=PROGRAM, standalone_mode=False)
+        result: Any = cli.main(args=words, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
         message = io.StringIO()
         error.show(message)
         click.echo(hidden(message.getvalue()), err=True, nl=False)
-        return Exit.USAGE
+        return _document(UsageError(error.format_message(), fix=_HELP), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return Exit.INTERRUPTED
+        return _document(RunnerError("interrupted", code=Exit.INTERRUPTED), words)
     except RunnerError as error:
         click.echo(f"error: {hidden(str(error))}", err=True)
-        return error.code
+        return _document(error, words)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return _reader_gone()
     except OSError as error:
         # A disk, a permission, a path: for the user to fix; the system's message says what is wrong.
         where = str(error.filename or "this command")
-        reported = RunnerError(error.strerror or str(error), where=where, fix=_FIXES.get(error.errno or 0, ""))
+        fix = _FIXES.get(error.errno or 0, "")
+        reported = InfrastructureError(error.strerror or str(error), where=where, fix=fix)
         click.echo(f"error: {hidden(str(reported))}", err=True)
-        return Exit.INFRASTRUCTURE
+        return _document(reported, words)
+    except Exception as error:
+        _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)
+        raise
+
+
+def _document(error: RunnerError, words: Sequence[str]) -> int:
+    """Print the error as JSON, too, if the command line requests JSON; returns its exit code."""
+    if "--json" not in (words[: words.index("--")] if "--" in words else words):
+        return int(error.code)
+    from runner.cli import json_output
+
+    try:
+        return json_output.show_error(error, _command_of(words))
+    except BrokenPipeError:
+        return _reader_gone()
+
+
+def _reader_gone() -> int:
+    """Standard output has no reader any more: what Python still has for it is dropped."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """The command of a command line that may be wrong: ``images list``; empty where it names none."""
+    if not words or words[0] not in VERBS:
+        return ""
+    command = cli.get_command(click.Context(cli), words[0])
+    is_known = isinstance(command, click.Group) and len(words) > 1 and words[1] in command.commands
+    return " ".join(words[: 2 if is_known else 1])

@@ -6,7 +6,6 @@ import shlex
 import time
 
 import click
-import msgspec
 
 from runner import box
 from runner.errors import Exit
@@ -36,7 +35,9 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
     started = time.monotonic()
     here = box.up(spec, lambda line: click.echo(f"  {line}", err=True))
     if as_json:
-        click.echo(_facts(here))
+        from runner.cli import json_output
+
+        json_output.show(here)
         return
     click.echo(f"box {name} is up: Slurm {here.version}, {nodes} nodes ({time.monotonic() - started:.1f} s)")
     gpus = nodes * spec.shape.gpus
@@ -62,8 +63,9 @@ def status(name: str | None, as_json: bool) -> int:
 
     running = [found for found in map(box.find, [name] if name else box.names()) if found]
     if as_json:
-        click.echo(b"[" + b",".join(_facts(here) for here in running) + b"]")
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show(running)
     for here in running:
         click.echo(f"box {here.name} is up: Slurm {here.version}, process {here.pid}, clients in {here.bin_dir}")
         for client, options in (("sinfo", ["--long", "--Node"]), ("squeue", [])):
@@ -76,7 +78,3 @@ def status(name: str | None, as_json: bool) -> int:
             else f"no box is up; start one: {PROGRAM} box up"
         )
     return Exit.GOOD
-
-
-def _facts(here: box.Box) -> bytes:
-    return msgspec.json.encode(here, enc_hook=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ def command(
         way = "--definition" if definition else f"--with {tool}"
         raise UsageError(f"{conflicting[0]} does not go with {way}", where=conflicting[0], fix="leave out one of them")
     if definition:
-        return _definition(framework, base, args, definition)
+        return _definition(framework, base, args, definition, as_json=as_json)
     if tool:
         return _without_engine(framework, base, tool, args, as_json=as_json)
     return _by_engine(framework, base, engine, platform, args, wheels, as_json=as_json)
@@ -111,8 +110,6 @@ def _by_engine(
     *,
     as_json: bool,
 ) -> int:
-    import msgspec
-
     from runner.cli.progress import display
     from runner.files.package_directory import opened
     from runner.images.build.build import build
@@ -122,8 +119,9 @@ def _by_engine(
     with display(quiet=as_json) as progress:
         built = build(framework, base, connect(engine), progress, platform=platform, args=args, packages=packages)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(built), indent=1))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show(built)
     what = "up to date" if built.up_to_date else f"built in {built.seconds:.0f} s"
     click.echo(f"{built.reference}: {what}")
     click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
@@ -134,16 +132,15 @@ def _by_engine(
 
 
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
-    import msgspec
-
     from runner.cli.progress import display
     from runner.images.build.without_engine.build import build
 
     with display(quiet=as_json) as progress:
         built = build(framework, base, tool, progress, args=args)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(built, enc_hook=str), indent=1))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show(built)
     what = "up to date" if built.up_to_date else f"built in {built.seconds:.0f} s"
     click.echo(f"{built.reference}: {what}")
     click.echo(f"  {built.path}\n  {built.size_bytes / 1e6:.0f} MB")
@@ -162,13 +159,17 @@ def _show_horovod(about: Mapping[str, Any]) -> None:
         click.echo(f"  Horovod {summary(facts.horovod)}")
 
 
-def _definition(framework: str, base: str | None, args: dict[str, str], to: str) -> int:
+def _definition(framework: str, base: str | None, args: dict[str, str], to: str, *, as_json: bool) -> int:
     from runner.images.build.without_engine.build import definition_file
 
     text = definition_file(framework, base, args)
-    if to == "-":
-        click.echo(text, nl=False)
-    else:
+    if to != "-":
         Path(to).write_text(text, "utf-8")
         click.echo(f"{to}: apptainer build --fakeroot IMAGE.sif {to}", err=True)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show({"definition": text, "file": None if to == "-" else str(Path(to).absolute())})
+    if to == "-":
+        click.echo(text, nl=False)
     return Exit.GOOD

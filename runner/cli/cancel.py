@@ -10,13 +10,19 @@ from runner.invocation import PROGRAM
 
 @click.command()
 @click.argument("run", required=False)
-def command(run: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(run: str | None, as_json: bool) -> int:
     """Cancel the job of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
     from runner.jobs.cancel import cancel_run
     from runner.jobs.lookup import find
 
     directory = find(run)
     job_id, had_ended = cancel_run(directory)
+    if as_json:
+        from runner.cli import json_output
+        from runner.model.output import Cancellation
+
+        return json_output.show(Cancellation(directory.run_id, str(directory.path), job_id, had_ended))
     wait = f"`{PROGRAM} wait {directory.run_id}`"
     if had_ended:
         click.echo(f"job {job_id} has already ended; {wait} prints its verdict")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,13 +131,14 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
 
 def _show(done: Conversion, *, as_json: bool) -> int:
     """Print what was converted, or is up to date."""
-    import msgspec
-
     if as_json:
+        import msgspec
+
+        from runner.cli import json_output
+
         facts = msgspec.to_builtins(done.image, enc_hook=str)
         about = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
-        click.echo(json.dumps({**facts, **about}, indent=1))
-        return Exit.GOOD
+        return json_output.show({**facts, **about})
     what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
     click.echo(f"{done.image.reference}: {what}")
     if done.moved_from:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -105,15 +104,20 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     from runner.preparation.environment import prepare_environment
 
     prepared = prepare_environment(name, at=at, **options)
+    if dry_run and as_json:
+        from runner.cli import json_output
+
+        return json_output.show({"root": str(prepared.root), "script": prepared.script})
     if dry_run:
         click.echo(prepared.script, nl=False)
         return Exit.GOOD
     with display(quiet=as_json) as progress:
         made = make(prepared.spec, prepared.root, progress, given=prepared.given)
     if as_json:
+        from runner.cli import json_output
+
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
-        click.echo(json.dumps(facts | _facts(made.environment)))
-        return Exit.GOOD
+        return json_output.show(facts | _facts(made.environment))
     click.echo(f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}")
     _describe(made.environment, made.root)
     by_name = name if at is None else str(prepared.root)
@@ -141,9 +145,10 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
     with display(quiet=as_json) as progress:
         manifest = collect(spec, where.absolute(), progress)
     if as_json:
+        from runner.cli import json_output
+
         facts = {"directory": str(where.absolute()), "size_bytes": manifest.size_bytes, "purpose": manifest.purpose}
-        click.echo(json.dumps(facts | {"files": [file.name for file in manifest.files]}))
-        return Exit.GOOD
+        return json_output.show(facts | {"files": [file.name for file in manifest.files]})
     click.echo(f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash")
     click.echo(f"  for {manifest.purpose}")
     click.echo(f"  next: copy it, then: {PROGRAM} {'build' if options['image'] else 'env create NAME'} --wheels DIR")
@@ -174,9 +179,10 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
 
     prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
     if as_json:
-        click.echo(json.dumps({"environment": proof.title, "proven": proven, "operations": operations}))
-    else:
-        click.echo(f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}")
+        from runner.cli import json_output
+
+        return json_output.show({"environment": proof.title, "proven": proven, "operations": operations})
+    click.echo(f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}")
     return Exit.GOOD
 
 
@@ -188,12 +194,13 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
 
     environments = environment.list_environments(site=site, scratch=scratch, at=at)
     if as_json:
+        from runner.cli import json_output
+
         rows = [
             {"root": str(root), "whole": each is not None} | (_facts(each) if each else {})
             for root, each in environments
         ]
-        click.echo(json.dumps(rows))
-        return Exit.GOOD
+        return json_output.show(rows)
     for root, each in environments:
         if each is None:
             click.echo(f"{root.name}: not finished, or its Python is missing ({root})")

@@ -44,8 +44,9 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
     target = _directory(store_dir)
     rows = [_row(listed) for listed in image_usage.list_images(target)]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show(rows)
     for row in rows:
         click.echo(_line(row))
     if not rows:
@@ -68,8 +69,9 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     found = _stored(image, store_dir)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
     if as_json:
-        click.echo(json.dumps(facts, indent=1))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show(facts)
     for name, value in facts.items():
         if value in ("", (), [], {}, 0):
             continue
@@ -136,7 +138,7 @@ def edit(
             copy = stack.enter_context(editing.writable_copy(found, progress))
         words = (editing.shell(copy.root),) if shell else words
         # A shell ends with the status of its last command, whatever that was.
-        status = editing.run(tool, copy, words)
+        status = editing.run(tool, copy, words, to_stderr=as_json)
         if status != 0 and not (shell and sys.stdin.isatty()):
             raise editing.failed(words, status)
         if shell and sys.stdin.isatty():
@@ -144,8 +146,9 @@ def edit(
         with display(quiet=as_json) as progress:
             made = editing.stored(found, copy, tool, words, result, target, progress).image
     if as_json:
-        click.echo(json.dumps({"reference": made.reference, "path": str(made.path), "digest": made.digest}, indent=1))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show({"reference": made.reference, "path": str(made.path), "digest": made.digest})
     click.echo(f"{made.reference}: stored, {made.size_bytes / 1e6:.0f} MB\n  {made.path}\n  {made.digest}")
     return Exit.GOOD
 
@@ -169,12 +172,18 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
         rows.append({"reference": name, "path": str(found.path), "broken": why})
         if not as_json:
             click.echo(f"BROKEN {found.path}: {why}" if why else f"good   {found.path}")
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
     broken = [row for row in rows if row["broken"]]
-    if broken and not as_json:
-        click.echo(f"{len(broken)} of {len(rows)} images are damaged; `{PROGRAM} convert IMAGE` rebuilds one", err=True)
-    return Exit.INFRASTRUCTURE if broken else Exit.GOOD
+    code = Exit.INFRASTRUCTURE if broken else Exit.GOOD
+    what, fix = f"{len(broken)} of {len(rows)} images are damaged", f"`{PROGRAM} convert IMAGE` rebuilds one"
+    if as_json:
+        from runner.cli import json_output
+        from runner.model.output import Problem
+
+        error = Problem("image-damaged", what, broken[0]["path"], fix, "user") if broken else None
+        return json_output.show(rows, exit_code=code, error=error)
+    if broken:
+        click.echo(f"{what}; {fix}", err=True)
+    return code
 
 
 @command.command("prune")
@@ -205,14 +214,15 @@ def prune(
         raise click.UsageError("choose images: --older-than AGE, --max-size SIZE or --unused")
     pruned = prune_images(_directory(store_dir), Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
     if as_json:
+        from runner.cli import json_output
+
         facts = {
             "removed": [str(candidate.path) for candidate in pruned.removed],
             "bytes": sum(candidate.size_bytes for candidate in pruned.removed),
             "needed": [str(path) for path in pruned.needed],
             "dry_run": dry_run,
         }
-        click.echo(json.dumps(facts, indent=1))
-        return Exit.GOOD
+        return json_output.show(facts)
     for candidate in pruned.removed:
         click.echo(f"{'would remove' if dry_run else 'removed'} {candidate.path} ({candidate.size_bytes / 1e6:.0f} MB)")
     for path in pruned.needed:

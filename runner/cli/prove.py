@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from runner.errors import Exit
 from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
+    from runner.model.output import Problem
     from runner.model.proof_record import Figure, ProofRecord, RungRecord
     from runner.proving.climb import Climb
     from runner.proving.ladder import Ladder, Rung
@@ -94,11 +94,24 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
             click.echo(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it", err=True)
             return Exit.INTERRUPTED
         record, kept = keep(ladder, done, root)
+    error = _first_problem(done)
+    code = Exit.NOT_PROVEN if error else Exit.GOOD
     if as_json:
-        click.echo((root / "record.json").read_text() if record is not None else json.dumps(None))
-    else:
-        _summary(ladder, done, record, kept, root)
-    return Exit.GOOD if all(each.state != "failed" for each in done.records) and not done.blocked else Exit.NOT_PROVEN
+        from runner.cli import json_output
+
+        return json_output.show(record, exit_code=code, error=error)
+    _summary(ladder, done, record, kept, root)
+    return code
+
+
+def _first_problem(done: Climb) -> Problem | None:
+    """The first rung that failed or could not be tried."""
+    from runner.model.output import Problem
+
+    failed = [each for each in done.records if each.state == "failed"]
+    if failed:
+        return Problem("not-proven", f"{failed[0].rung}: failed: {failed[0].reason}", "".join(failed[0].runs[:1]))
+    return next((Problem("not-proven", f"{rung}: not tried: {why}") for rung, why in done.blocked.items()), None)
 
 
 class _Show:

@@ -27,7 +27,7 @@ def command(dry_run: bool, as_json: bool, **values: Any) -> int:
 
     options = make_options(**values)
     prepared = prepare(options, in_allocation=True)
-    code = show_prepared(prepared, with_script=dry_run)
+    code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     run, job_id = start(prepared, options.runs)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from runner.errors import Exit
+from runner.errors import Exit, RunnerError
 from runner.invocation import PROGRAM
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import WaitInterrupted, finish, tasks_of
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
     from runner.preparation.job import PreparedJob
 
 
-def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
+def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) -> Exit:
     """Print a prepared job's findings, the unconfirmed facts that it uses, and for a dry run its script; returns
-    whether it may be submitted.
+    whether it may be submitted. As JSON, all of it is one document, which a job that is to be submitted has not yet.
     """
     for finding in prepared.findings:
         label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
@@ -40,11 +38,19 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool) -> Exit:
     if prepared.unconfirmed:
         site = prepared.plan.site
         click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)
-    if with_script:
+    if as_json and (with_script or prepared.is_refused):
+        from runner.cli import json_output
+        from runner.model.output import Preparation
+
+        code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
+        script, plan = (prepared.script, prepared.plan) if with_script else (None, None)
+        facts = Preparation(script, plan, prepared.findings, prepared.unconfirmed)
+        json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))
+    elif with_script:
         sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
         click.echo(_beside(prepared), err=True)
-    elif prepared.is_refused:
+    if prepared.is_refused and not with_script:
         click.echo("refused: nothing was submitted", err=True)
     return Exit.REFUSED if prepared.is_refused else Exit.GOOD
 
@@ -104,15 +110,27 @@ def wait_and_judge(
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
-            click.echo(f"interrupted: job {stopped.job_id} is being cancelled", err=True)
+            what = f"interrupted: job {stopped.job_id} is being cancelled"
+            fix = f"`{PROGRAM} wait {run.run_id}` waits until it has ended"
+            click.echo(what, err=True)
         else:
-            click.echo(
-                f"Detached; job {stopped.job_id} continues. Reattach: `{PROGRAM} wait {run.run_id}`; "
-                f"cancel it: `{PROGRAM} cancel {run.run_id}`",
-                err=True,
-            )
+            what = f"Detached; job {stopped.job_id} continues."
+            again, end = f"`{PROGRAM} wait {run.run_id}`", f"`{PROGRAM} cancel {run.run_id}`"
+            fix = f"Reattach: {again}; cancel it: {end}"
+            click.echo(f"{what} {fix}", err=True)
+        if as_json:
+            from runner.cli import json_output
+
+            interrupted = json_output.of_error(RunnerError(what, fix=fix, code=Exit.INTERRUPTED))
+            json_output.show(None, exit_code=Exit.INTERRUPTED, error=interrupted)
         return Exit.INTERRUPTED
-    show_verdict(run, verdict, as_json=as_json)
+    if as_json:
+        from runner.cli import json_output
+        from runner.jobs.facts import run_facts
+
+        error = json_output.of_verdict(verdict)
+        return json_output.show(run_facts(run, verdict), exit_code=verdict.exit_code, error=error)
+    show_verdict(run, verdict)
     return verdict.exit_code
 
 
@@ -128,16 +146,8 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
-def show_verdict(run: RunDirectory, verdict: Verdict, *, as_json: bool) -> None:
-    """Print a verdict, for people or as JSON."""
-    if as_json:
-        facts: dict[str, Any] = {
-            "run": run.run_id,
-            "directory": str(run.path),
-            "exit_code": verdict.exit_code,
-        }
-        click.echo(json.dumps(facts | msgspec.to_builtins(verdict)))
-        return
+def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
+    """Print a verdict, for people."""
     good = verdict.outcome in ("measured", "ran")
     transport = ", transport UNPROVEN" if verdict.transport == "unproven" else ""
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,6 +15,10 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
 from runner.sites.proofs import Proven
+
+if TYPE_CHECKING:
+    from runner.model.output import Problem
+    from runner.preparation.site_check import SiteReport
 
 _ON_NODE = click.option(
     "--on-node", is_flag=True, help="Also query a GPU node, with a task of at most two minutes (srun)."
@@ -43,8 +47,9 @@ def list_sites(as_json: bool) -> int:
 
     sites = [read_site(name) for name in names()]
     if as_json:
-        click.echo(json.dumps([{"name": site.name, "description": site.description} for site in sites]))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show([{"name": site.name, "description": site.description} for site in sites])
     for site in sites:
         click.echo(f"{site.name:12} {site.description}")
     return Exit.GOOD
@@ -62,9 +67,10 @@ def show_site(site: str, as_json: bool) -> int:
     found = read_site(site)
     proven = proven_by(read_records(), found, gpu_uuids())
     if as_json:
+        from runner.cli import json_output
+
         records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
-        click.echo(json.dumps(msgspec.to_builtins(found) | {"proven_on_gpus": records}))
-        return Exit.GOOD
+        return json_output.show(msgspec.to_builtins(found) | {"proven_on_gpus": records})
     _print(found, proven)
     return Exit.GOOD
 
@@ -114,8 +120,9 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
 
     report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(report) | {"exit_code": report.exit_code}))
-        return report.exit_code
+        from runner.cli import json_output
+
+        return json_output.show(report, exit_code=report.exit_code, error=_first_problem(report))
     for unknown in report.left_open:
         click.echo(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}", err=True)
     for unknown in report.defaulted:
@@ -135,6 +142,16 @@ def print_reference() -> int:
 
     click.echo(reference(), nl=False)
     return Exit.GOOD
+
+
+def _first_problem(report: SiteReport) -> Problem | None:
+    from runner.cli import json_output
+    from runner.model.output import Problem
+
+    if report.left_open:
+        first = report.left_open[0]
+        return Problem("site-unfinished", f"{first.key} is unknown, and jobs need it", first.where, first.how, "user")
+    return json_output.of_findings(report.findings)
 
 
 def _print(site: Site, proven: Proven) -> None:

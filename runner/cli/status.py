@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import click
-import msgspec
 
 from runner.errors import Exit
 from runner.invocation import PROGRAM
@@ -22,21 +19,15 @@ def command(run: str | None, as_json: bool) -> int:
 
     directory = find(run)
     now = standing(directory)
+    if as_json:
+        from runner.cli import json_output
+        from runner.jobs.facts import run_facts
+
+        return json_output.show(run_facts(directory, now))
     if not isinstance(now, Standing):
-        show_verdict(directory, now, as_json=as_json)
+        show_verdict(directory, now)
         return Exit.GOOD
     state = now.progress.state
-    if as_json:
-        facts = {
-            "run": directory.run_id,
-            "directory": str(directory.path),
-            "job": now.job_id,
-            "state": msgspec.to_builtins(state),
-            "started": now.progress.started,
-            "ended": now.progress.ended,
-        }
-        click.echo(json.dumps(facts))
-        return Exit.GOOD
     click.echo(f"run {directory.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
     click.echo(f"  run directory: {directory.path}")
     if state is not None and state.phase in ("ended", "unknown"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -27,21 +26,17 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
 
     options = make_options(**values)
     prepared = prepare(options)
-    code = show_prepared(prepared, with_script=dry_run)
+    code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     run, job_id = start(prepared, options.runs)
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
-        facts = {
-            "run": run.run_id,
-            "directory": str(run.path),
-            "job": job_id,
-            "image": prepared.plan.image.pinned,
-            "unconfirmed": prepared.unconfirmed,
-        }
-        click.echo(json.dumps(facts))
+        from runner.cli import json_output
+        from runner.jobs.facts import run_facts
+
+        json_output.show(run_facts(run, None))
     if not wait:
         return Exit.GOOD
     return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)

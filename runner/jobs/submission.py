@@ -33,10 +33,14 @@ def submit(
     library: Path,
     recipe: Path | None,
     scheduler: Scheduler,
+    unconfirmed: tuple[str, ...] = (),
 ) -> RunDirectory:
     """Make the run directory and submit its script.
 
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
+
+    Args:
+        unconfirmed: keys of the site's facts that the job uses and are unconfirmed, for its provenance.
 
     Raises:
         UsageError: the run directory cannot be made, or the recipe cannot be read.
@@ -55,7 +59,7 @@ def submit(
     try:
         directory.copy_program(run, library, recipe)
         run.write("plan.json", record_of(plan, findings))
-        run.write("provenance.json", _provenance(plan, findings))
+        run.write("provenance.json", _provenance(plan, findings, unconfirmed))
         atomic.write_private(run.path / SCRIPT, script)
         run.write("job.json", record)
     except OSError as error:
@@ -143,7 +147,7 @@ def _id_in_records(run: RunDirectory) -> str:
     return ""
 
 
-def _provenance(plan: Plan, findings: tuple[Finding, ...]) -> dict[str, Any]:
+def _provenance(plan: Plan, findings: tuple[Finding, ...], unconfirmed: tuple[str, ...]) -> dict[str, Any]:
     """What a later reader needs to know about the origin of this run. No environment and no arguments: they may hold
     secrets, and the plan has their result.
     """
@@ -156,6 +160,7 @@ def _provenance(plan: Plan, findings: tuple[Finding, ...]) -> dict[str, Any]:
         "scheduler": plan.scheduler,
         "runtime": plan.runtime,
         "findings": [msgspec.to_builtins(finding) for finding in findings],
+        "unconfirmed": list(unconfirmed),
     }
 
 

@@ -113,5 +113,6 @@ def start(prepared: PreparedJob, runs: Path) -> tuple[RunDirectory, str]:
         library=library(),
         recipe=prepared.recipe_directory,
         scheduler=connect(prepared.plan.started_by, clients(prepared.site)),
+        unconfirmed=prepared.unconfirmed,
     )
     return run, scheduler_of(run)[1]

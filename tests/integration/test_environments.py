@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -23,7 +23,7 @@ def local(tmp_path: Path) -> Runner:
 
 
 def state(runner: Runner, at: Path) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(runner("env", "list", "--at", str(at), "--json", code=0).out)
+    found: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
     return found
 
 

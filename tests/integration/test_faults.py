@@ -5,7 +5,6 @@ The slow ones, time limits for one, are in tests/long/faults.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -18,6 +17,7 @@ import pytest
 
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
+from tests.support.documents import result
 from tests.support.killing import judge_what_is_left, killed_while_submitting
 from tests.support.planted_faults import Planted, is_reported, started, submitted, under_way, with_sbatch
 from tests.support.waiting import until
@@ -194,7 +194,7 @@ def test_two_that_wait_agree_and_logs_end_by_themselves(ill: Runner, tmp_path: P
     said = [child.communicate(timeout=120) for child in children]
     assert [child.returncode for child in children] == [0, 0, 0], said
     assert said[0][0] == said[1][0]
-    assert json.loads(said[0][0])["outcome"] == "measured"
+    assert result(said[0][0])["verdict"]["outcome"] == "measured"
 
 
 def test_the_submitting_process_is_killed_at_any_moment(ill: Runner, daemons: Daemons) -> None:
@@ -240,7 +240,7 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
     assert child.returncode == 130
     assert b"it may have accepted the job" in err
     assert f"cancel {run.name}".encode() in err
-    assert json.loads(elsewhere("wait", "--json", run.name, code=0).out)["outcome"] == "measured"
+    assert result(elsewhere("wait", "--json", run.name, code=0).out)["verdict"]["outcome"] == "measured"
 
 
 def first_run(runner: Runner) -> Path:

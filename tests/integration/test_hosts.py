@@ -15,6 +15,7 @@ import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.local_jobs import leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
 from tests.support.programs import UNCHANGED
@@ -156,11 +157,11 @@ def test_two_at_once_one_of_which_is_cancelled(hosts: Runner, nodes: Nodes, tmp_
     second, other = hosts.start_until(all_met, *PROBE, "--wait", "--", "--sleep", "4")
     os.killpg(second.pid, signal.SIGKILL)
     second.wait()
-    assert json.loads(hosts("status", doomed.name, "--json", code=0).out)["state"]["nodes"] == "nodea,nodeb"
+    assert result(hosts("status", doomed.name, "--json", code=0).out)["scheduler"]["nodes"] == "nodea,nodeb"
     hosts("cancel", doomed.name, code=0, cwd=tmp_path)
     assert "the job was cancelled" in hosts("wait", doomed.name, code=5).out
     assert "4 of 4 ranks met on 2 hosts" in hosts("logs", other.name, "-f", code=0).out
-    assert json.loads(hosts("wait", other.name, "--json", code=0).out)["outcome"] == "ran"
+    assert result(hosts("wait", other.name, "--json", code=0).out)["verdict"]["outcome"] == "ran"
     quiet(nodes)
 
 

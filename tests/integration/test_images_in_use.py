@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 
 import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 def needed(runner: Runner) -> list[str]:
     """What pruning all of the store would keep. Only said: the store is everybody's."""
-    said = json.loads(runner("images", "prune", "--max-size", "0", "--dry-run", "--json", code=0).out)
+    said = result(runner("images", "prune", "--max-size", "0", "--dry-run", "--json", code=0).out)
     assert set(said["removed"]).isdisjoint(said["needed"])
     return list(said["needed"])
 
@@ -30,5 +30,5 @@ def test_a_running_jobs_image_stays_until_its_end(runner: Runner, squashfs: Stor
     assert child.wait(90) == 130
     runner("wait", run.name, code=5)
     assert needed(runner) == []
-    listed = json.loads(runner("images", "list", "--json", code=0).out)
+    listed = result(runner("images", "list", "--json", code=0).out)
     assert [run.name] == [row["runs"][0] for row in listed if row["path"] == str(squashfs.path)]

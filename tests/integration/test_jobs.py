@@ -24,6 +24,7 @@ from runner import box
 from runner.box import Box
 from runner.render.sbatch import directive
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.hostile import HOSTILE
 from tests.support.rank_records import has_started, records
 from tests.support.schema import check
@@ -178,9 +179,9 @@ def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp
     child.wait()
 
     stood = runner("status", run.name, "--json", code=0, cwd=tmp_path)
-    assert json.loads(stood.out)["state"]["phase"] == "running"
+    assert result(stood.out)["state"] == "running"
     verdict = runner("wait", str(run), "--json", code=0, cwd=tmp_path)
-    assert json.loads(verdict.out)["outcome"] == "ran"
+    assert result(verdict.out)["verdict"]["outcome"] == "ran"
     assert "2 of 2 ranks met" in runner("logs", run.name, code=0, cwd=tmp_path).out
 
 
@@ -229,7 +230,7 @@ def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
     assert child.returncode == 130
     assert b"continues" in err
     assert b"cancel" in err
-    assert json.loads(runner("status", "--json", code=0).out)["state"]["phase"] == "running"
+    assert result(runner("status", "--json", code=0).out)["state"] == "running"
     runner("cancel", code=0)
 
 
@@ -256,7 +257,7 @@ def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, c
     """What the site demands goes through a real sbatch's own reading of the script."""
     site = with_directives(runner.site, tmp_path, comment=comment)
     said = runner("submit", "--recipe", "probe", "--gpus", "1", "--json", code=0, site=site)
-    job = json.loads(said.out)["job"]
+    job = result(said.out)["job"]
     shown = subprocess.run(
         [runner.clients / "scontrol", "show", "job", job], capture_output=True, text=True, check=True
     )

@@ -14,6 +14,7 @@ import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started, records
@@ -144,7 +145,7 @@ def test_near_the_time_limit_a_program_gets_a_signal(local: Runner, tmp_path: Pa
 def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path) -> None:
     child, run = local.start_until(has_started(2), *SLEEPS)
     assert child.wait(60) == 0
-    assert json.loads(local("status", run.name, "--json", code=0, cwd=tmp_path).out)["state"]["phase"] == "running"
+    assert result(local("status", run.name, "--json", code=0, cwd=tmp_path).out)["state"] == "running"
     local("cancel", run.name, code=0, cwd=tmp_path)
     assert session(leader(run)) == []
     assert "the job was cancelled" in local("wait", run.name, code=5).out
@@ -157,7 +158,7 @@ def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     assert "2 of 2 ranks met" in local("logs", run.name, "-f", code=0).out
-    assert json.loads(local("wait", run.name, "--json", code=0).out)["outcome"] == "ran"
+    assert result(local("wait", run.name, "--json", code=0).out)["verdict"]["outcome"] == "ran"
 
 
 def test_a_job_that_is_killed_outright_is_no_success(local: Runner) -> None:
@@ -166,14 +167,14 @@ def test_a_job_that_is_killed_outright_is_no_success(local: Runner) -> None:
     pid = leader(run)
     os.kill(pid, signal.SIGKILL)
     # Its ranks are there still: the job goes on, and can be cancelled.
-    assert json.loads(local("status", run.name, "--json", code=0).out)["state"]["phase"] == "running"
+    assert result(local("status", run.name, "--json", code=0).out)["state"] == "running"
     local("cancel", run.name, code=0)
     assert session(pid) == []
     assert "killed outright" in local("wait", run.name, code=5).out
 
 
 def test_the_shipped_site_is_this_machine(local: Runner) -> None:
-    shown = json.loads(local("site", "show", "local", "--json", code=0).out)
+    shown = result(local("site", "show", "local", "--json", code=0).out)
     assert shown["node"]["cores"] == len(os.sched_getaffinity(0))
     assert shown["node"]["count"] == 1
     assert "this site has 1" in local("submit", "--recipe", "probe", "--gpus", "2", "--nodes", "2", code=3).err

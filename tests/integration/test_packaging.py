@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from runner import paths
 from runner.images.build.build import BuiltImage
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.installed import (
     Distributions,
     Installed,
@@ -57,7 +57,7 @@ def test_the_installed_build_makes_the_very_image_of_the_checkout(
 ) -> None:
     """An image is known by a hash of all that goes into it: files, their contents, their right to be executed."""
     said = installed("build", "pytorch", "--base", "standin", "--json", code=0, RUNNER_CACHE=str(paths.cache_dir()))
-    built = json.loads(said)
+    built = result(said)
     assert (built["up_to_date"], built["digest"]) == (True, horovod_image.digest)
 
 

@@ -18,6 +18,7 @@ import pytest
 from runner import paths
 from tests.support import planted_secrets
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.planted_secrets import MARK, careless, verb
 from tests.support.small_images import small_root
 
@@ -60,7 +61,7 @@ def test_secrets_of_the_submitter_are_on_no_command_line_and_in_no_file(
         careless([*verb("convert"), small, "--store", str(store)], env)
         words = ["--recipe", "probe", "--gpus", "4", "--nodes", "2", "--env", "WANDB_API_KEY", "--json"]
         words += ["--", "--env", "WANDB_API_KEY", "--sleep", "3"]
-        run = Path(json.loads(careless([*runner.argv("submit"), *words], env))["directory"])
+        run = Path(result(careless([*runner.argv("submit"), *words], env))["directory"])
         while not list((run / "ranks").glob("*.probe.json")):
             time.sleep(0.1)
         schedulers = planted_secrets.holders(Path(f"/proc/{cluster.pid}/root/var/box"))

@@ -15,6 +15,7 @@ from runner import box
 from runner.images.store.stored_image import StoredImage
 from runner.sites.loader import read_site
 from tests.support.commands import Runner
+from tests.support.documents import result
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     assert (hosts.count("dgx01"), hosts.count("dgx02")) == (6, 6)
 
     path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud]", "[enroot, pyxis]"))
-    found = json.loads(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
+    found = result(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
     assert {(each["code"], each["who"]) for each in found} == {
         ("gpus-differ", "user"),
         ("runtime-missing", "administrator"),
@@ -83,7 +84,7 @@ def test_options_of_a_job_are_taken_by_slurm(runner: Runner) -> None:
     """Node, exclusiveness, mail, a GPU's type, a job to wait for and a reservation, as sbatch takes them."""
     request = ("submit", "--recipe", "probe", "--gpus", "2")
     where = options("nodelist=dgx02", "exclusive=")
-    first = json.loads(runner(*request, "--gpu-type", "a100", *where, "--json", code=0).out)
+    first = result(runner(*request, "--gpu-type", "a100", *where, "--json", code=0).out)
     made = ("starttime=now", "duration=10", f"users={getpass.getuser()}", "nodes=dgx01", "flags=ignore_jobs")
     scontrol = str(runner.clients / "scontrol")
     subprocess.run([scontrol, "create", "reservation", "reservationname=ours", *made], check=True, capture_output=True)

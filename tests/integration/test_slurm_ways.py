@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +44,7 @@ def test_a_job_is_the_same_however_slurm_exports(runner: Runner, tmp_path: Path,
 def shown_job(runner: Runner, *options: str) -> str:
     """The job as Slurm shows it."""
     words = ("submit", "--recipe", "probe", "--gpus", "2", *(word for option in options for word in ("-S", option)))
-    job = json.loads(runner(*words, "--json", code=0).out)
+    job = result(runner(*words, "--json", code=0).out)
     shown = subprocess.run(
         [runner.clients / "scontrol", "show", "job", job["job"]], check=True, capture_output=True, text=True
     ).stdout

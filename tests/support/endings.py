@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
+from tests.support.documents import result
 from tests.support.planted_faults import RECIPE, under_way
 from tests.support.waiting import until
 
@@ -76,7 +76,7 @@ def leaves_nothing(runner: Runner, daemons: Daemons, ending: Ending, *options: s
     """One job ends so; what it leaves is nothing, at the latest after the next job. Returns what was left before."""
     words = ("--recipe", str(RECIPE), *ending.shape, *options, *ending.options, "--json")
     fault = ("--", "--fault", ending.fault) if ending.fault else ()
-    run = Path(json.loads(runner("submit", *words, *fault, code=0).out)["directory"])
+    run = Path(result(runner("submit", *words, *fault, code=0).out)["directory"])
     if ending.act:
         until(lambda: ending.when(run), "the job is where it is to be ended", timeout_s=180)
         ending.act(runner, daemons, run)

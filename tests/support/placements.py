@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 
 # Site -> how it asks, and the ranks of each node that 12 or 13 GPUs become.
 ASKED = {
@@ -23,7 +24,7 @@ def submit_one_of_each(runner: Runner, directory: Path) -> dict[str, Path]:
         site = directory / f"{name}.yaml"
         site.write_text(f"name: {name}\nextends: {json.dumps(str(runner.site))}\nslurm: {{{slurm}}}\n")
         said = runner("submit", "--recipe", "probe", "--gpus", gpus, "--json", code=0, site=site)
-        submitted[name] = Path(json.loads(said.out)["directory"])
+        submitted[name] = Path(result(said.out)["directory"])
     return submitted
 
 

@@ -113,12 +113,16 @@ def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
         yield Copy(work, image.workdir or "/", variables)
 
 
-def run(tool: Tool, copy: Copy, words: Sequence[str]) -> int:
-    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal."""
+def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
+    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal.
+
+    Args:
+        to_stderr: what it writes to standard output goes to standard error.
+    """
     for name, content in containers.files(copy, os.environ).items():
         (copy.work / name).write_text(content, "utf-8", "surrogateescape")
     argv = containers.command(tool, copy, words, os.environ)
-    return process.foreground(argv, env=containers.environment(tool, copy, os.environ))
+    return process.foreground(argv, env=containers.environment(tool, copy, os.environ), to_stderr=to_stderr)
 
 
 def failed(words: Sequence[str], status: int) -> ProgramFailedError:

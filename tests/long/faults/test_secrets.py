@@ -12,6 +12,7 @@ import pytest
 
 from runner.images.build.build import BuiltImage
 from tests.support import planted_secrets
+from tests.support.documents import result
 from tests.support.planted_secrets import MARK, careless, verb
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_a_built_image_carries_nothing_of_its_builders_secrets(
         said = careless(
             [*verb("build"), "pytorch", "--base", fresh_base, "--json"], planted_secrets.environment(tmp_path)
         )
-    built = json.loads(said)
+    built = result(said)
     try:
         assert not built["up_to_date"]
         assert seen == set()

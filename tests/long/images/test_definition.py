@@ -20,6 +20,7 @@ from runner.box import root as box_root
 from runner.images.build import standin, standins
 from runner.progress import Silent
 from tests.support import editing, light_base
+from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
 from tests.support.podman import UNPRIVILEGED
 
@@ -99,7 +100,7 @@ def saved(client: docker.DockerClient, reference: str, login: Login) -> str:
 
 
 def built(login: Login, base: str) -> dict[str, Any]:
-    found = json.loads(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
+    found = result(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
     assert isinstance(found, dict)
     return found
 
@@ -117,7 +118,7 @@ def test_apptainer_does_every_step_and_the_store_has_the_image(
     about = json.loads(login.inside(first["path"], "cat", "/opt/runner/image.json"))
     assert about == {"framework": "pytorch", "base": base, "base_digest": first["base_digest"]}
     assert login.inside(first["path"], "bash", "-c", 'echo "$LIGHT"').strip() == "a b"
-    (row,) = json.loads(login.runner("images", "list", "--json"))
+    (row,) = result(login.runner("images", "list", "--json"))
     assert (row["path"], row["problem"], row["reference"]) == (first["path"], "", first["reference"])
     assert built(login, base)["up_to_date"]
     assert list((login.place / "cache/builds").iterdir()) == []

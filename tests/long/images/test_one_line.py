@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark, image_of, inside
 
 if TYPE_CHECKING:
@@ -64,5 +64,5 @@ def test_apptainer_exec(with_apptainer: Box, engine_client: docker.DockerClient,
     image = image_of(engine_client, ROWS[0])
     runner = Runner(Path(with_apptainer.site), tmp_path / "runs", tmp_path / "state", with_apptainer.bin_dir)
     tools = {"PATH": f"{with_apptainer.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
-    sif = json.loads(runner("convert", "--format", "sif", "--json", image.digest, code=0, env=tools).out)
+    sif = result(runner("convert", "--format", "sif", "--json", image.digest, code=0, env=tools).out)
     assert_two_ranks_measured(output_in(with_apptainer, "apptainer", "exec", "--nv", sif["path"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from runner.progress import Silent
 from tests.support import charliecloud, light_base
 from tests.support import registry as registries
 from tests.support.build_bench import read_until
+from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Login:
     def build(self, base: str, *words: str) -> dict[str, Any]:
         """What ``build --with ch-image`` says of the image."""
         said = self.runner("build", "pytorch", "--with", "ch-image", "--base", base, "--json", *words)
-        found = json.loads(said.stdout)
+        found = result(said.stdout)
         assert isinstance(found, dict)
         return found
 
@@ -191,7 +191,7 @@ def test_ch_image_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(logi
     assert (found.environment["PYTORCH_VERSION"], found.workdir) == ("2.13.0", "/workspace")
     assert found.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
     assert {"ch/metadata.json", "ch/gpu-runner-digest"}.isdisjoint(names_in(path))
-    rows = json.loads(login.runner("images", "list", "--json").stdout)
+    rows = result(login.runner("images", "list", "--json").stdout)
     assert [row["problem"] for row in rows if row["path"] == str(path)] == [""]
     again = login.build(base)
     assert (again["up_to_date"], again["path"]) == (True, str(path))

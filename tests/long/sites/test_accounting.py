@@ -11,6 +11,7 @@ import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.sites import accounting
 from tests.support.sites.clusters import Cluster, cluster
 from tests.support.waiting import until
@@ -97,7 +98,7 @@ def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
 ) -> None:
     mine = ("--account", "m1234", "--queue", queue, "--json")
     first, second = (
-        Path(json.loads(runner(*request(here, gpus, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
+        Path(result(runner(*request(here, gpus, *mine), "--", "--sleep", seconds, code=0).out)["directory"])
         for seconds in ("300", "0")
     )
     until(lambda: f"pending ({reason}" in runner("status", str(second), code=0).out, timeout_s=120)
@@ -109,7 +110,7 @@ def test_a_job_that_waits_for_a_limit_says_so_and_starts_when_it_is_free(
 
 def test_a_job_that_a_limit_will_never_let_start_is_reported(here: Cluster, runner: Runner) -> None:
     mine = ("--account", "m1234", "--queue", "tiny", "--json")
-    run = Path(json.loads(runner(*request(here, 4, *mine), code=0).out)["directory"])
+    run = Path(result(runner(*request(here, 4, *mine), code=0).out)["directory"])
     said = "pending (QOSMaxGRESPerJob: it asks for more than the QOS's limit on GPUs of one job: it will never start"
     until(lambda: said in runner("status", str(run), code=0).out, timeout_s=120)
     runner("cancel", str(run), code=0)
@@ -119,7 +120,7 @@ def test_a_job_that_a_limit_will_never_let_start_is_reported(here: Cluster, runn
 def test_a_job_that_another_user_has_cancelled(here: Cluster, runner: Runner, running: bool) -> None:
     """While it runs, and while it waits."""
     words = ("--account", "m1234", "--json", *(() if running else ("-S", "begin=now+1hour")))
-    run = Path(json.loads(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])
+    run = Path(result(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])
     if running:
         until(lambda: len(list((run / "ranks").glob("*.report.json"))) == 4, timeout_s=120)
     other = ("setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups")

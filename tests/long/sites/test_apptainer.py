@@ -16,6 +16,7 @@ from runner.images.build.build import BuiltImage
 from runner.images.store.stored_image import StoredImage
 from runner.recipes.loader import library
 from tests.support.commands import Runner
+from tests.support.documents import result
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +33,14 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
     runner = Runner(Path(unstable.site), tmp_path / "my runs", tmp_path / "state", unstable.bin_dir)
     tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     convert = ("convert", "--format", "sif", "--json", horovod_image.digest)
-    first = json.loads(runner(*convert, code=0, env=tools).out)
-    again = json.loads(runner(*convert, code=0, env=tools).out)
+    first = result(runner(*convert, code=0, env=tools).out)
+    again = result(runner(*convert, code=0, env=tools).out)
     assert Path(first["path"]).suffix == ".sif"
     assert (again["path"], again["made"]) == (first["path"], False)
     assert first["about"]["framework"] == "pytorch"
     assert first["entries"] > 10_000
     assert f"good   {first['path']}" in runner("images", "verify", first["path"], code=0).out
-    assert first["path"] in {row["path"] for row in json.loads(runner("images", "list", "--json", code=0).out)}
+    assert first["path"] in {row["path"] for row in result(runner("images", "list", "--json", code=0).out)}
 
     words = ("submit", "--gpus", "16", "--runtime", "apptainer", "--image", horovod_image.digest, "--wait")
     done = runner(*words, code=0)

@@ -5,7 +5,6 @@ Only where a prefix on this machine holds both (``tests/support/sites/enroot_pre
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from runner import box
 from runner.box import DEFAULT_SLURM, root
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.sites import python_image
 from tests.support.sites.container_faults import CONTAINER_FAULTS, ContainerFault
 from tests.support.sites.enroot_prefix import FOUND, box_spec
@@ -121,6 +121,6 @@ if FOUND:
         finally:
             if target:
                 bench.on_second_node("umount", "--lazy", target)
-        verdict: dict[str, Any] = json.loads(said.splitlines()[-1])
+        verdict: dict[str, Any] = result(said)["verdict"]
         print(f"{runtime} | {verdict['reasons']} | {verdict['fix']} | {verdict['log']}")
         return verdict

@@ -17,6 +17,7 @@ import pytest
 
 from runner import box
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.packages import unpacked
 
 
@@ -37,7 +38,7 @@ def local(tmp_path: Path) -> Runner:
 def horovod(at: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The environment, as `env create` tells of it."""
     runner = Runner(Path("local"), at / "runs", tmp_path_factory.mktemp("state"), at)
-    made: dict[str, Any] = json.loads(runner("env", "create", "hvd", "--at", str(at), "--json", code=0).out)
+    made: dict[str, Any] = result(runner("env", "create", "hvd", "--at", str(at), "--json", code=0).out)
     return made
 
 
@@ -64,7 +65,7 @@ def test_it_is_made_once(horovod: dict[str, Any], local: Runner, at: Path) -> No
     assert horovod["about"]["horovod"]["proven"][0] == "gloo"
     assert horovod["about"]["horovod"]["wheel_key"] != "shipped"
     began = time.monotonic()
-    again = json.loads(local("env", "create", "hvd", "--at", str(at), "--json", code=0).out)
+    again = result(local("env", "create", "hvd", "--at", str(at), "--json", code=0).out)
     print(f"again: {again['seconds']:.2f} s, the whole command {time.monotonic() - began:.2f} s")
     assert again["up_to_date"]
     assert again["seconds"] < 1
@@ -113,11 +114,11 @@ def test_a_sites_own_module_is_proven_and_can_be_named(
     assert "Unable to locate" in said
     assert "modules like these that are there: horovod/0.28.1" in said
     words = ("env", "create", "own", "--kind", "modules", "--module", "horovod/0.28.1", "--at", str(at), "--json")
-    made = json.loads(local(*words, code=0, env=modules).out)
+    made = result(local(*words, code=0, env=modules).out)
     assert made["setup"]["modules"] == ["horovod/0.28.1"]
     assert made["directory"] == ""
     assert made["about"]["horovod"]["wheel_key"] == "shipped"
-    assert json.loads(local(*words, code=0, env=modules).out)["up_to_date"]
+    assert result(local(*words, code=0, env=modules).out)["up_to_date"]
 
 
 def test_an_environment_that_was_broken_is_made_anew(horovod: dict[str, Any], local: Runner, at: Path) -> None:
@@ -152,11 +153,11 @@ def test_without_a_network_it_is_made_from_collected_packages(
         return done.stdout
 
     words = ("env", "create", "offline", "--at", str(at), "--wheels", str(at / "copy"), "--json")
-    made = json.loads(without_network(*words))
+    made = result(without_network(*words))
     print(f"\nmade and proven without a network in {made['seconds']:.0f} s")
     assert made["about"]["horovod"]["wheel_key"] == horovod["about"]["horovod"]["wheel_key"]
     log = (at / "offline/create.log").read_text()
     assert "taking the wheel kept under" in log
     assert "http" not in log
     assert "PROVEN" in without_network("env", "check", str(at / "offline"))
-    assert json.loads(without_network(*words))["up_to_date"]
+    assert result(without_network(*words))["up_to_date"]

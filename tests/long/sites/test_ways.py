@@ -17,6 +17,7 @@ import pytest
 from runner.images.store.stored_image import StoredImage
 from runner.model.runtimes import RUNTIMES
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.rank_records import records
 from tests.support.sites.clusters import MACHINES, Cluster, cpus_of_a_rank
 from tests.support.sites.ways import REAL, WAYS, Way
@@ -66,7 +67,7 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
     request = ("--gpus", str(sum(way.ranks)), "--nodes", str(len(way.ranks)), "--runtime", way.runtime)
     mount = ("--mount", f"{data}:{target}", "--env", f"NOTE={HOSTILE}")
     said = runner("submit", *what, *request, *way.words, *image, *mount, "--json", *program, code=0)
-    return Path(json.loads(said.out)["directory"])
+    return Path(result(said.out)["directory"])
 
 
 def _job(run: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 from runner.cli import VERBS, run
 from runner.errors import Exit
+from tests.support.documents import result
 from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound, submit
 
@@ -372,7 +372,7 @@ def test_sites_are_listed_and_shown_with_what_is_unproven(capfd: pytest.CaptureF
     assert run(["site", "show", "technion"]) == Exit.GOOD
     assert "UNPROVEN" in capfd.readouterr().out
     assert run(["site", "show", "technion", "--json"]) == Exit.GOOD
-    assert json.loads(capfd.readouterr().out)["node"]["gpus"] == 8
+    assert result(capfd.readouterr().out)["node"]["gpus"] == 8
 
 
 @pytest.mark.parametrize("verb", VERBS)

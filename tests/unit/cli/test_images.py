@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -33,6 +32,7 @@ from runner.preparation.image import JobImage
 from runner.progress import Silent
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
+from tests.support.documents import result
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -79,7 +79,7 @@ def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
 def json_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     capsys.readouterr()
     assert run(["images", *words, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+    return result(capsys.readouterr().out)
 
 
 def test_the_list_shows_runs_and_damage(

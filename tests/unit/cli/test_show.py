@@ -20,10 +20,10 @@ def test_control_characters_of_records_and_logs_do_not_reach_the_terminal(
     place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fields: dict[str, Any] = {place: HOSTILE if place == "log" else (HOSTILE,)}
-    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="ran", **fields), as_json=False)
+    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="ran", **fields))
     assert SHOWN in capsys.readouterr().out
 
 
 def test_any_language_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="failed", reasons=("Größe 日本 ñ",)), as_json=False)
+    show_verdict(RunDirectory(Path("/runs/r")), Verdict(outcome="failed", reasons=("Größe 日本 ñ",)))
     assert "Größe 日本 ñ" in capsys.readouterr().out

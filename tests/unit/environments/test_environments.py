@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -32,6 +31,7 @@ from runner.runtimes import runtime
 from runner.runtimes.common import load_lines
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer
+from tests.support.documents import result
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), needs=("torch", "horovod"))
 SETUP = Setup(modules=("gcc", "cuda/11.7"), activate=Activate(conda="base"))
@@ -367,7 +367,7 @@ def test_env_check_names_the_operations_that_the_proof_reports(
     assert run(["env", "check", "--site", "local"]) == Exit.GOOD
     assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in capfd.readouterr().out
     assert run(["env", "check", "--site", "local", "--json"]) == Exit.GOOD
-    assert json.loads(capfd.readouterr().out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
+    assert result(capfd.readouterr().out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
 
 
 def test_the_list_of_environments_names_the_operations_and_kernels_of_each(
@@ -438,4 +438,4 @@ def test_a_dry_run_names_what_would_be_made_and_lists_nothing(
     assert f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-" in said
     assert list(tmp_path.iterdir()) == []
     assert run(["env", "list", "--scratch", str(tmp_path), "--json"]) == Exit.GOOD
-    assert json.loads(capfd.readouterr().out) == []
+    assert result(capfd.readouterr().out) == []

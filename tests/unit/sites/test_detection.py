@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -20,6 +19,7 @@ from runner.sites.detection.answers import Answer, ask_all
 from runner.sites.detection.facts import seconds
 from runner.sites.loader import names, read_documents, read_site
 from runner.sites.unknowns import unknowns
+from tests.support.documents import result
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = {"22.05": "22.05.8", "24.11": "24.11.5", "26.05": "26.05.5"}
@@ -344,7 +344,7 @@ def test_a_pbs_that_answers_becomes_a_file(
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()
     assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
-    report = json.loads(capfd.readouterr().out)
+    report = result(capfd.readouterr().out)
     assert [entry["key"] for entry in report["left_open"]] == ["runtimes"]
     assert "pbs.resources" in [entry["key"] for entry in report["defaulted"]]
     completed_file(path, runtimes="[apptainer]")

@@ -1,0 +1,120 @@
+"""What every command prints with ``--json``: one document, of one shape, whatever happened."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from runner.model.finding import Finding
+from runner.model.job import JobState, Phase
+from runner.model.plan import Plan
+from runner.model.verdict import Verdict
+
+# A key that is taken away or changes its meaning makes another version; a new key does not.
+SCHEMA: Final = "gpu-runner/1"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What went wrong.
+
+    Attributes:
+        code: stable name: of the check that refuses, of the verdict's outcome, else of the exit code (``usage``).
+        what: one sentence, as on standard error. where: file, key, line, command or path; empty if there is none.
+        fix: what to do; empty where there is no advice.
+        who: can do it: ``user``, ``administrator`` or ``site``, ``infrastructure``; empty where that is unknown.
+    """
+
+    code: str
+    what: str
+    where: str = ""
+    fix: str = ""
+    who: str = ""
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What a command prints on standard output with ``--json``.
+
+    Attributes:
+        schema: the version of this shape.
+        command: the command without its arguments: ``submit``, ``images list``.
+        exit_code: the exit code of the command.
+        error: null exactly where ``exit_code`` is 0.
+        result: what the command is for; null where an error left none. Its shape depends on the command alone.
+    """
+
+    schema: Literal["gpu-runner/1"]
+    command: str
+    exit_code: int
+    error: Problem | None
+    result: Any
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """A run: the same keys while it is queued, while it runs and when it has ended. Times are UTC, whole seconds.
+
+    Attributes:
+        run: its id. directory: absolute. name: of the job.
+        job: the scheduler's id; empty where it is unknown.
+        state: ``pending``, ``running``, ``ended``, or ``unknown`` where the scheduler knows nothing of the job.
+        scheduler: what the scheduler last reported; null where it was not queried.
+        site, recipe, runtime: by name; recipe is the program's name where no recipe was used.
+        image: pinned by its digest; the environment's name for a job without a container.
+        gpus, nodes: as requested; on a site without GPUs, one rank stands for a GPU.
+        ranks, ranks_started, ranks_ended: how many there are, and of how many that is recorded.
+        submitted, started, ended: null where that is unknown or has not happened.
+        findings: of the checks, at submission. unconfirmed: keys of the site's facts that the job uses unconfirmed.
+        verdict: null until the run was judged. exit_code: of ``wait``, by the verdict; null without one.
+    """
+
+    run: str
+    directory: str
+    name: str
+    job: str
+    state: Phase
+    scheduler: JobState | None
+    site: str
+    recipe: str
+    runtime: str
+    image: str
+    gpus: int
+    nodes: int
+    ranks: int
+    ranks_started: int
+    ranks_ended: int
+    submitted: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    findings: tuple[Finding, ...]
+    unconfirmed: tuple[str, ...]
+    verdict: Verdict | None
+    exit_code: int | None
+
+
+class Preparation(msgspec.Struct, frozen=True):
+    """A job that was prepared and not submitted: a dry run, or one that a check refuses.
+
+    Attributes:
+        script: exactly what would be submitted. plan: every decision about it. Both hold the values of the variables
+            that the job is given, so both are null except for a dry run.
+        findings: of the checks. unconfirmed: keys of the site's facts that the job uses unconfirmed.
+    """
+
+    script: str | None
+    plan: Plan | None
+    findings: tuple[Finding, ...]
+    unconfirmed: tuple[str, ...]
+
+
+class Cancellation(msgspec.Struct, frozen=True):
+    """The answer of ``cancel``.
+
+    Attributes:
+        had_ended: the job had ended before; nothing was cancelled.
+    """
+
+    run: str
+    directory: str
+    job: str
+    had_ended: bool

@@ -1,0 +1,168 @@
+"""``--json``: one document of one shape, whatever happened, and nothing else on standard output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli import VERBS, run
+from runner.errors import Exit
+from runner.model.output import Document
+from tests.support.documents import document
+from tests.support.squashfs import SUPERBLOCK
+from tests.support.submissions import IMAGE, sound, submit
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+LOCAL = ("--gpus", "2", "--site", "local", "--runtime", "native", "--json")
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    for name in ("RUNNER_SITE", "SLURM_JOB_ID", "RUNNER_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    Path(IMAGE).write_bytes(SUPERBLOCK)
+
+
+@pytest.fixture
+def printed(capfd: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> Document:
+        code = run(list(words))
+        found = document(capfd.readouterr().out)
+        assert found.exit_code == code, words
+        return found
+
+    return call
+
+
+FAILING: dict[str, tuple[list[str], str, Exit, str, str]] = {
+    "no such verb": (["sumbit", "--json"], "", Exit.USAGE, "usage", "did you mean 'submit'?"),
+    "no such verb of a group": (["images", "lits", "--json"], "images", Exit.USAGE, "usage", "lits"),
+    "a value that is no number": (["submit", "--gpus", "x", "--json"], "submit", Exit.USAGE, "usage", "'x'"),
+    "a verb without facts": (["clean", "--json"], "clean", Exit.USAGE, "usage", "--json"),
+    "no such run": (["status", "none", "--json"], "status", Exit.USAGE, "usage", 'no run matches "none"'),
+    "no such site": (["site", "show", "nowhere", "--json"], "site show", Exit.USAGE, "usage", "nowhere"),
+    "no such image": (["images", "show", "x:1", "--json"], "images show", Exit.REFUSED, "refused", "no image x:1"),
+    "no Slurm": (sound("--json"), "submit", Exit.NOT_ACCEPTED, "not-accepted", "no Slurm client"),
+    "no directory for runs": (
+        ["submit", *LOCAL, "--runs", "/dev/null/x", "--", "true"], "submit", Exit.USAGE, "usage", "cannot be made",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_an_error_is_a_document_too(case: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words, command, code, name, says = FAILING[case]
+    assert run(words) == code
+    out, err = capfd.readouterr()
+    found = document(out)
+    assert (found.command, found.exit_code, found.result) == (command, code, None)
+    assert found.error is not None
+    assert (found.error.code, found.error.who) == (name, "user")
+    assert says in found.error.what
+    assert found.error.fix or "python -m runner" in found.error.what
+    assert says in err, "people still get their words"
+
+
+def test_what_follows_two_dashes_is_not_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(submit("--gpus", "x", "--", "python", "train.py", "--json")) == Exit.USAGE
+    assert capfd.readouterr().out == ""
+
+
+def test_a_dry_run_is_the_script_the_plan_and_the_findings(printed: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("submit", "--gpus", "2", "--site", "local", "--runtime", "native", "--dry-run")
+    assert run([*words, "--", "true"]) == Exit.GOOD
+    script = capfd.readouterr().out
+    found = printed(*words, "--json", "--", "true").result
+    assert found["script"] == script
+    assert found["plan"]["tasks_per_node"] == [2]
+    assert (found["findings"], found["unconfirmed"]) == ([], [])
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_refused_job_names_the_check_and_shows_no_secret_unless_the_script_is_requested(
+    printed: Any, dry: bool
+) -> None:
+    words = (
+        "submit",
+        *LOCAL,
+        "--mount",
+        "/no/such:/no/such",
+        "--env",
+        "TOKEN=hunter2",
+        *(("--dry-run",) if dry else ()),
+    )
+    found = printed(*words, "--", "true")
+    assert (found.exit_code, found.error.code, found.error.who) == (Exit.REFUSED, "mount-source-missing", "user")
+    assert [each["code"] for each in found.result["findings"]] == ["mount-source-missing"]
+    assert ("hunter2" in str(found.result)) is dry
+
+
+def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any, tmp_path: Path) -> None:
+    submitted = printed("submit", *LOCAL, "--", sys.executable, "-c", "import sys; sys.exit(3)")
+    run_id = submitted.result["run"]
+    waited = printed("wait", run_id, "--json")
+    status = printed("status", run_id, "--json")
+    assert list(submitted.result) == list(waited.result) == list(status.result)
+    assert (submitted.result["state"], submitted.result["verdict"], submitted.result["exit_code"]) == (
+        "pending",
+        None,
+        None,
+    )
+    assert Path(submitted.result["directory"]) == tmp_path / "runs" / run_id
+    assert (waited.exit_code, waited.error.code, waited.error.what) == (
+        5,
+        "failed",
+        waited.result["verdict"]["reasons"][0],
+    )
+    assert (waited.result["state"], waited.result["scheduler"]["name"]) == ("ended", "FAILED")
+    assert (waited.result["gpus"], waited.result["ranks_started"], waited.result["ranks_ended"]) == (2, 2, 2)
+    assert submitted.result["submitted"] <= waited.result["started"] <= waited.result["ended"]
+    assert (status.exit_code, status.error, status.result) == (0, None, waited.result)
+    assert printed("cancel", run_id, "--json").result["had_ended"] is True
+
+
+def test_time_that_is_over_leaves_the_error(printed: Any) -> None:
+    run_id = printed("submit", *LOCAL, "--", "sleep", "60").result["run"]
+    try:
+        found = printed("wait", run_id, "--timeout", "0.5", "--json")
+        assert (found.exit_code, found.error.code, found.result) == (9, "unknown", None)
+    finally:
+        assert printed("cancel", run_id, "--json").result["had_ended"] is False
+
+
+def test_bytes_that_are_no_text_survive(printed: Any, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"\xff\xfe")
+    found = printed("submit", *LOCAL, "--dry-run", "--", "echo", odd).result
+    assert odd in found["script"]
+
+
+def test_a_reader_that_is_gone_is_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "runner", "status", "no-such-run", "--json"]
+    done = subprocess.run(words, cwd=CHECKOUT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+
+
+def test_every_verb_that_shows_facts_has_it() -> None:
+    import importlib
+
+    import click
+
+    without = {"importer", "logs", "quickstart", "clean", "detect", "reference", "down"}
+    for name, (module, _) in VERBS.items():
+        command = importlib.import_module(f"runner.cli.{module}").command
+        commands = command.commands.values() if isinstance(command, click.Group) else (command,)
+        for each in commands:
+            has = any(option.name == "as_json" for option in each.params)
+            assert has is (each.name not in without and name not in without), f"{name} {each.name}"
