@@ -22,6 +22,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             there is no image this machine must.
         processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
         options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
+        choices: the values that an option may have, where they are few; `submit` refuses any other.
         samples_option: option that holds the samples (images) of a rank and step; empty where there is none.
         env: environment of every rank; null takes away what the site sets.
     """
@@ -35,5 +36,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[str, ...] = ()
     processes: Literal["per-gpu", "own"] = "per-gpu"
     options: dict[str, Option] = {}
+    choices: dict[str, tuple[str | int, ...]] = {}
     samples_option: str = ""
     env: dict[str, str | None] = {}

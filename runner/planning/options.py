@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.model.recipe import Option
@@ -11,7 +12,10 @@ from runner.suggest import instead
 
 
 def arguments(
-    defaults: Mapping[str, Option], site: Mapping[str, Option], user: Iterable[tuple[str, str]]
+    defaults: Mapping[str, Option],
+    site: Mapping[str, Option],
+    user: Iterable[tuple[str, str]],
+    choices: Mapping[str, Sequence[str | int]] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """``--key value`` arguments in the recipe's order; user wins over site, site over the recipe's defaults.
 
@@ -19,7 +23,8 @@ def arguments(
     passed as ``--key=value``, so that no parser takes it for an option.
 
     Raises:
-        UsageError: a key that the recipe does not have (with the nearest that it has), or a NUL.
+        UsageError: a key that the recipe does not have (with the nearest that it has), a value that is none of the
+            option's choices, or a NUL.
     """
     chosen: dict[str, Option] = dict(defaults)
     for origin, pairs in (("the site's options", site.items()), ("--set", user)):
@@ -28,6 +33,10 @@ def arguments(
                 fix = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
                 raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=fix)
             chosen[key] = _typed(key, value, defaults[key])
+            allowed = [str(choice) for choice in choices.get(key, ())]
+            if allowed and value is not None and str(value) not in allowed:
+                fix = instead(str(value), allowed, f"one of: {', '.join(allowed)}")
+                raise UsageError(f"{str(value)!r} is no choice of the option {key!r}", where=origin, fix=fix)
     result: list[str] = []
     for key, value in chosen.items():
         if value is True:

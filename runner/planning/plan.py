@@ -88,7 +88,7 @@ def plan(
     )
     program = (
         *recipe.program,
-        *arguments(recipe.options, site.options.get(recipe.name, {}), request.options),
+        *arguments(recipe.options, site.options.get(recipe.name, {}), request.options, recipe.choices),
         *request.arguments,
     )
     return Plan(

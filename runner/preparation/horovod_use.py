@@ -31,6 +31,17 @@ def horovod_use(recipe: Recipe, directory: Path | None, arguments: tuple[str, ..
         return f"the recipe {recipe.name}"
     if directory is None:
         return ""
+    for file, line in sources(arguments, directory, mounts):
+        if line:
+            return f"{file.name}, line {line},"
+    return ""
+
+
+def sources(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> Iterator[tuple[Path, int]]:
+    """The files of a program's source, each with the line that imports Horovod, 0 for none.
+
+    They are those among its arguments, and what these import from beside them, at most 200.
+    """
     seen: set[Path] = set()
     queue = list(_files(arguments, directory, mounts))
     while queue and len(seen) < _MOST_FILES:
@@ -40,15 +51,14 @@ def horovod_use(recipe: Recipe, directory: Path | None, arguments: tuple[str, ..
         seen.add(file)
         text = _text(file)
         if file.suffix == ".sh":
+            yield file, 0
             queue += _files(tuple(_WORD.findall(text)), directory, mounts)
             continue
         line, imported = _imports(text)
-        if line:
-            return f"{file.name}, line {line},"
+        yield file, line
         # The directory of the program's file comes first in sys.path, that of `-m` is where it starts.
         above = {file.parent, directory}
         queue += [found for name in imported for top in sorted(above) for found in _modules(top, name)]
-    return ""
 
 
 def is_source(word: str) -> bool:
@@ -94,7 +104,7 @@ def _imports(text: str) -> tuple[int, tuple[str, ...]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or a newer one
         match = _IMPORT.search(text)
         return (text.count("\n", 0, match.end()) + 1 if match else 0), ()
-    names: list[str] = []
+    line, names = 0, list[str]()
     for node in ast.walk(tree):
         relative = False
         if isinstance(node, ast.Import):
@@ -104,10 +114,10 @@ def _imports(text: str) -> tuple[int, tuple[str, ...]]:
             found = [package, *(f"{package}.{alias.name}".strip(".") for alias in node.names)]
         else:
             continue
-        if not relative and any(name.split(".")[0] == "horovod" for name in found):
-            return node.lineno, ()
+        if not line and not relative and any(name.split(".")[0] == "horovod" for name in found):
+            line = node.lineno
         names += [name for name in found if name and "*" not in name]
-    return 0, tuple(dict.fromkeys(names))
+    return line, tuple(dict.fromkeys(names))
 
 
 def _text(file: Path) -> str:

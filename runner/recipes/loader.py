@@ -14,6 +14,8 @@ from runner.recipes.program import recipe_of
 from runner.strict_yaml import load
 from runner.suggest import instead
 
+FILE = "recipe.yaml"
+
 
 @dataclass(frozen=True)
 class LoadedRecipe:
@@ -34,7 +36,7 @@ def names() -> tuple[str, ...]:
 
 
 def read_recipe(name_or_directory: str) -> LoadedRecipe:
-    """A shipped recipe by name, or a directory by path (anything with a ``/``, or ``.``).
+    """A shipped recipe by name, or a directory by path: with a ``/``, ``.``, or a name that no shipped recipe has.
 
     Raises:
         UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
@@ -43,18 +45,24 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         directory = Path(name_or_directory).absolute()
     elif name_or_directory in names():
         directory = paths.share("recipes") / name_or_directory
+    elif (Path(name_or_directory) / FILE).is_file():
+        directory = Path(name_or_directory).absolute()
     else:
         raise UsageError(
             f"no recipe named {name_or_directory!r}",
             where="--recipe",
             fix=instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path"),
         )
-    recipe = load(directory / "recipe.yaml", Recipe)
+    recipe = load(directory / FILE, Recipe)
     if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:
-        where = f"{directory / 'recipe.yaml'}: name"
+        where = f"{directory / FILE}: name"
         raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, fix=PLAIN_NAME_FIX)
     if not recipe.program:
-        raise UsageError("no program is given", where=f"{directory / 'recipe.yaml'}: program")
+        raise UsageError("no program is given", where=f"{directory / FILE}: program")
+    unknown = next((key for key in recipe.choices if key not in recipe.options), None)
+    if unknown is not None:
+        fix = instead(unknown, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
+        raise UsageError(f"the recipe has no option {unknown!r}", where=f"{directory / FILE}: choices", fix=fix)
     return LoadedRecipe(recipe, directory)
 
 

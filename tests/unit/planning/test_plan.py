@@ -122,6 +122,15 @@ def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: 
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("origin", ["the site's options", "--set"])
+def test_a_value_that_is_no_choice_is_refused(origin: str) -> None:
+    site, user = ({"model": "resnet5"}, ()) if origin != "--set" else ({}, (("model", "resnet5"),))
+    with pytest.raises(UsageError) as caught:
+        arguments(RECIPE.options, site, user, {"model": ("resnet50", "vgg16")})
+    assert caught.value.where == origin
+    assert caught.value.fix == "did you mean 'resnet50'?"
+
+
 @pytest.mark.parametrize(
     "name",
     ["PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "IFS", "UID", "SLURM_JOB_ID", "RUNNER_X", "RANK", "A-B", "",

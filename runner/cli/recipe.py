@@ -1,0 +1,118 @@
+"""``recipe``: what jobs run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from runner.model.recipe import Option, Recipe
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+
+
+@click.group()
+def command() -> None:
+    """Recipes: what jobs run (submit --recipe NAME)."""
+
+
+@command.command("list")
+@_JSON
+def list_recipes(as_json: bool) -> int:
+    """List the shipped recipes."""
+    from runner.recipes.loader import names, read_recipe
+
+    recipes = [read_recipe(name).recipe for name in names()]
+    if as_json:
+        click.echo(json.dumps([{"name": recipe.name, "description": recipe.description} for recipe in recipes]))
+        return Exit.GOOD
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        click.echo(f"{recipe.name:{width}}  {recipe.description}")
+    return Exit.GOOD
+
+
+@command.command("show")
+@click.argument("recipe")
+@_JSON
+def show_recipe(recipe: str, as_json: bool) -> int:
+    """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
+    from runner.preparation.recipe_use import uses
+    from runner.recipes.loader import read_recipe
+    from runner.sites.loader import names, read_site
+
+    loaded = read_recipe(recipe)
+    at_sites = uses(recipe, loaded.recipe, [read_site(name) for name in names()])
+    if as_json:
+        sites = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
+        facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": sites}
+        click.echo(json.dumps(facts))
+        return Exit.GOOD
+    _print(loaded.recipe, str(loaded.directory))
+    click.echo("  at each site (--dry-run prints the script):")
+    for at in at_sites:
+        needs = f"   # needs your {', '.join(at.needs)}" if at.needs else ""
+        click.echo(f"    {shlex.join(at.command)}{needs}")
+    return Exit.GOOD
+
+
+@command.command("new", context_settings={"ignore_unknown_options": True})
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("program", metavar="-- PROGRAM", nargs=-1, type=click.UNPROCESSED)
+@_JSON
+def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int:
+    """Make the folder DIR, a recipe that runs your PROGRAM: recipe new DIR -- python train.py --lr 0.1.
+
+    The program's files are copied: those that it names, and those that they import from beside them. Nothing is
+    overwritten. `submit --recipe DIR` runs it, and `--set KEY=VALUE` changes an option of the program.
+    """
+    from runner.preparation.new_recipe import new_recipe, write_recipe
+
+    start = Path.cwd()
+    new = new_recipe(directory.absolute().name, program, start)
+    copied = write_recipe(new, directory.absolute(), start)
+    name = str(directory) if "/" in str(directory) else f"./{directory}"
+    if as_json:
+        facts = {"directory": str(directory.absolute()), "copied": [str(file) for file in copied]}
+        click.echo(json.dumps(facts | {"left_out": dict(new.left_out), "recipe": msgspec.to_builtins(new.recipe)}))
+        return Exit.GOOD
+    click.echo(f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}")
+    if copied:
+        click.echo(f"  copied: {', '.join(map(str, copied))}")
+    for path, why in new.left_out:
+        click.echo(f"  not copied: {path} ({why}); submit --mount SRC:DST makes it visible to a job")
+    click.echo(f"  next: {shlex.join(('python', '-m', 'runner', 'recipe', 'show', name))}")
+    submit = ("python", "-m", "runner", "submit", "--gpus", "2", "--site", "local", "--recipe", name, "--wait")
+    click.echo(f"        {shlex.join(submit)}")
+    return Exit.GOOD
+
+
+def _print(recipe: Recipe, directory: str) -> None:
+    results = {
+        "throughput": "a measured figure, which every rank's records confirm",
+        "none": "it only runs",
+        "if-left": "it runs; a result that it leaves is held to proof",
+    }
+    click.echo(f"{recipe.name}: {recipe.description}")
+    click.echo(f"  runs: {shlex.join(recipe.program)}, in {directory}")
+    starts = "one rank for each GPU" if recipe.processes == "per-gpu" else "once a node; it starts its own processes"
+    click.echo(f"  ranks: {starts}; world: {recipe.framework}")
+    click.echo(f"  result: {results[recipe.result]}")
+    click.echo(f"  image: {recipe.image}" + (f"; needs {', '.join(recipe.needs)}" if recipe.needs else ""))
+    click.echo("  options (--set KEY=VALUE):" if recipe.options else "  options: none")
+    width = max(map(len, recipe.options), default=0)
+    for key, value in recipe.options.items():
+        choices = recipe.choices.get(key, ())
+        one_of = f"   one of: {', '.join(map(str, choices))}" if choices else ""
+        click.echo(f"    {key:{width}}  {_default(value)}{one_of}")
+
+
+def _default(value: Option) -> str:
+    return "the program's default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
