@@ -12,7 +12,7 @@ from runner.recipes.program_options import ProgramOption
 from runner.strict_yaml import parse
 
 # As Linux passes arguments, but for bytes that are no UTF-8.
-WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=12)
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 
 
 def read_back(recipe: Recipe, *options: ProgramOption) -> Recipe:
