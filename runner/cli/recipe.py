@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from runner.errors import Exit
+from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.recipe import Option, Recipe
@@ -88,9 +89,8 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
         click.echo(f"  copied: {', '.join(map(str, copied))}")
     for path, why in new.left_out:
         click.echo(f"  not copied: {path} ({why}); submit --mount SRC:DST makes it visible to a job")
-    click.echo(f"  next: {shlex.join(('python', '-m', 'runner', 'recipe', 'show', name))}")
-    submit = ("python", "-m", "runner", "submit", "--gpus", "2", "--site", "local", "--recipe", name, "--wait")
-    click.echo(f"        {shlex.join(submit)}")
+    click.echo(f"  next: {PROGRAM} recipe show {shlex.quote(name)}")
+    click.echo(f"        {PROGRAM} submit --gpus 2 --site local --recipe {shlex.quote(name)} --wait")
     return Exit.GOOD
 
 

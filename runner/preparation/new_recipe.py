@@ -13,6 +13,7 @@ import msgspec
 
 from runner.errors import RefusedError, UsageError
 from runner.files import atomic
+from runner.invocation import PROGRAM
 from runner.model.recipe import Recipe
 from runner.preparation.horovod_use import sources
 from runner.recipes.draft import draft
@@ -54,7 +55,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
             file of YAML can hold.
     """
     if not program:
-        fix = "python -m runner recipe new DIR -- python train.py"
+        fix = f"{PROGRAM} recipe new DIR -- python train.py"
         raise UsageError("no program is given", where="recipe new", fix=fix)
     start = start.resolve()
     _refuse_starter(program, start)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runner.invocation import PROGRAM
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
@@ -38,7 +40,7 @@ def uses(recipe: str, program: Recipe, sites: Iterable[Site]) -> tuple[UseAtSite
     return tuple(
         UseAtSite(
             site.name,
-            ("python", "-m", "runner", "submit", *_amount(site), "--recipe", recipe),
+            (*shlex.split(PROGRAM), "submit", *_amount(site), "--recipe", recipe),
             image_reference(program, site, Request(gpus=1)),
             tuple(site.needs),
         )

@@ -10,6 +10,7 @@ import pytest
 
 from runner.cli import run
 from runner.errors import Exit, RefusedError, UsageError
+from runner.invocation import PROGRAM
 from runner.preparation.new_recipe import MOST_BYTES, new_recipe, write_recipe
 from runner.recipes.loader import names, read_recipe
 
@@ -144,10 +145,10 @@ def test_the_command_that_is_shown_for_a_site_is_taken(
     project: Path, recipe: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["recipe", "show", recipe]) == Exit.GOOD
-    commands = [line.partition("#")[0] for line in capfd.readouterr().out.splitlines() if "runner submit" in line]
+    commands = [line.partition("#")[0] for line in capfd.readouterr().out.splitlines() if f"{PROGRAM} submit" in line]
     assert len(commands) >= 8
     for command in commands:
-        words = shlex.split(command)[3:]
+        words = shlex.split(command.removeprefix(f"    {PROGRAM} "))
         assert run([*words, "--dry-run"]) in (Exit.GOOD, Exit.REFUSED), command
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.model.recipe import Recipe
@@ -19,6 +19,7 @@ def read_back(recipe: Recipe, *options: ProgramOption) -> Recipe:
     return parse(draft(recipe, options).encode(), Recipe, "recipe.yaml")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=4), WORDS, st.lists(WORDS, max_size=3, unique=True))
 def test_any_program_is_read_back(program: list[str], description: str, choices: list[str]) -> None:
     option = ProgramOption("mode", choices=tuple(choices))
