@@ -45,12 +45,12 @@ def list_recipes(as_json: bool) -> int:
 @_JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
-    from runner.preparation.recipe_use import uses
+    from runner.preparation.recipe_use import commands_at_sites
     from runner.recipes.loader import read_recipe
     from runner.sites.loader import names, read_site
 
     loaded = read_recipe(recipe)
-    at_sites = uses(recipe, loaded.recipe, [read_site(name) for name in names()])
+    at_sites = commands_at_sites(recipe, loaded.recipe, [read_site(name) for name in names()])
     if as_json:
         sites = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
         facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": sites}

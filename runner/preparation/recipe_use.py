@@ -31,7 +31,7 @@ class UseAtSite:
     needs: tuple[str, ...]
 
 
-def uses(recipe: str, program: Recipe, sites: Iterable[Site]) -> tuple[UseAtSite, ...]:
+def commands_at_sites(recipe: str, program: Recipe, sites: Iterable[Site]) -> tuple[UseAtSite, ...]:
     """The command at each site that names nodes, or takes them from a scheduler.
 
     Args:
