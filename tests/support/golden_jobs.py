@@ -57,7 +57,7 @@ HOSTILE = Request(
     gpus=16,
     mounts=(Mount("/data/My 'Sets'", "/data set", read_only=True), Mount("/scratch/(id);x&y#*", "/scratch")),
     env=(("NOTE", 'it\'s "quoted" $HOME `id` \\ # % é'), ("LINES_", "one\ntwo\t*")),
-    options=(("model", "a b'c"), ("seed", "-1")),
+    options=(("steps", "a b'c"), ("seed", "-1")),
     arguments=("--note", "$(touch /tmp/x); 'q' \"d\"", "", "-n", "*"),
 )
 

@@ -151,8 +151,9 @@ for (( runner_i = 0; runner_i < runner_counts[$1]; runner_i++ )); do
     export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE=3 LOCAL_WORLD_SIZE="${runner_counts[$1]}"
     exec /bin/bash -c 'cd -- "$1" && shift && exec "$@"' bash "${runner_run}"/recipe python3 -u \
   "${runner_run}"/lib/launch.py --run "${runner_run}" --umask 022 --caches home --world 3 \
-  --local-sizes 2,1 -- python3 -u main.py --model 'a b'\''c' --batch-size 256 --image-size 224 \
-  --precision amp-bf16 --channels-last --seed=-1 --note '$(touch /tmp/x); '\''q'\'' "d"' '' -n '*'
+  --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 \
+  --precision amp-bf16 --channels-last --steps 'a b'\''c' --seed=-1 --note \
+  '$(touch /tmp/x); '\''q'\'' "d"' '' -n '*'
   ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!
 done

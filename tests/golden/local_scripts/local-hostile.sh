@@ -44,8 +44,8 @@ for (( runner_i = 0; runner_i < 2; runner_i++ )); do
     export RANK="$runner_rank" LOCAL_RANK="$runner_i" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
     exec /bin/bash -c 'cd -- "$1" && shift && exec "$@"' bash "${runner_run}"/recipe python3 -u \
   "${runner_run}"/lib/launch.py --run "${runner_run}" --umask 022 --caches shell --world 2 \
-  --local-sizes 2 -- python3 -u main.py --model 'a b'\''c' --batch-size 2 --image-size 32 \
-  --precision fp32 --warmup-steps 5 --steps 30 --demonstration --device cpu --seed=-1 --note \
+  --local-sizes 2 -- python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 \
+  --warmup-steps 5 --steps 'a b'\''c' --demonstration --device cpu --seed=-1 --note \
   '$(touch /tmp/x); '\''q'\'' "d"' '' -n '*'
   ) >"logs/rank-$runner_rank.out" 2>"logs/rank-$runner_rank.err" </dev/null &
   runner_ranks[runner_i]=$!
