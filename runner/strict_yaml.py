@@ -25,6 +25,9 @@ T = TypeVar("T")
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
 
+# libyaml where PyYAML has it, as its wheels do: ten times as fast, and both read the same language.
+_Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
 _INT = re.compile(r"[-+]?[0-9]+\Z")
 _HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
 _OCT = re.compile(r"0o[0-7]+\Z")
@@ -118,7 +121,7 @@ def _document(raw: bytes, name: str) -> Document:
         line = raw[: error.start].count(b"\n") + 1
         raise UsageError(f"not UTF-8: byte 0x{raw[error.start]:02x}", where=f"{name}:{line}") from None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         try:
             _refuse_references(text, name)
             node = loader.get_single_node()
@@ -141,7 +144,7 @@ def _document(raw: bytes, name: str) -> Document:
 def _refuse_references(text: str, name: str) -> None:
     """Refuse anchors, aliases and tags while scanning, so that no alias is ever expanded."""
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=_Loader):
         where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise UsageError("anchors and aliases are not allowed", where=where, fix="write the value out")
@@ -179,7 +182,7 @@ def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str
 
 def _scalar(node: yaml.ScalarNode, where: str) -> Any:
     text: str = node.value
-    if node.style is not None:  # quoted, literal or folded: always a string
+    if node.style:  # quoted, literal or folded: always a string
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]

@@ -13,15 +13,14 @@ import click
 
 from runner.errors import Exit, RunnerError
 from runner.invocation import PROGRAM
-from runner.jobs.directory import RunDirectory
-from runner.jobs.life import WaitInterrupted, finish, tasks_of
-from runner.jobs.watch import JobProgress
-from runner.model.plan import Plan, PlannedImage
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.jobs.watch import JobProgress
+    from runner.model.plan import Plan, PlannedImage
+    from runner.model.verdict import Verdict
     from runner.preparation.job import PreparedJob
 
 
@@ -105,6 +104,8 @@ def wait_and_judge(
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
+    from runner.jobs.life import WaitInterrupted, finish, tasks_of
+
     try:
         with _display(tasks_of(run), quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)

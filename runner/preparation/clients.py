@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner import box
 from runner.errors import RefusedError
 from runner.invocation import PROGRAM
 from runner.model.site import Site
@@ -18,6 +17,8 @@ def clients(site: Site) -> Path | None:
     """
     if not site.box:
         return None
+    from runner import box  # what makes one is long to import, and no other site needs it
+
     running = box.find(site.box)
     if running is None:
         raise RefusedError(

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner import process
 from runner.checks.rules import check, refuses
 from runner.checks.unconfirmed import unconfirmed
-from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of, submit
 from runner.model.finding import Finding
 from runner.model.plan import Plan
 from runner.model.site import Site
@@ -39,6 +38,9 @@ from runner.preparation.site import read_user_site
 from runner.recipes.loader import library, recipe_or_program
 from runner.runtimes import runtime, staging
 from runner.schedulers import connect, render
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
 
 DEFAULT_SITE = "box"
 
@@ -105,6 +107,8 @@ def start(prepared: PreparedJob, runs: Path) -> tuple[RunDirectory, str]:
     Raises:
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
+    from runner.jobs.submission import scheduler_of, submit  # a dry run has no use for what starts and watches jobs
+
     run = submit(
         prepared.plan,
         prepared.script,
