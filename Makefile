@@ -105,6 +105,10 @@ bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box
 	@$(RUNNER) quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.start
 
+.PHONY: bench-cli
+bench-cli: venv ## what the command line takes before it does anything, as multiples of bare Python
+	@$(BIN)/python -m benchmarks.cli
+
 .PHONY: bench-statistics
 bench-statistics: venv ## how often the rules behind a figure err, by simulation
 	@$(BIN)/python -m benchmarks.statistics

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 
 # NAME:PASSWORD@ anywhere, NAME@ behind a scheme (of which a path keeps one slash); not the "@" of a digest
 # (pytorch:25.02-py3@sha256:...).
-_USER_INFO = re.compile(r"(?P<scheme>\w:/{1,2})[^/\s'\"@]*@|[^/\s'\"@:=]+:[^/\s'\"@]+@(?!sha256:)")
+_USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"@]*@|[^/\s'\"@:=]+:[^/\s'\"@]+@(?!sha256:)"
 # A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer".
 _SECRET_NAME = r"[\w-]*(?:passw|passphrase|secret|token(?!iz)|credential|(?:api|access|private)[-_]?key)[\w-]*"
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
-_SECRET = re.compile(
-    rf"(?P<name>{_SECRET_NAME}\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE}",
-    re.IGNORECASE,
-)
-_SECRET_OPTION = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
+_SECRET = rf"(?i:(?P<name>{_SECRET_NAME}\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
+_SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"
 
 
 def names_user(text: str) -> bool:
@@ -25,7 +22,7 @@ def names_user(text: str) -> bool:
 
 def hidden(text: str) -> str:
     """``text`` with ``***@`` for every user name and password."""
-    return _USER_INFO.sub(lambda found: f"{found['scheme'] or ''}***@", text)
+    return re.sub(_USER_INFO, lambda found: f"{found['scheme'] or ''}***@", text)
 
 
 def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
@@ -35,6 +32,6 @@ def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
     """
     shown = []
     for before, word in zip(("", *words), words, strict=False):
-        secret = _SECRET_OPTION.fullmatch(before) is not None
-        shown.append("***" if secret else _SECRET.sub(lambda found: f"{found['name']}***", hidden(word)))
+        secret = re.fullmatch(_SECRET_OPTION, before) is not None
+        shown.append("***" if secret else re.sub(_SECRET, lambda found: f"{found['name']}***", hidden(word)))
     return tuple(shown)

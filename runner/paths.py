@@ -1,6 +1,6 @@
 """Where things live: what ships with the package, and what is kept in the user's cache.
 
-``RUNNER_CACHE`` overrides the cache directory (default: the platform's, ``~/.cache/gpu-runner``). Everything
+``RUNNER_CACHE`` overrides the cache directory (default: ``gpu-runner`` in that of the user, ``~/.cache``). Everything
 expensive is kept there, keyed by a hash of its inputs, and all of it may be deleted while no engine or box uses it.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-
-import platformdirs
 
 from runner.errors import UsageError
 
@@ -23,7 +21,7 @@ _PACKAGE = Path(__file__).resolve().parent
 def cache_dir() -> Path:
     """The cache directory, absolute; not necessarily existing."""
     override = os.environ.get("RUNNER_CACHE")
-    return Path(override).absolute() if override else platformdirs.user_cache_path("gpu-runner", appauthor=False)
+    return Path(override).absolute() if override else _of_user("XDG_CACHE_HOME", ".cache")
 
 
 def expanded(text: str) -> Path:
@@ -87,13 +85,27 @@ def _is_marked(directory: Path) -> bool:
 def state_dir() -> Path:
     """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
     override = os.environ.get("RUNNER_STATE")
-    return Path(override).absolute() if override else platformdirs.user_state_path("gpu-runner", appauthor=False)
+    return Path(override).absolute() if override else _of_user("XDG_STATE_HOME", ".local/state")
 
 
 def config_file() -> Path:
     """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
     override = os.environ.get("RUNNER_CONFIG")
-    return Path(override) if override else platformdirs.user_config_path("gpu-runner", appauthor=False) / "config.yaml"
+    return Path(override) if override else _of_user("XDG_CONFIG_HOME", ".config") / "config.yaml"
+
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
+    named = os.environ.get(variable, "")
+    return (Path(named) if named.startswith("/") else home() / otherwise) / "gpu-runner"
+
+
+def home() -> Path:
+    """The user's home directory; the root for a user id without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def share(name: str) -> Path:

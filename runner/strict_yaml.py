@@ -197,26 +197,27 @@ def _scalar(node: yaml.ScalarNode, where: str) -> Any:
     return text
 
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
-_NO_CHOICE = re.compile(r"Invalid enum value ")
-_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+# Of msgspec's messages; compiled where there is one.
+_UNKNOWN = r"Object contains unknown field `(?P<field>[^`]*)`"
+_NO_CHOICE = "Invalid enum value "
+_PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z"
+_STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
 
 
 def _explain(message: str, kind: Any, document: Document) -> UsageError:
     """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
-    found = _PATH.search(message)
+    found = re.search(_PATH, message)
     path = _resolve(found["path"] if found else "")
     what = message[: found.start()] if found else message
     fix = ""
-    unknown = _UNKNOWN.match(message)
+    unknown = re.match(_UNKNOWN, message)
     if unknown:
-        names = _field_names(kind, [key or index for key, index in _STEP.findall(found["path"] if found else "")])
+        names = _field_names(kind, [key or index for key, index in re.findall(_STEP, found["path"] if found else "")])
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
         fix = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
-    elif _NO_CHOICE.match(what):
-        steps = [key or index for key, index in _STEP.findall(found["path"] if found else "")]
+    elif what.startswith(_NO_CHOICE):
+        steps = [key or index for key, index in re.findall(_STEP, found["path"] if found else "")]
         fix = f"one of {', '.join(map(str, _choices(kind, steps)))}"
     marks = document.marks
     where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
@@ -226,7 +227,7 @@ def _explain(message: str, kind: Any, document: Document) -> UsageError:
 
 def _resolve(text: str) -> tuple[str | int, ...]:
     steps: list[str | int] = []
-    for key, index in _STEP.findall(text):
+    for key, index in re.findall(_STEP, text):
         if key:
             steps.append(key)
         elif index == "...":  # some value of a mapping: msgspec does not say which

@@ -7,6 +7,7 @@ and no traceback.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import io
 import os
@@ -46,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 
+COLLECT_EVERY = 50_000  # objects: a verb's modules are 100 000, of which none is garbage
 _HELP = "--help shows the options"
 _REPORT = "report it, with the traceback that is on standard error"
 _ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or --runs"
@@ -92,11 +94,14 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
+    gc.set_threshold(COLLECT_EVERY)
     umask.restrict()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
-    sys.exit(int(run(argv)))
+    code = int(run(argv))
+    gc.freeze()  # the process ends: nothing is worth to be looked through once more
+    sys.exit(code)
 
 
 def _end(number: int, _frame: object) -> NoReturn:

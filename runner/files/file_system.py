@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -46,6 +45,8 @@ def is_local(path: Path) -> bool:
 
 def magic(path: Path) -> int | None:
     """The type of the file system that holds ``path``, as statfs(2) reports it; None where it does not."""
+    import ctypes  # few ask
+
     buffer = ctypes.create_string_buffer(_STATFS_BYTES)
     try:
         failed = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer)

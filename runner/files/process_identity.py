@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -98,7 +96,7 @@ def mark() -> str:
 
 def unique() -> str:
     """Another text at each call, which begins with this process's mark."""
-    return f"{mark()}.{secrets.token_hex(4)}"
+    return f"{mark()}.{os.urandom(4).hex()}"
 
 
 def state(marked: str) -> State:
@@ -122,7 +120,7 @@ def described(marked: str) -> str:
 @lru_cache(maxsize=1)
 def _table() -> str:
     """The process table that our numbers belong to: host, boot and PID namespace."""
-    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
+    host = re.sub(r"[^A-Za-z0-9-]", "-", os.uname().nodename)[:64]
     boot = namespace = ""
     with suppress(OSError):
         boot = boot_id().replace("-", "")[:12]

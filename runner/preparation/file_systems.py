@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.errors import RefusedError
 from runner.images.store import store
+from runner.paths import home
 from runner.preparation.horovod_use import is_source
 from runner.preparation.request import JobOptions
 
@@ -48,14 +49,6 @@ def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -
                 where=path,
                 fix="wait until it does (`df`), or use another directory; nothing was submitted",
             )
-
-
-def home() -> Path:
-    """The user's home directory; the root for a user id without one."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")
 
 
 def _look(path: str, answered: threading.Event) -> None:

@@ -14,9 +14,9 @@ from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
+from runner.paths import home
 from runner.preparation import srun_plugin
 from runner.preparation.choices import Choices
-from runner.preparation.file_systems import home
 from runner.preparation.horovod_use import horovod_use
 from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions

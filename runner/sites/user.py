@@ -12,7 +12,6 @@ registries:                # another host that may get the login of a registry, 
 
 from __future__ import annotations
 
-import difflib
 import getpass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from runner.model.user_config import AtSite, UserConfig
 from runner.planning.personal import Personal
 from runner.sites.loader import names
 from runner.strict_yaml import load
+from runner.suggest import nearest
 
 _NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
 
@@ -44,14 +44,14 @@ def check_entry(config: UserConfig, site: str, where: Path) -> None:
         UsageError: so it is; says which.
     """
     foreign = config.sites.keys() - set(names())
-    if site in config.sites or site not in names():
+    if not foreign or site in config.sites or site not in names():
         return
-    near = difflib.get_close_matches(site, sorted(foreign), n=1, cutoff=_NEAR)
+    near = nearest(site, sorted(foreign), least=_NEAR)
     if near:
         raise UsageError(
-            f"no site is named {near[0]!r}: did you mean {site!r}?",
-            where=f"{where}: sites.{near[0]}",
-            fix=f"correct the name; if {near[0]!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
+            f"no site is named {near!r}: did you mean {site!r}?",
+            where=f"{where}: sites.{near}",
+            fix=f"correct the name; if {near!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
         )
 
 

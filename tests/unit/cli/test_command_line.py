@@ -381,11 +381,28 @@ def test_every_verb_has_help(verb: str, capfd: pytest.CaptureFixture[str]) -> No
     assert "Usage:" in capfd.readouterr().out
 
 
+def imported(*words: str) -> set[str]:
+    """Every module that this command line has imported at its end, and the packages that they lie in."""
+    code = f"import sys; from runner.cli import run; run({list(words)!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+NEVER_PLANNED = {"docker", "rich", "requests", "spython", "zstandard"}  # packages that no planning needs
+
+
 def test_the_help_imports_nothing_heavy() -> None:
-    code = "import sys; from runner.cli import run; run(['--help']); print(sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for heavy in ("docker", "rich", "yaml", "msgspec", "requests"):
-        assert f"'{heavy}'" not in done.stderr
+    heavy = {*NEVER_PLANNED, "msgspec", "yaml", "pathlib", "difflib", "json", "runner.model", "runner.preparation"}
+    assert heavy & imported("--help") == set()
+
+
+def test_a_dry_run_imports_nothing_that_starts_or_judges_jobs_or_makes_images_or_boxes() -> None:
+    heavy = {*NEVER_PLANNED, "ctypes", "difflib", "secrets", "socket"}
+    heavy |= {"runner.box", "runner.diagnosis", "runner.jobs", "runner.proving", "runner.statistics"}
+    heavy |= {"runner.images.build", "runner.images.conversion", "runner.images.engine", "runner.images.sources"}
+    there = imported(*sound("--dry-run"))
+    assert "runner.preparation.job" in there
+    assert heavy & there == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
