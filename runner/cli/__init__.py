@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -24,6 +24,9 @@ from runner.files import umask
 from runner.hide import hidden
 from runner.invocation import PROGRAM
 from runner.suggest import instead
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
 VERBS: dict[str, tuple[str, str]] = {
@@ -43,6 +46,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
     "recipe": ("recipe", "List, show and make recipes: what jobs run."),
     "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "completion": ("completion", "Print the script that makes a shell complete command lines."),
+    "schema": ("schema", "Print the JSON Schema of what --json prints."),
     "env": ("env", "Create, check and list environments for jobs without a container."),
 }
 
@@ -58,7 +63,7 @@ _FIXES = {
 
 
 class LazyVerbs(click.Group):
-    """Imports a command's module only when it is run; the help needs none of them."""
+    """Imports a command's module only when it is run; the help and completion need none of them."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -69,6 +74,11 @@ class LazyVerbs(click.Group):
         command = importlib.import_module(f"runner.cli.{VERBS[name][0]}").command
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, _ctx: click.Context, typed: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=line) for name, (_, line) in VERBS.items() if name.startswith(typed)]
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -95,6 +105,10 @@ def main(argv: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
     gc.set_threshold(COLLECT_EVERY)
+    if "_GPU_RUNNER_COMPLETE" in os.environ:
+        from runner.cli import completion
+
+        sys.exit(completion.answer(cli, os.environ[completion.VARIABLE]))
     umask.restrict()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup

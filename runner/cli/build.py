@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from runner.cli.options import by_shell
 from runner.errors import Exit, UsageError
 from runner.invocation import PROGRAM
 
@@ -19,7 +20,9 @@ from runner.invocation import PROGRAM
     metavar="IMAGE",
     help="Base image. `auto`: the newest NGC image that the site's driver supports; `standin`: a small test base.",
 )
-@click.option("--site", metavar="SITE", help="Site whose driver --base auto must fit.")
+@click.option(
+    "--site", metavar="SITE", shell_complete=by_shell("sites"), help="Site whose driver --base auto must fit."
+)
 @click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64; the engine must be able to run it.")
 @click.option("--cxx-standard", default="auto", show_default=True, help="C++ standard to compile with, such as 20.")

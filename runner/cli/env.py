@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from runner.cli.options import by_shell
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
@@ -19,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SITE = click.option(
     "--site",
+    shell_complete=by_shell("sites"),
     default=lambda: os.environ.get("RUNNER_SITE") or None,
     help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or local]",
 )
@@ -196,10 +198,7 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
     if as_json:
         from runner.cli import json_output
 
-        rows = [
-            {"root": str(root), "whole": each is not None} | (_facts(each) if each else {})
-            for root, each in environments
-        ]
+        rows = [{"root": str(root), "whole": each is not None, "environment": each} for root, each in environments]
         return json_output.show(rows)
     for root, each in environments:
         if each is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import age_s, size_bytes
+from runner.cli.options import age_s, by_shell, size_bytes
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
@@ -55,7 +55,7 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
 
 
 @command.command("show")
-@click.argument("image")
+@click.argument("image", shell_complete=by_shell("images"))
 @STORE
 @JSON
 def show(image: str, store_dir: Path | None, as_json: bool) -> int:
@@ -92,7 +92,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
 
 
 @command.command("edit")
-@click.argument("image")
+@click.argument("image", shell_complete=by_shell("images"))
 @click.argument("words", nargs=-1, metavar="-- COMMAND...")
 @click.option("--shell", is_flag=True, help="Run a shell of the image; its end is the end of the edit.")
 @click.option("--name", metavar="NAME:TAG", help="Name of the result. [default: IMAGE with -edited behind its tag]")
@@ -154,7 +154,7 @@ def edit(
 
 
 @command.command("verify")
-@click.argument("image", required=False)
+@click.argument("image", required=False, shell_complete=by_shell("images"))
 @STORE
 @JSON
 def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
@@ -279,7 +279,9 @@ def _row(listed: ListedImage) -> dict[str, Any]:
 
     image = listed.image
     if isinstance(image, BrokenSidecar):
-        return {"path": str(image.path), "problem": image.why, "size_bytes": _size(image.path)}
+        size = _size(image.path)
+        nothing: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
+        return {"path": str(image.path), "problem": image.why, "size_bytes": size} | nothing
     return {
         "reference": image.reference,
         "path": str(image.path),
@@ -314,7 +316,7 @@ def _size(path: Path) -> int:
 
 def _line(row: dict[str, Any]) -> str:
     size = f"{row['size_bytes'] / 1e6:8.0f} MB"
-    if "digest" not in row:
+    if row["age_s"] is None:
         return f"{row['path']}\n  {size}  UNKNOWN: {row['problem']}"
     age = max(0, row["age_s"])
     old = f"{age // 86400} d" if age >= 86400 else f"{age // 3600} h" if age >= 3600 else f"{age // 60} min"

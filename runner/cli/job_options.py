@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runner.cli.options import duration_s, environment, mount, setting
+from runner.cli.options import by_shell, duration_s, environment, mount, setting
 from runner.preparation.request import DEFAULT_RECIPE
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,10 +18,13 @@ _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="Total number of GPUs; one rank on each."),
     click.option("--nodes", type=int, help="Number of nodes. [default: as few as possible]"),
     click.option(
-        "--recipe", help=f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]"
+        "--recipe",
+        shell_complete=by_shell("recipes"),
+        help=f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]",
     ),
     click.option(
         "--site",
+        shell_complete=by_shell("sites"),
         default=lambda: os.environ.get("RUNNER_SITE"),
         help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or box]",
     ),
@@ -29,8 +32,14 @@ _OPTIONS = (
         "--hosts", metavar="NAME:N,...", help="Nodes to reach by ssh, without a scheduler, and ranks on each."
     ),
     click.option("--hostfile", metavar="FILE", help="The same from a host file of horovodrun or mpirun."),
-    click.option("--runtime", help="Container runtime. [default: the site's first]"),
-    click.option("--image", help="Image reference, digest, or image file. [default: the recipe's]"),
+    click.option(
+        "--runtime", shell_complete=by_shell("runtimes"), help="Container runtime. [default: the site's first]"
+    ),
+    click.option(
+        "--image",
+        shell_complete=by_shell("images"),
+        help="Image reference, digest, or image file. [default: the recipe's]",
+    ),
     click.option("--mount", "mounts", multiple=True, metavar="SRC:DST[:ro]", callback=mount, help="Mount a host path."),
     click.option(
         "--env",
@@ -42,6 +51,7 @@ _OPTIONS = (
     click.option(
         "--set",
         "options",
+        shell_complete=by_shell("recipe options"),
         multiple=True,
         metavar="KEY=VALUE",
         callback=setting,
@@ -54,6 +64,7 @@ _OPTIONS = (
         "--queue",
         "--partition",
         "queue",
+        shell_complete=by_shell("queues"),
         help="Queue, partition or QOS, whichever the site uses. [default: one that fits]",
     ),
     click.option("--account", help="Account to charge. [default: the one in your configuration]"),
@@ -89,7 +100,11 @@ _OPTIONS = (
         help="Another option of sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
     ),
     click.option(
-        "--force", multiple=True, metavar="CODE", help="Submit even if the check CODE refuses; this is recorded."
+        "--force",
+        multiple=True,
+        metavar="CODE",
+        shell_complete=by_shell("codes"),
+        help="Submit even if the check CODE refuses; this is recorded.",
     ),
     click.option("--name", "job_name", help="Job name. [default: the recipe's]"),
     click.option(
@@ -114,7 +129,7 @@ _OPTIONS = (
     ),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
-    click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
 )
 
 

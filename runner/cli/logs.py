@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from runner.cli.options import RUN
 from runner.errors import Exit, UsageError
 from runner.invocation import PROGRAM
 
 
 @click.command()
-@click.argument("run", required=False)
+@RUN
 @click.option("--rank", type=click.IntRange(min=0), help="One rank only. [default: the batch script and rank 0]")
 @click.option("--all", "every", is_flag=True, help="Every rank.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from runner.model.request import Mount
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell completes: ``runs``, ``sites`` and the others of ``runner.cli.completion``, imported only then."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+        from runner.cli.completion import values
+
+        return values(kind, context, typed)
+
+    return complete
+
+
+RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))
 
 
 def mount(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Mount, ...]:

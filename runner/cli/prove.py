@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import setting
+from runner.cli.options import by_shell, setting
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--site",
+    shell_complete=by_shell("sites"),
     default=lambda: os.environ.get("RUNNER_SITE") or "local",
     help="A shipped site, or a site file. [default: $RUNNER_SITE, or local: this machine]",
 )
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Short measurements: every figure is a demonstration.")
 @click.option("--pretend-cpu", "pretend", is_flag=True, help="On processors: proves the command, nothing of GPUs.")
 @click.option("--again", multiple=True, metavar="RUNG", help="Do this rung anew, though it has passed.")
-@click.option("--image", help="Image reference, digest, or image file.")
+@click.option("--image", shell_complete=by_shell("images"), help="Image reference, digest, or image file.")
 @click.option("--env-name", metavar="NAME|DIR", help="An environment made by `env create`.")
-@click.option("--runtime", help="Container runtime, or native. [default: the site's first that fits]")
+@click.option(
+    "--runtime",
+    shell_complete=by_shell("runtimes"),
+    help="Container runtime, or native. [default: the site's first that fits]",
+)
 @click.option(
     "--at",
     type=click.Path(path_type=Path),
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 @click.option("--account", help="Account to charge.")
 @click.option("--project", help="Project, if paths of the site contain it.")
 @click.option("--scratch", help="Your scratch directory at the site.")
-@click.option("--queue", "--partition", "queue", help="Queue, partition or QOS.")
+@click.option("--queue", "--partition", "queue", shell_complete=by_shell("queues"), help="Queue, partition or QOS.")
 @click.option(
     "-S",
     "--scheduler-option",
@@ -57,7 +62,13 @@ if TYPE_CHECKING:
     callback=setting,
     help="Another option of sbatch or qsub.",
 )
-@click.option("--force", multiple=True, metavar="CODE", help="Go on even if the check CODE refuses.")
+@click.option(
+    "--force",
+    multiple=True,
+    metavar="CODE",
+    shell_complete=by_shell("codes"),
+    help="Go on even if the check CODE refuses.",
+)
 @click.option(
     "--runs",
     type=Path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from runner.cli.options import by_shell
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
@@ -32,8 +32,9 @@ def list_recipes(as_json: bool) -> int:
 
     recipes = [read_recipe(name).recipe for name in names()]
     if as_json:
-        click.echo(json.dumps([{"name": recipe.name, "description": recipe.description} for recipe in recipes]))
-        return Exit.GOOD
+        from runner.cli import json_output
+
+        return json_output.show([{"name": recipe.name, "description": recipe.description} for recipe in recipes])
     width = max(len(recipe.name) for recipe in recipes)
     for recipe in recipes:
         click.echo(f"{recipe.name:{width}}  {recipe.description}")
@@ -41,7 +42,7 @@ def list_recipes(as_json: bool) -> int:
 
 
 @command.command("show")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=by_shell("recipes"))
 @_JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
@@ -52,10 +53,11 @@ def show_recipe(recipe: str, as_json: bool) -> int:
     loaded = read_recipe(recipe)
     at_sites = commands_at_sites(recipe, loaded.recipe, [read_site(name) for name in names()])
     if as_json:
+        from runner.cli import json_output
+
         sites = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
         facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": sites}
-        click.echo(json.dumps(facts))
-        return Exit.GOOD
+        return json_output.show(facts)
     _print(loaded.recipe, str(loaded.directory))
     click.echo("  at each site (--dry-run prints the script):")
     for at in at_sites:
@@ -81,9 +83,10 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
     copied = write_recipe(new, directory.absolute(), start)
     name = str(directory) if "/" in str(directory) else f"./{directory}"
     if as_json:
+        from runner.cli import json_output
+
         facts = {"directory": str(directory.absolute()), "copied": [str(file) for file in copied]}
-        click.echo(json.dumps(facts | {"left_out": dict(new.left_out), "recipe": msgspec.to_builtins(new.recipe)}))
-        return Exit.GOOD
+        return json_output.show(facts | {"left_out": dict(new.left_out), "recipe": new.recipe})
     click.echo(f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}")
     if copied:
         click.echo(f"  copied: {', '.join(map(str, copied))}")

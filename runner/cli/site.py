@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from runner.cli.options import setting
+from runner.cli.options import by_shell, setting
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 from runner.model.schedulers import SCHEDULERS
@@ -56,7 +56,7 @@ def list_sites(as_json: bool) -> int:
 
 
 @command.command("show")
-@click.argument("site")
+@click.argument("site", shell_complete=by_shell("sites"))
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def show_site(site: str, as_json: bool) -> int:
     """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
@@ -109,7 +109,7 @@ def detect_site(
 
 
 @command.command("check")
-@click.argument("site")
+@click.argument("site", shell_complete=by_shell("sites"))
 @click.option("--offline", is_flag=True, help="Do not compare with a live cluster.")
 @_ON_NODE
 @_OPTIONS

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from runner.cli.options import RUN
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
 
 @click.command()
-@click.argument("run", required=False)
+@RUN
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, as_json: bool) -> int:
     """Show the state of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from runner.cli.options import RUN
+
 
 @click.command()
-@click.argument("run", required=False)
+@RUN
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), help="Maximum time to wait, in seconds; then exit with 9."
 )

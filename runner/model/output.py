@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,8 @@ from runner.model.verdict import Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
 SCHEMA: Final = "gpu-runner/1"
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -83,9 +85,9 @@ class RunFacts(msgspec.Struct, frozen=True):
     ranks: int
     ranks_started: int
     ranks_ended: int
-    submitted: datetime | None
-    started: datetime | None
-    ended: datetime | None
+    submitted: Time | None
+    started: Time | None
+    ended: Time | None
     findings: tuple[Finding, ...]
     unconfirmed: tuple[str, ...]
     verdict: Verdict | None

@@ -7,16 +7,23 @@ from typing import Any
 
 import msgspec
 
+from runner.cli.results import json_schema
 from runner.model.output import Document
+from tests.support.json_schema import faults
+
+_SCHEMA = json_schema()
 
 
 def document(printed: str | bytes) -> Document:
     """The one document that a command printed, and nothing else.
 
     Raises:
-        AssertionError, ValueError: it is none, or says that it both failed and did not.
+        AssertionError, ValueError: it is none, is not as the schema says, or says that it both failed and did not.
     """
-    found = msgspec.convert(json.loads(printed), Document, strict=True)
+    value = json.loads(printed)
+    wrong = faults(value, _SCHEMA)
+    assert not wrong, "\n".join(wrong)
+    found = msgspec.convert(value, Document, strict=True)
     assert (found.error is None) == (found.exit_code == 0), found
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.cli import VERBS, run
+from runner.cli import run
 from runner.errors import Exit
 from runner.model.output import Document
 from tests.support.documents import document
@@ -152,17 +152,3 @@ def test_a_reader_that_is_gone_is_no_traceback() -> None:
     done = subprocess.run(words, cwd=CHECKOUT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in done.stderr
-
-
-def test_every_verb_that_shows_facts_has_it() -> None:
-    import importlib
-
-    import click
-
-    without = {"importer", "logs", "quickstart", "clean", "detect", "reference", "down"}
-    for name, (module, _) in VERBS.items():
-        command = importlib.import_module(f"runner.cli.{module}").command
-        commands = command.commands.values() if isinstance(command, click.Group) else (command,)
-        for each in commands:
-            has = any(option.name == "as_json" for option in each.params)
-            assert has is (each.name not in without and name not in without), f"{name} {each.name}"

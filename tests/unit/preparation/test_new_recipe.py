@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from runner.errors import Exit, RefusedError, UsageError
 from runner.invocation import PROGRAM
 from runner.preparation.new_recipe import MOST_BYTES, new_recipe, write_recipe
 from runner.recipes.loader import names, read_recipe
+from tests.support.documents import result
 
 TRAIN = """
 import argparse
@@ -154,8 +154,8 @@ def test_the_command_that_is_shown_for_a_site_is_taken(
 
 def test_the_facts_are_there_as_json(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["recipe", "list", "--json"]) == Exit.GOOD
-    assert "horovod-pytorch" in capfd.readouterr().out
+    assert "horovod-pytorch" in {each["name"] for each in result(capfd.readouterr().out)}
     assert run(["recipe", "show", "probe", "--json"]) == Exit.GOOD
-    assert "technion" in json.dumps(json.loads(capfd.readouterr().out))
+    assert "technion" in {each["site"] for each in result(capfd.readouterr().out)["sites"]}
     assert run(["recipe", "new", "mine", "--json", "--", "python", "train.py"]) == Exit.GOOD
-    assert "nets/small.py" in json.dumps(json.loads(capfd.readouterr().out))
+    assert "nets/small.py" in result(capfd.readouterr().out)["copied"]

@@ -1,0 +1,134 @@
+"""``completion``: what a shell completes behind ``gpu-runner``: the script for it, and the answers.
+
+An answer takes what this machine knows at once: no scheduler is contacted, no image is opened, and no error is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+from runner.errors import Exit, RunnerError
+
+PROGRAM = "gpu-runner"
+VARIABLE = "_GPU_RUNNER_COMPLETE"
+_MOST_RUNS = 50
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def command(shell: str) -> None:
+    """Print the script that makes SHELL complete commands, options, runs, sites, recipes and codes.
+
+    \b
+    bash:  gpu-runner completion bash >~/.local/share/bash-completion/completions/gpu-runner
+    zsh:   gpu-runner completion zsh >DIR/_gpu-runner     (DIR: one of $fpath)
+    fish:  gpu-runner completion fish >~/.config/fish/completions/gpu-runner.fish
+    """
+    from runner.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    script = kind(cli, {}, PROGRAM, VARIABLE)
+    # Not source(): that of bash starts a bash to see how old it is.
+    click.echo(script.source_template % script.source_vars())
+
+
+def answer(cli: click.Command, instruction: str) -> int:
+    """Print what completes the command line that the shell has put into COMP_WORDS; nothing if anything goes wrong."""
+    try:
+        return shell_complete(cli, {}, PROGRAM, VARIABLE, instruction)
+    except Exception:
+        return Exit.BUG
+
+
+def values(kind: str, context: click.Context, typed: str) -> list[CompletionItem]:
+    """What can stand where the user has begun to type: those of a kind that begin so; none if they are unknown."""
+    if kind == "files" or (_is_path(typed) and kind in _PATHS):
+        return [CompletionItem(typed, type=_PATHS[kind])]
+    with suppress(RunnerError, OSError):
+        return [item for item in _KINDS[kind](context, typed) if item.value.startswith(typed)]
+    return []
+
+
+def _is_path(typed: str) -> bool:
+    return typed.startswith((".", "~")) or "/" in typed
+
+
+def _runs(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
+    """The newest first: by their ids, and by their names once one is begun."""
+    from runner.jobs.directory import linked
+    from runner.jobs.lookup import kept_outcome, was_refused
+
+    begin_so = (run for run in linked() if run.run_id.startswith(typed) or run.name.startswith(typed))
+    matching = (run for run in begin_so if not was_refused(run))
+    recent = tuple(islice(matching, _MOST_RUNS))
+    ids = [CompletionItem(run.run_id, help=kept_outcome(run)) for run in recent]
+    return ids if not typed else [*ids, *map(CompletionItem, dict.fromkeys(run.name for run in recent))]
+
+
+def _sites(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.sites.loader import names
+
+    return map(CompletionItem, names())
+
+
+def _recipes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.recipes.loader import names
+
+    return map(CompletionItem, names())
+
+
+def _runtimes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.model.runtimes import RUNTIMES
+
+    return map(CompletionItem, RUNTIMES)
+
+
+def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.checks.rules import CODES
+
+    return map(CompletionItem, sorted(CODES))
+
+
+def _queues(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    """Of the site that the command line names before."""
+    from runner.sites.loader import read_site
+
+    site = context.params.get("site")
+    return map(CompletionItem, read_site(site).queues if site else ())
+
+
+def _options_of_recipe(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    """``KEY=`` of the recipe that the command line names before, or of the default one."""
+    from runner.preparation.request import DEFAULT_RECIPE
+    from runner.recipes.loader import read_recipe
+
+    recipe = read_recipe(context.params.get("recipe") or DEFAULT_RECIPE).recipe
+    return [CompletionItem(f"{key}=") for key in recipe.options]
+
+
+def _images(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.images.store import store
+    from runner.images.store.stored_image import StoredImage
+
+    stored = store.everything(store.directory())
+    return map(CompletionItem, dict.fromkeys(each.reference for each in stored if isinstance(each, StoredImage)))
+
+
+_KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] = {
+    "runs": _runs,
+    "sites": _sites,
+    "recipes": _recipes,
+    "runtimes": _runtimes,
+    "codes": _codes,
+    "queues": _queues,
+    "recipe options": _options_of_recipe,
+    "images": _images,
+}
+# What may be a path instead, and of what.
+_PATHS = {"files": "file", "runs": "dir", "sites": "file", "recipes": "dir", "images": "file"}

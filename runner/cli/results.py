@@ -1,0 +1,228 @@
+"""What ``result`` is in the JSON of each command, and the JSON Schema of all of it (docs/json-schema.json)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from runner.box import Box
+from runner.images.build.build import BuiltImage
+from runner.images.build.without_engine.build import Built
+from runner.images.store.stored_image import StoredImage
+from runner.model.environment import Environment
+from runner.model.output import SCHEMA, Cancellation, Document, Preparation, RunFacts
+from runner.model.proof_record import ProofRecord
+from runner.model.recipe import Recipe
+from runner.model.site import Site
+from runner.preparation.site_check import SiteReport
+
+
+class ImageRow(msgspec.Struct, frozen=True):
+    """An image of the store; one without a readable sidecar has only ``path``, ``size_bytes`` and ``problem``.
+
+    Attributes:
+        format: such as ``squashfs zstd``, ``SIF``. problem: why it is not whole; empty where it is.
+        runs: ids of your runs that used it, the newest first.
+    """
+
+    reference: str
+    path: str
+    digest: str
+    size_bytes: int
+    format: str
+    age_s: int | None
+    problem: str
+    runs: list[str]
+
+
+class ShownImage(StoredImage, frozen=True, kw_only=True):
+    """A stored image. ``problem``: why it is not whole; empty where it is."""
+
+    problem: str
+
+
+class EditedImage(msgspec.Struct, frozen=True):
+    """The image that an edit has stored."""
+
+    reference: str
+    path: str
+    digest: str
+
+
+class VerifiedImage(msgspec.Struct, frozen=True):
+    """An image whose every byte was checked. ``broken``: what is wrong; empty where it is good."""
+
+    reference: str
+    path: str
+    broken: str
+
+
+class PrunedImages(msgspec.Struct, frozen=True):
+    """Files that were removed, or would be; their size; files that runs need, and that were kept."""
+
+    removed: list[str]
+    bytes: int
+    needed: list[str]
+    dry_run: bool
+
+
+class ConvertedImage(StoredImage, frozen=True, kw_only=True):
+    """A stored image. ``made``: now, in ``seconds``; ``moved_from``: the digest that its name stood for before."""
+
+    made: bool
+    seconds: float
+    moved_from: str
+
+
+class DefinitionFile(msgspec.Struct, frozen=True):
+    """An Apptainer definition file, and where it was written; null for nowhere."""
+
+    definition: str
+    file: str | None
+
+
+class MadeEnvironment(Environment, frozen=True, kw_only=True):
+    """An environment that was made now or before, in ``seconds``; ``root``: its directory."""
+
+    root: str
+    up_to_date: bool
+    seconds: float
+
+
+class EnvironmentScript(msgspec.Struct, frozen=True):
+    """What a dry run of ``env create`` would run, and where the environment would be."""
+
+    root: str
+    script: str
+
+
+class CollectedPackages(msgspec.Struct, frozen=True):
+    """Packages in a directory, and for which environments they are."""
+
+    directory: str
+    size_bytes: int
+    purpose: str
+    files: list[str]
+
+
+class CheckedEnvironment(msgspec.Struct, frozen=True):
+    """An environment whose Horovod was tested: what the test printed, and by which operations it can reduce."""
+
+    environment: str
+    proven: list[str]
+    operations: list[str]
+
+
+class EnvironmentRow(msgspec.Struct, frozen=True):
+    """An environment, or what is left of one that is not whole."""
+
+    root: str
+    whole: bool
+    environment: Environment | None
+
+
+class Named(msgspec.Struct, frozen=True):
+    """One of a list: its name, and what it is."""
+
+    name: str
+    description: str
+
+
+class RecipeAtSite(msgspec.Struct, frozen=True):
+    """How a recipe is submitted to a site; ``needs``: names of your values that the site needs."""
+
+    site: str
+    command: tuple[str, ...]
+    image: str
+    needs: tuple[str, ...]
+
+
+class ShownRecipe(Recipe, frozen=True, kw_only=True):
+    """A recipe, its directory, and how it is submitted to each site."""
+
+    directory: str
+    sites: list[RecipeAtSite]
+
+
+class NewRecipe(msgspec.Struct, frozen=True):
+    """A recipe that was made. ``copied``: files of the program; ``left_out``: what was not copied -> why."""
+
+    directory: str
+    copied: list[str]
+    left_out: dict[str, str]
+    recipe: Recipe
+
+
+class ProvenAtSite(msgspec.Struct, frozen=True):
+    """What records prove of GPUs: runtime -> run, the run of NCCL between GPUs, record -> why it is ignored."""
+
+    runtimes: dict[str, str]
+    nccl_between_gpus: str
+    ignored: dict[str, str]
+
+
+class ShownSite(Site, frozen=True, kw_only=True):
+    """A site, and what is proven on its GPUs."""
+
+    proven_on_gpus: ProvenAtSite
+
+
+# Every command with --json. A result may always be null, where an error left none.
+RESULTS: dict[str, tuple[Any, ...]] = {
+    "build": (BuiltImage, Built, DefinitionFile),
+    "convert": (ConvertedImage,),
+    "images list": (list[ImageRow],),
+    "images show": (ShownImage,),
+    "images edit": (EditedImage,),
+    "images verify": (list[VerifiedImage],),
+    "images prune": (PrunedImages,),
+    "submit": (RunFacts, Preparation),
+    "run": (RunFacts, Preparation),
+    "status": (RunFacts,),
+    "wait": (RunFacts,),
+    "cancel": (Cancellation,),
+    "box up": (Box,),
+    "box status": (list[Box],),
+    "prove": (ProofRecord,),
+    "recipe list": (list[Named],),
+    "recipe show": (ShownRecipe,),
+    "recipe new": (NewRecipe,),
+    "site list": (list[Named],),
+    "site show": (ShownSite,),
+    "site check": (SiteReport,),
+    "env create": (MadeEnvironment, EnvironmentScript),
+    "env wheels": (CollectedPackages,),
+    "env check": (CheckedEnvironment,),
+    "env list": (list[EnvironmentRow],),
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of what every command prints with ``--json``."""
+    types = [Document, *(each for results in RESULTS.values() for each in results)]
+    refs, definitions = msgspec.json.schema_components(
+        types, schema_hook=lambda _kind: {"type": "string"}, ref_template="#/$defs/{name}"
+    )
+    envelope, *others = refs
+    of_commands: list[Any] = []
+    for command, results in RESULTS.items():
+        kinds = [others.pop(0) for _ in results]
+        properties = {"command": {"const": command}, "result": {"anyOf": [*kinds, {"type": "null"}]}}
+        of_commands.append({"properties": properties})
+    rest = {"command": {"not": {"enum": list(RESULTS)}}, "result": {"type": "null"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": SCHEMA,
+        "allOf": [envelope],
+        "anyOf": [*of_commands, {"properties": rest}],
+        "$defs": {name: _tidy(definition) for name, definition in sorted(definitions.items())},
+    }
+
+
+def _tidy(definition: dict[str, Any]) -> dict[str, Any]:
+    """Descriptions as they are read, whatever this Python has done to the indentation of docstrings."""
+    if "description" not in definition:
+        return definition
+    return definition | {"description": inspect.cleandoc(definition["description"])}

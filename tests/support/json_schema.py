@@ -1,0 +1,90 @@
+"""Holds JSON against a JSON Schema, by the part of it that ours uses; every key must be one that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "string": (str,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def faults(value: Any, schema: dict[str, Any]) -> list[str]:
+    """What is wrong with it, one sentence each."""
+    return _faults(value, schema, schema["$defs"], "")
+
+
+def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
+    unknown = set(rule) - _KNOWN
+    assert not unknown, f"this is not checked: {unknown}"
+    found: list[str] = []
+    if "$ref" in rule:
+        found += _faults(value, definitions[rule["$ref"].removeprefix("#/$defs/")], definitions, at)
+    for each in rule.get("allOf", ()):
+        found += _faults(value, each, definitions, at)
+    if "anyOf" in rule:
+        tried = [_faults(value, each, definitions, at) for each in rule["anyOf"]]
+        fewest = min(len(each) for each in tried)
+        found += next(each for each in tried if len(each) == fewest)
+    if "not" in rule and not _faults(value, rule["not"], definitions, at):
+        found.append(f"{at or 'it'} is what it must not be: {value!r}")
+    if "const" in rule and value != rule["const"]:
+        found.append(f"{at} is not {rule['const']!r}")
+    if "enum" in rule and value not in rule["enum"]:
+        found.append(f"{at} is none of {rule['enum']}: {value!r}")
+    kind = rule.get("type")
+    if kind is not None and not _is(value, kind):
+        return [*found, f"{at or 'it'} is no {kind}: {value!r}"]
+    if isinstance(value, dict):
+        found += _object_faults(value, rule, definitions, at)
+    if isinstance(value, list):
+        found += _array_faults(value, rule, definitions, at)
+    return found
+
+
+def _object_faults(value: dict[str, Any], rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
+    found = [f"{at}.{name} is missing" for name in rule.get("required", ()) if name not in value]
+    names = rule.get("properties", {})
+    others = rule.get("additionalProperties", {} if "type" not in rule or "properties" not in rule else None)
+    for name, each in value.items():
+        if name in names:
+            found += _faults(each, names[name], definitions, f"{at}.{name}")
+        elif others is None or others is False:
+            found.append(f"{at}.{name} is unknown")
+        elif isinstance(others, dict):
+            found += _faults(each, others, definitions, f"{at}.{name}")
+    return found
+
+
+def _array_faults(value: list[Any], rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
+    first = rule.get("prefixItems", ())
+    found = [
+        fault
+        for number, (each, item) in enumerate(zip(value, first, strict=False))
+        for fault in _faults(each, item, definitions, f"{at}[{number}]")
+    ]
+    items = rule.get("items", {})
+    for number, each in enumerate(value[len(first) :], len(first)):
+        found += _faults(each, items, definitions, f"{at}[{number}]") if items is not False else [f"{at} is too long"]
+    if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
+        found.append(f"{at} has {len(value)} items")
+    return found
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+_KNOWN = frozenset(
+    (
+        "$schema", "$defs", "$ref", "title", "description", "default", "type", "properties", "required",
+        "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "anyOf", "allOf", "not", "const",
+        "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "format",
+    )
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""What a shell completes: by a real bash, and by the protocol that bash, zsh and fish share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from runner.cli import VERBS, cli, completion, run
+from runner.errors import Exit
+from runner.jobs import directory
+from runner.model.job import Submitted
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE", "STORE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
+    monkeypatch.delenv("RUNNER_SITE", raising=False)
+
+
+@pytest.fixture
+def complete(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """The words that complete a command line, whose last word is begun."""
+
+    def call(*words: str, shell: str = "bash") -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", " ".join(("gpu-runner", *words)))
+        monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
+        completion.answer(cli, f"{shell}_complete")
+        out, err = capfd.readouterr()
+        assert err == ""
+        if shell == "zsh":
+            return out.split("\n")[1:-1:3]
+        return [line.partition(",")[2].partition("\t")[0] for line in out.split("\n") if line]
+
+    return call
+
+
+def make_run(root: Path, name: str, *, refused: str = "") -> str:
+    run_directory = directory.create(root / "runs", f"{name}-2", 1.8e9)
+    record = Submitted("slurm", "" if refused else "7", "", "", 1.8e9, refused)
+    run_directory.write("job.json", record)
+    return run_directory.run_id
+
+
+WORDS: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "a verb": (("sub",), ["submit"]),
+    "a verb of a group": (("images", "ver"), ["verify"]),
+    "an option": (("submit", "--wire"), ["--wireup"]),
+    "an option's value": (("submit", "--wireup", "pm"), ["pmix", "pmi2"]),
+    "a site": (("submit", "--site", "tec"), ["technion"]),
+    "a site's argument": (("site", "show", "tec"), ["technion"]),
+    "a recipe": (("submit", "--recipe", "horovod-t"), ["horovod-tensorflow"]),
+    "an option of the recipe": (("submit", "--recipe", "horovod-pytorch", "--set", "mo"), ["model="]),
+    "a runtime": (("submit", "--runtime", "charlie"), ["charliecloud"]),
+    "a code": (("submit", "--force", "mount-s"), ["mount-source-missing"]),
+    "a queue of the site": (("submit", "--site", "perlmutter", "--queue", "deb"), ["debug"]),
+    "a queue without a site": (("submit", "--queue", ""), []),
+    "a queue of a site that is none": (("submit", "--site", "/no/such.yaml", "--queue", ""), []),
+    "the program's files": (("submit", "--gpus", "2", "--", "python", "tr"), ["tr"]),
+    "a file that is a site": (("submit", "--site", "./our"), ["./our"]),
+    "no such verb": (("sumbit", ""), []),
+    "a shell": (("completion", "z"), ["zsh"]),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_words_are_completed(case: str, complete: Complete) -> None:
+    words, expected = WORDS[case]
+    assert complete(*words) == expected
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "wait", "cancel"])
+def test_runs_are_completed_by_id_and_by_name_without_those_that_were_refused(
+    verb: str, complete: Complete, tmp_path: Path
+) -> None:
+    first, second = make_run(tmp_path, "alpha"), make_run(tmp_path, "beta")
+    make_run(tmp_path, "gamma", refused="no such account")
+    assert complete(verb, "") == [second, first]
+    assert complete(verb, second[:-3]) == [second]
+    assert complete(verb, "al") == ["alpha"]
+    assert complete(verb, "ga") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script_and_its_answers(
+    shell: str, complete: Complete, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert complete("submit", "--site", "tec", shell=shell) == ["technion"]
+    assert run(["completion", shell]) == Exit.GOOD
+    script = capfd.readouterr().out
+    assert f"_GPU_RUNNER_COMPLETE={shell}_complete" in script
+    assert "gpu-runner" in script
+
+
+def test_a_state_that_cannot_be_read_shows_no_error(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", "/dev/null")
+    monkeypatch.setenv("RUNNER_STORE", "/dev/null")
+    assert complete("status", "") == []
+    assert complete("images", "show", "") == []
+
+
+COMPLETED = {"run", "site", "recipe", "runtime", "queue"}
+
+
+def test_every_such_argument_and_option_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new command takes part: what is called so is completed."""
+    make_run(tmp_path, "alpha")
+    context = click.Context(cli)
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        assert command is not None
+        for each in command.commands.values() if isinstance(command, click.Group) else (command,):
+            inner = click.Context(each)
+            inner.params = {"site": "perlmutter"}
+            for parameter in each.params:
+                if parameter.name in COMPLETED:
+                    assert parameter.shell_complete(inner, ""), f"{verb} {each.name}: {parameter.name}"
+
+
+def test_in_a_real_bash_and_no_scheduler_is_contacted(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("squeue", "sbatch", "sinfo", "scontrol", "qstat", "qsub", "ssh", "docker"):
+        (programs / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/contacted\n")
+    caller = programs / "gpu-runner"
+    caller.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(CHECKOUT)!r})\nfrom runner.cli import main\nmain()\n"
+    )
+    for path in programs.iterdir():
+        path.chmod(0o755)
+    newest = make_run(tmp_path, "alpha")
+    script = """
+    eval "$(gpu-runner completion bash)"
+    complete -p gpu-runner
+    for line in "submit --site tec" "status " "logs --follo" "submit --site perlmutter --queue deb"; do
+        read -ra COMP_WORDS <<<"gpu-runner $line"
+        [[ $line == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )) COMPREPLY=()
+        _gpu_runner_completion gpu-runner
+        echo "${COMPREPLY[*]}"
+    done
+    """
+    bash = shutil.which("bash")
+    assert bash is not None
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run([bash, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "complete -o nosort -F _gpu_runner_completion gpu-runner", "technion", newest, "--follow", "debug",
+    ]  # fmt: skip
+    assert not (tmp_path / "contacted").exists()

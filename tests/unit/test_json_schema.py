@@ -1,0 +1,58 @@
+"""The JSON Schema of what ``--json`` prints: it has every command, and docs/json-schema.json is it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from runner.cli import VERBS
+from runner.cli.results import RESULTS, json_schema
+from runner.model.output import RunFacts
+from tests.support.json_schema import faults
+
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs/json-schema.json"
+
+
+def test_it_has_exactly_the_commands_that_take_json() -> None:
+    commands: dict[str, click.Command] = {}
+    for name, (module, _) in VERBS.items():
+        command = importlib.import_module(f"runner.cli.{module}").command
+        below = command.commands if isinstance(command, click.Group) else {"": command}
+        commands |= {f"{name} {each}".strip(): found for each, found in below.items()}
+    takes = {name for name, each in commands.items() if any(option.name == "as_json" for option in each.params)}
+    assert takes == set(RESULTS), "RESULTS in runner/cli/results.py says what the result of each command is"
+
+
+def test_the_documented_one_is_this_one() -> None:
+    is_same = json.loads(DOCUMENTED.read_text()) == json.loads(json.dumps(json_schema()))
+    assert is_same, "python -m runner schema >docs/json-schema.json"
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a key too many": (lambda run: run | {"more": 1}, "more is unknown"),
+    "a key too few": (lambda run: {name: each for name, each in run.items() if name != "state"}, "state is missing"),
+    "another type": (lambda run: run | {"gpus": "2"}, "gpus is no integer"),
+    "another word": (lambda run: run | {"state": "gone"}, "state is none of"),
+    "something else": (lambda run: [run], "no object"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_the_schema_accepts_nothing_else(case: str) -> None:
+    values: dict[str, Any] = {name: None for name in RunFacts.__struct_fields__} | {
+        "verdict": None,
+        "findings": [],
+        "unconfirmed": [],
+    }
+    texts = dict.fromkeys(("run", "directory", "name", "job", "site", "recipe", "runtime", "image"), "x")
+    numbers = dict.fromkeys(("gpus", "nodes", "ranks", "ranks_started", "ranks_ended"), 2)
+    whole = values | texts | numbers | {"state": "pending"}
+    envelope = {"schema": "gpu-runner/1", "command": "wait", "exit_code": 0, "error": None}
+    assert faults(envelope | {"result": whole}, json_schema()) == []
+    change, says = WRONG[case]
+    assert says in "\n".join(faults(envelope | {"result": change(whole)}, json_schema()))
