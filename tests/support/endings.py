@@ -91,8 +91,11 @@ def leaves_nothing(runner: Runner, daemons: Daemons, ending: Ending, *options: s
     return before
 
 
-def spares_a_running_job(runner: Runner, daemons: Daemons, *options: str) -> None:
-    """A job removes nothing of another that runs on the same nodes; all is removed when both have ended."""
+def spares_a_running_job(runner: Runner, daemons: Daemons, *options: str, swept: bool = False) -> None:
+    """A job removes nothing of another that runs on the same nodes; all is removed when both have ended.
+
+    ``swept``: as of Ending, of the one that is cancelled.
+    """
     words = ("submit", "--recipe", str(RECIPE), *EVEN, *options)
     child, run = runner.start_until(_IN_PROGRAM, *words, "--", "--fault", "hang", timeout_s=180)
     assert child.wait(60) == 0
@@ -101,6 +104,9 @@ def spares_a_running_job(runner: Runner, daemons: Daemons, *options: str) -> Non
     assert left(daemons) == before != ""
     runner("cancel", run.name, code=0)
     runner("wait", str(run), code=5)
+    if swept:
+        until(lambda: not daemons.inside("squeue", "--noheader"), "no job is in the queue")
+        runner(*words, "--wait", code=0)
     until(lambda: not left(daemons), "nothing is left")
 
 

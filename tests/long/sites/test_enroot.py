@@ -65,7 +65,8 @@ if FOUND:
         assert probe(daemons, squashfs.path, daemons.box.spec.name.partition("-")[0])["outcome"] == "ran"
 
     def test_a_job_removes_nothing_of_a_job_that_runs(runner: Runner, daemons: Daemons) -> None:
-        spares_a_running_job(runner, daemons, *(("--stage",) if daemons.box.spec.name.startswith("pyxis") else ()))
+        options = ("--stage",) if daemons.box.spec.name.startswith("pyxis") else ()
+        spares_a_running_job(runner, daemons, *options, swept="-home" in daemons.box.spec.name)
 
     def test_an_image_is_edited(tmp_path: Path) -> None:
         (prefix,) = FOUND
