@@ -103,6 +103,64 @@ def run(
     return done
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a program wrote, as bytes.
+
+    Attributes:
+        code: exit status. out: its output. err: the end of its errors, decoded.
+        is_cut: it wrote more, and was ended.
+    """
+
+    code: int
+    out: bytes
+    err: str
+    is_cut: bool
+
+
+def read(
+    argv: Sequence[str | Path], most: int, *, timeout_s: float, cwd: Path | None = None, env: Mapping[str, str]
+) -> Answer:
+    """Run a program and return at most the first ``most`` bytes of its output, whatever its status.
+
+    Raises:
+        CommandNotFoundError, CommandTimeoutError.
+    """
+    import tempfile
+    import threading
+
+    command = tuple(str(word) for word in argv)
+    late = threading.Event()
+    with tempfile.TemporaryFile() as errors:
+        child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=errors)
+
+        def expire() -> None:
+            late.set()
+            kill_group(child)
+
+        watchdog = threading.Timer(timeout_s, expire)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            assert child.stdout is not None
+            with child.stdout as pipe:
+                out = pipe.read(most + 1)
+            if len(out) > most:
+                kill_group(child)
+            code = child.wait()
+        except BaseException:
+            kill_group(child)
+            raise
+        finally:
+            watchdog.cancel()
+        if late.is_set():
+            raise CommandTimeoutError(
+                f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
+            )
+        errors.seek(0)
+        return Answer(code, out[:most], _decode(errors.read()[-2000:]), len(out) > most)
+
+
 def stream(
     argv: Sequence[str | Path],
     on_line: Callable[[str], None],

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from runner.cli.options import by_shell, duration_s, environment, mount, setting
 from runner.preparation.request import DEFAULT_RECIPE
 
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.model.origin import CommandLine
+
 F = TypeVar("F", bound=Callable[..., Any])
+# Keys of what click's contexts share: the arguments as they were typed, and the run that is repeated.
+_TYPED, REPEATED = "runner.typed", "runner.repeated"
 
 _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="Total number of GPUs; one rank on each."),
@@ -127,6 +133,7 @@ _OPTIONS = (
     click.option(
         "--env-name", metavar="NAME|DIR", help="Run without a container, in this environment made by `env create`."
     ),
+    click.option("--no-diff", is_flag=True, help="Keep no copy of your program's uncommitted changes (git diff)."),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
@@ -138,3 +145,40 @@ def job_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+class JobCommand(click.Command):
+    """A command that runs a job, and knows what was typed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def typed(ctx: click.Context) -> tuple[str, ...]:
+    """The arguments of a command that runs a job, as they were typed."""
+    return tuple(ctx.meta[_TYPED])
+
+
+def command_line() -> CommandLine:
+    """The command line of the command that runs now."""
+    from runner.model.origin import CommandLine
+
+    ctx = click.get_current_context()
+    from_shell = ctx.get_parameter_source("site") != click.core.ParameterSource.COMMANDLINE
+    site = str(ctx.params.get("site") or "") if from_shell else ""
+    first = repeated_run()
+    verb = str(ctx.info_name) if first is None else str(ctx.command.callback.__module__).rpartition(".")[2]
+    return CommandLine((verb, *typed(ctx)), str(Path.cwd()), site, "" if first is None else first.run_id)
+
+
+def repeated_run() -> RunDirectory | None:
+    """The run that the command repeats; None where it repeats none."""
+    return cast("RunDirectory | None", click.get_current_context().meta.get(REPEATED))
+
+
+def of_the_call(job: click.Command) -> frozenset[str]:
+    """Names of those options of a command that do not belong to the job: how it is called, waited for and printed."""
+    bare = click.command("bare")(job_options(lambda **_values: None))
+    of_jobs = {option.name for option in bare.params} - {"dry_run", "as_json"}
+    return frozenset(str(option.name) for option in job.params if option.name not in of_jobs)

@@ -11,7 +11,9 @@ from runner.box import Box
 from runner.images.build.build import BuiltImage
 from runner.images.build.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
+from runner.jobs.comparison import Difference
 from runner.model.environment import Environment
+from runner.model.origin import CodeRecord, NodeShare
 from runner.model.output import SCHEMA, Cancellation, Document, Preparation, RunFacts
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
@@ -169,6 +171,34 @@ class ShownSite(Site, frozen=True, kw_only=True):
     proven_on_gpus: ProvenAtSite
 
 
+class ShownRun(RunFacts, frozen=True, kw_only=True):
+    """A run, and what ``show`` adds; see RunDetails for the meaning.
+
+    Attributes:
+        code: null where none was recorded.
+    """
+
+    command_line: tuple[str, ...]
+    typed_in: str
+    rerun_of: str
+    code: CodeRecord | None
+    code_diff: str
+    image_digest: str
+    image_file: str
+    image_sha256: str
+    node_list: tuple[NodeShare, ...]
+    allocated: str
+    forced: tuple[str, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What differs between two runs, given by their ids; empty for equal ones."""
+
+    first: str
+    second: str
+    differences: tuple[Difference, ...]
+
+
 # Every command with --json. A result may always be null, where an error left none.
 RESULTS: dict[str, tuple[Any, ...]] = {
     "build": (BuiltImage, Built, DefinitionFile),
@@ -183,6 +213,9 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "status": (RunFacts,),
     "wait": (RunFacts,),
     "cancel": (Cancellation,),
+    "show": (ShownRun,),
+    "rerun": (RunFacts, Preparation),
+    "diff": (Comparison,),
     "box up": (Box,),
     "box status": (list[Box],),
     "prove": (ProofRecord,),

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from runner.cli.job_options import job_options
+from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
 from runner.errors import Exit
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
-def command(dry_run: bool, as_json: bool, **values: Any) -> int:
+def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
 
     Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
@@ -27,10 +27,14 @@ def command(dry_run: bool, as_json: bool, **values: Any) -> int:
 
     options = make_options(**values)
     prepared = prepare(options, in_allocation=True)
+    if (first := repeated_run()) is not None:
+        from runner.cli.rerun import show_changes
+
+        show_changes(first, prepared)
     code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start(prepared, options.runs)
+    run, job_id = start(prepared, options.runs, command=command_line(), keep_diff=not no_diff)
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)

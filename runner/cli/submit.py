@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from runner.cli.job_options import job_options
+from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
 from runner.errors import Exit
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @job_options
 @click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
 @click.option("--cancel-on-interrupt", is_flag=True, help="With --wait: Ctrl-C also cancels the job.")
-def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool, **values: Any) -> int:
+def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool, **values: Any) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
@@ -26,10 +26,14 @@ def command(dry_run: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool,
 
     options = make_options(**values)
     prepared = prepare(options)
+    if (first := repeated_run()) is not None:
+        from runner.cli.rerun import show_changes
+
+        show_changes(first, prepared)
     code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start(prepared, options.runs)
+    run, job_id = start(prepared, options.runs, command=command_line(), keep_diff=not no_diff)
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:

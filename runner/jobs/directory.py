@@ -3,6 +3,7 @@
 It is enough to find the job again, to report and to rerun it, from any process and any working directory.
 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
+    command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
     lib/  recipe/                                       launcher and program, copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
     logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
@@ -28,11 +29,13 @@ import msgspec
 from runner import paths
 from runner.errors import UsageError
 from runner.files import atomic, file_system
+from runner.model.origin import CommandLine
 from runner.model.plan import PlanRecord
 
 T = TypeVar("T")
 
 SCRIPT = "job.sh"
+COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 _FOLDERS = ("logs", "ranks", "nccl")
@@ -78,6 +81,21 @@ class RunDirectory:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
+
+    def command_line(self) -> CommandLine:
+        """The command line that submitted this run.
+
+        Raises:
+            UsageError: none was recorded.
+        """
+        found = self.read(COMMAND, CommandLine)
+        if found is None or not found.arguments:
+            raise UsageError(
+                "this run has no recorded command line: it is older, or was submitted from Python",
+                where=str(self.path / COMMAND),
+                fix="submit it anew; its plan.json has every decision",
+            )
+        return found
 
     def plan(self) -> PlanRecord:
         """The plan that this run was submitted with, as the run directory keeps it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,27 @@ from runner.files import atomic
 from runner.files.hashes import sha256
 from runner.invocation import PROGRAM
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
+from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import Plan, record_of
 from runner.model.records import StartRecord
 from runner.schedulers import Scheduler, connect
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from.
+
+    Attributes:
+        command: the command line; None where there was none.
+        code: the user's code; None for a shipped recipe. code_diff: what differs from its commit, without secrets.
+    """
+
+    command: CommandLine | None = None
+    code: CodeRecord | None = None
+    code_diff: str = ""
 
 
 def submit(
@@ -34,6 +50,7 @@ def submit(
     recipe: Path | None,
     scheduler: Scheduler,
     unconfirmed: tuple[str, ...] = (),
+    origin: Origin | None = None,
 ) -> RunDirectory:
     """Make the run directory and submit its script.
 
@@ -60,6 +77,7 @@ def submit(
         directory.copy_program(run, library, recipe)
         run.write("plan.json", record_of(plan, findings))
         run.write("provenance.json", _provenance(plan, findings, unconfirmed))
+        _write_origin(run, origin or Origin())
         atomic.write_private(run.path / SCRIPT, script)
         run.write("job.json", record)
     except OSError as error:
@@ -87,6 +105,15 @@ def submit(
     with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return run
+
+
+def _write_origin(run: RunDirectory, origin: Origin) -> None:
+    if origin.command is not None:
+        run.write(COMMAND, origin.command)
+    if origin.code is not None:
+        run.write(CODE, origin.code)
+    if origin.code_diff:
+        atomic.write_private(run.path / CODE_DIFF, origin.code_diff)
 
 
 def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
@@ -148,8 +175,8 @@ def _id_in_records(run: RunDirectory) -> str:
 
 
 def _provenance(plan: Plan, findings: tuple[Finding, ...], unconfirmed: tuple[str, ...]) -> dict[str, Any]:
-    """What a later reader needs to know about the origin of this run. No environment and no arguments: they may hold
-    secrets, and the plan has their result.
+    """What a later reader needs to know about the origin of this run, besides its command line and its code. No
+    environment: it may hold secrets, and the plan has its result.
     """
     return {
         "runner": __version__,

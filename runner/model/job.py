@@ -20,6 +20,7 @@ class JobState(msgspec.Struct, frozen=True):
         reason: the scheduler's reason (why it pends, why it failed).
         nodes: the node list in the scheduler's notation.
         exit_code: of the batch script, where the scheduler says.
+        allocated: what the job got, in the scheduler's notation (``cpu=8,gres/gpu:a100=4``); empty where unknown.
     """
 
     phase: Phase
@@ -27,6 +28,7 @@ class JobState(msgspec.Struct, frozen=True):
     reason: str = ""
     nodes: str = ""
     exit_code: int | None = None
+    allocated: str = ""
 
 
 class Submitted(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ class StartRecord(msgspec.Struct, frozen=True):
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
         environment: recorded variables of the task, name -> value.
+        time_s: when the launcher began, Unix time.
         node_name: the scheduler's name of the node; None where it gives none.
         boot_id: of the node's kernel (random(4)).
         clock_offset_s: what must be added to this node's wall clock to get rank 0's, as measured when the rank joined;
@@ -54,6 +55,7 @@ class StartRecord(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     node_name: str | None = None
     boot_id: str | None = None
+    time_s: Seconds | None = None
     clock_offset_s: Difference | None = None
     clock_error_s: Seconds | None = None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner import process
+from runner import paths, process
 from runner.checks.rules import check, refuses
 from runner.checks.unconfirmed import unconfirmed
 from runner.model.finding import Finding
@@ -41,6 +41,7 @@ from runner.schedulers import connect, render
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
+    from runner.model.origin import CommandLine
 
 DEFAULT_SITE = "box"
 
@@ -51,6 +52,8 @@ class PreparedJob:
 
     Attributes:
         recipe_directory: what is copied into the run directory; None for a program without a recipe.
+        program: the user's program and its arguments; empty for a recipe.
+        code_directory: where the user's code is, the program's or the recipe's; None for a shipped recipe.
     """
 
     site: Site
@@ -58,6 +61,8 @@ class PreparedJob:
     findings: tuple[Finding, ...]
     script: str
     recipe_directory: Path | None
+    program: tuple[str, ...] = ()
+    code_directory: Path | None = None
 
     @property
     def unconfirmed(self) -> tuple[str, ...]:
@@ -98,17 +103,42 @@ def prepare(options: JobOptions, *, in_allocation: bool = False) -> PreparedJob:
     observed = observe(options, user_site, choices, loaded, image)
     findings = check(planned, choices.site, observed, options.force)
     script = render(planned, staging.step(planned, runtime(planned.runtime)))
-    return PreparedJob(choices.site, planned, findings, script, loaded.directory)
+    return PreparedJob(
+        choices.site,
+        planned,
+        findings,
+        script,
+        loaded.directory,
+        options.program,
+        _code_directory(options, loaded.directory),
+    )
 
 
-def start(prepared: PreparedJob, runs: Path) -> tuple[RunDirectory, str]:
+def _code_directory(options: JobOptions, recipe_directory: Path | None) -> Path | None:
+    if recipe_directory is None:
+        return Path(options.request.directory or ".")
+    return None if paths.share("recipes") in recipe_directory.parents else recipe_directory
+
+
+def start(
+    prepared: PreparedJob, runs: Path, *, command: CommandLine | None = None, keep_diff: bool = True
+) -> tuple[RunDirectory, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
+
+    Args:
+        command: the command line that requested it; None for Python.
+        keep_diff: what differs from the commit of the user's code is kept in the run directory.
 
     Raises:
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
-    from runner.jobs.submission import scheduler_of, submit  # a dry run has no use for what starts and watches jobs
+    # a dry run has no use for what starts and watches jobs
+    from runner.jobs.code_record import code_record
+    from runner.jobs.submission import Origin, scheduler_of, submit
 
+    origin = Origin(command)
+    if prepared.code_directory is not None:
+        origin = Origin(command, *code_record(prepared.program, prepared.code_directory, with_diff=keep_diff))
     run = submit(
         prepared.plan,
         prepared.script,
@@ -118,5 +148,6 @@ def start(prepared: PreparedJob, runs: Path) -> tuple[RunDirectory, str]:
         recipe=prepared.recipe_directory,
         scheduler=connect(prepared.plan.started_by, clients(prepared.site)),
         unconfirmed=prepared.unconfirmed,
+        origin=origin,
     )
     return run, scheduler_of(run)[1]

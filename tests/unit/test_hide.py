@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from runner.cli import run
 from runner.errors import Exit
-from runner.hide import hidden, hidden_command
+from runner.hide import hidden, hidden_command, redacted
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,58 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
 )
 def test_values_of_secret_names_are_hidden_in_a_command(words: list[str], shown: list[str]) -> None:
     assert hidden_command(words) == tuple(shown)
+
+
+KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("+password=planted", "+password=***"),
+        ("+DB_PASSWORD: planted,)x", "+DB_PASSWORD: ***"),
+        ('+  "password": "planted it",', '+  "password": ***,'),
+        ("+os.environ['DB_PASSWORD']='planted'", "+os.environ['DB_PASSWORD']=***"),
+        ("+def f(password: str = 'planted'):", "+def f(password: str = ***):"),
+        ("+x --db-password planted -y", "+x --db-password *** -y"),
+        ("+aws_secret_access_key = planted/x", "+aws_secret_access_key = ***"),
+        (f"+k = 'AKIA{'PLANTED7' * 2}'", "+k = '***'"),
+        (f"+k = 'ghp_{'planted0' * 4}'", "+k = '***'"),
+        (f"+k = 'hf_{'planted0' * 4}'", "+k = '***'"),
+        (f"+k = 'nvapi-{'planted-0' * 4}'", "+k = '***'"),
+        ("+HF_TOKEN = 'planted0planted0'", "+HF_TOKEN = '***'"),
+        ('+h = {"Authorization": "Bearer planted-1"}', '+h = {"Authorization": "Bearer ***"}'),
+        ("+pip install https://me:planted@host/x", "+pip install https://***@host/x"),
+        (f"{KEY}+rest", "+***\n+rest"),
+        (f"@@ -1 +1 @@\n{KEY[:45]}\n@@ -9 +9 @@\n+rest", "@@ -1 +1 @@\n+***\n@@ -9 +9 @@\n+rest"),
+        (f" {'Planted9' * 8}\n+rest", " ***\n+rest"),
+    ],
+)
+def test_secrets_in_code_are_replaced_and_counted(code: str, shown: str) -> None:
+    assert redacted(code) == (shown, 1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "+max_tokens=128, pad_token_id = 50256",
+        "+token = tokenizer(text)",
+        "+password = getpass.getpass()",
+        "+api_key = os.environ['KEY']",
+        "+if password == other:",
+        "+def f(password: str, secret: bytes | None = None):",
+        "+image: docker://x@sha256:00ff",
+        "+docker login -p $PASSWORD --password-stdin",
+        f"+{'0123456789abcdef' * 4}  x.whl",
+        "index 83baae61804e65cc73a7201a7252750c76066a30..f2ad6c76f0115a6ba5b00456a849810e7ec0af20 100644",
+    ],
+)
+def test_ordinary_code_stays_as_it_is(code: str) -> None:
+    assert redacted(code) == (code, 0)
+
+
+@pytest.mark.parametrize("part", ["a-", "password=", "token=", "-eyJ", "-", "\n", "--passwd ", "hf_", "'", "A1a"])
+def test_hostile_code_takes_no_quadratic_time(part: str) -> None:
+    began = time.process_time()
+    redacted(part * (300_000 // len(part)))
+    assert time.process_time() - began < 5

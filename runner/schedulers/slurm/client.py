@@ -231,6 +231,7 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         reason="" if reason == "None" else reason,
         nodes=_nodes(nodes),
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
+        allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if _nodes(nodes) else "",
     )
 
 

@@ -65,6 +65,17 @@ def test_the_users_variables_of_squeue_leave_no_job_out(clients: Path, monkeypat
     assert Slurm(clients).find(Path("/runs/a")) == "7"
 
 
+@pytest.mark.parametrize("name", ["AllocTRES", "TRES"])  # since Slurm 23.02, and before
+def test_what_the_job_got_is_read_once_it_has_nodes(clients: Path, name: str) -> None:
+    shows(clients, "/r")
+    answer = (clients / "answer").read_text()
+    tres = f"   ReqTRES=cpu=1\n   {name}=cpu=8,gres/gpu:a100=4\n"
+    (clients / "answer").write_text(f"{answer}{tres}")
+    assert Slurm(clients).state("5", Path("/r")).allocated == "cpu=8,gres/gpu:a100=4"
+    (clients / "answer").write_text(f"{answer}{tres}".replace("dgx[01-02]", "(null)"))
+    assert Slurm(clients).state("5", Path("/r")).allocated == ""
+
+
 def test_a_state_is_read_from_its_own_line(clients: Path) -> None:
     shows(clients, "/runs/JobState=COMPLETED x", state="RUNNING")
     state = Slurm(clients).state("5", Path("/runs/JobState=COMPLETED x"))

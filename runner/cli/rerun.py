@@ -1,0 +1,136 @@
+"""``rerun``: the same request again, with changes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli.job_options import REPEATED, JobCommand, job_options, of_the_call, typed
+from runner.cli.options import by_shell
+from runner.errors import UsageError
+from runner.suggest import instead
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.preparation.job import PreparedJob
+
+
+@click.command(cls=JobCommand)
+@click.argument("run", shell_complete=by_shell("runs"))
+@job_options
+@click.option(
+    "--without", multiple=True, metavar="OPTION", help="Leave out an option of the first run: --without stage."
+)
+@click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
+@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait: Ctrl-C also cancels the job.")
+def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
+    """Submit RUN again with the options that it was submitted with, and those given here: rerun RUN --gpus 8.
+
+    Arguments after -- replace the program and its arguments. The image is the one that ran, by its digest; --image NAME
+    takes another. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
+    """
+    from runner.jobs.lookup import find
+    from runner.preparation.repetition import image_of, repeated
+
+    ctx = click.get_current_context()
+    first = find(run)
+    record = first.command_line()
+    job = _job(record.arguments[0])
+    recorded = {
+        name: value for name, value in _given(job, record.arguments[1:]).items() if name not in of_the_call(job)
+    }
+    changes = _given(ctx.command, typed(ctx))
+    plan = first.plan()
+    values = repeated(
+        recorded,
+        {name: value for name, value in changes.items() if name not in ("run", "without")},
+        without=[_name(job, option) for option in without],
+        image=image_of(plan),
+        site=record.site or _shipped(plan.site),
+    )
+    _enter(record.directory)
+    ctx.meta[REPEATED] = first
+    assert ctx.parent is not None
+    with job.make_context("rerun", _words(job, values), parent=ctx.parent) as context:
+        return int(job.invoke(context))
+
+
+for _option in command.params:
+    if _option.name == "gpus":
+        _option.required = False
+
+
+def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
+    """Print what will differ from the first run."""
+    from runner.cli.diff import show_differences
+    from runner.jobs.code_record import code_record
+    from runner.jobs.comparison import code_differences, plan_differences
+
+    code, text = None, ""
+    if prepared.code_directory is not None:
+        code, text = code_record(prepared.program, prepared.code_directory, with_diff=True)
+    differences = (*plan_differences(first.plan(), prepared.plan), *code_differences(first, code, text))
+    if prepared.plan.image.pinned:
+        click.echo(f"image or environment: {prepared.plan.image.pinned}", err=True)
+    if differences:
+        click.echo(f"differs from {first.run_id} (first -> now):", err=True)
+        show_differences(differences, err=True)
+    else:
+        click.echo(f"the same plan and code as {first.run_id}", err=True)
+
+
+def _job(verb: str) -> click.Command:
+    found = importlib.import_module(f"runner.cli.{'run' if verb == 'run' else 'submit'}").command
+    assert isinstance(found, click.Command)
+    return found
+
+
+def _given(job: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
+    """The options among arguments, as text: none of those that have their defaults."""
+    context = click.Context(job, info_name=job.name)
+    values, _, _ = job.make_parser(context).parse_args(args=list(arguments))
+    return {name: value for name, value in values.items() if isinstance(value, str | list | tuple) or value is True}
+
+
+def _words(job: click.Command, values: Mapping[str, Any]) -> list[str]:
+    """A command line that has these values."""
+    options = {option.name: option for option in job.params if isinstance(option, click.Option)}
+    words: list[str] = []
+    for name, value in values.items():
+        if name == "arguments":
+            continue
+        if name not in options:
+            raise UsageError(f"the first run was a `run`, which has no --{name.replace('_', '-')}", fix="leave it out")
+        flag = max(options[name].opts, key=len)
+        for each in value if isinstance(value, list) else [value]:
+            words += [flag] if each is True else [flag, str(each)]
+    return [*words, "--", *values.get("arguments", ())]
+
+
+def _name(job: click.Command, option: str) -> str:
+    names = {flag.lstrip("-"): str(each.name) for each in job.params for flag in each.opts if flag.startswith("--")}
+    wanted = option.lstrip("-")
+    if wanted not in names:
+        raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, names, "see --help"))
+    return names[wanted]
+
+
+def _shipped(site: str) -> str:
+    from runner.sites.loader import names
+
+    return site if site in names() else ""
+
+
+def _enter(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise UsageError(
+            f"the directory where the first run was submitted cannot be used: {error.strerror}",
+            where=directory,
+            fix="submit from another directory; `show` prints the command line",
+        ) from None

@@ -1,0 +1,161 @@
+"""``show``: what a run was, on what code it ran, where and when, and how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.cli.options import RUN
+from runner.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.jobs.life import Standing
+    from runner.model.origin import CodeRecord, NodeShare, RunDetails
+    from runner.model.output import RunFacts
+    from runner.model.verdict import Verdict
+
+_MOST_FILES = 5
+
+
+@click.command()
+@RUN
+@click.option("--diff", "diff_only", is_flag=True, help="Print the kept difference between your code and its commit.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(run: str | None, diff_only: bool, as_json: bool) -> int:
+    """Show RUN: its command line, the git commit of your program, its image, nodes, times and verdict.
+
+    RUN is an id, a name, the beginning of one, a job's id or a directory; by default the newest run.
+    """
+    import msgspec
+
+    from runner.jobs.details import details
+    from runner.jobs.facts import run_facts
+    from runner.jobs.lookup import find
+
+    directory = find(run)
+    if diff_only and not as_json:
+        return _print_diff(directory)
+    now, problem = _now(directory)
+    facts, more = run_facts(directory, now), details(directory)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(msgspec.structs.asdict(facts) | msgspec.structs.asdict(more))
+    from runner.cli.fields import show_fields
+
+    show_fields(_fields(facts, more, problem))
+    return Exit.GOOD
+
+
+def _print_diff(run: RunDirectory) -> int:
+    from runner.invocation import PROGRAM
+    from runner.jobs.directory import CODE_DIFF
+
+    path = run.path / CODE_DIFF
+    if not path.exists():
+        fix = f"`{PROGRAM} show {run.run_id}` says what is known of the code"
+        raise UsageError("this run has no difference kept", where=str(path), fix=fix)
+    sys.stdout.buffer.write(path.read_bytes())
+    sys.stdout.buffer.flush()
+    return Exit.GOOD
+
+
+def _now(run: RunDirectory) -> tuple[Verdict | Standing | None, str]:
+    """The run's verdict or state; or why neither is known."""
+    from runner.errors import RunnerError
+    from runner.jobs.life import standing
+
+    try:
+        return standing(run), ""
+    except RunnerError as error:
+        return None, error.what
+
+
+def _fields(facts: RunFacts, more: RunDetails, problem: str) -> Iterator[tuple[str, str]]:
+    yield "run", facts.run
+    yield "", facts.directory
+    yield "command", shlex.join(more.command_line) or "not recorded"
+    yield "", f"in {more.typed_in}" if more.typed_in else ""
+    yield "", f"repeats {more.rerun_of}" if more.rerun_of else ""
+    yield from _code(more)
+    yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {facts.ranks} ranks on {_count(facts.nodes)}"
+    if facts.image:
+        yield "image", facts.image
+        yield "", more.image_file if more.image_file != facts.image else ""
+    yield "nodes", "; ".join(_node(node) for node in more.node_list) or "none recorded"
+    yield "allocated", more.allocated
+    yield "submitted", _time(facts.submitted)
+    yield "started", _time(facts.started, facts.submitted, "after it was submitted")
+    yield "ended", _time(facts.ended, facts.started, "later")
+    yield "forced", ", ".join(more.forced)
+    yield "verdict", problem or _end(facts)
+
+
+def _code(more: RunDetails) -> Iterator[tuple[str, str]]:
+    code = more.code
+    if code is None:
+        yield "code", "of a shipped recipe" if more.command_line else ""
+        return
+    if code.repository:
+        where = f" ({code.branch})" if code.branch else " (detached)"
+        yield "code", (f"commit {code.commit}{where}" if code.commit else "no commit yet") + f" in {code.repository}"
+    yield "" if code.repository else "code", code.problem
+    if code.dirty is not None and not code.problem:
+        yield "", _changes(code)
+    if code.untracked:
+        yield "", f"{code.untracked} is not tracked by git: no commit and no difference has it"
+    if code.binary or code.too_long:
+        yield "", f"changed but not kept: {', '.join((*code.binary, *code.too_long)[:_MOST_FILES])}"
+    if more.code_diff:
+        yield "", f"{more.code_diff}{f' (secrets replaced: {code.redacted})' if code.redacted else ''}"
+
+
+def _changes(code: CodeRecord) -> str:
+    if not code.dirty:
+        return "no uncommitted changes of tracked files"
+    names = ", ".join(code.changed[:_MOST_FILES])
+    more = len(code.changed) - _MOST_FILES
+    kept = "" if code.diff_kept else "; the difference is not kept"
+    return f"with uncommitted changes: {names}{f' and {more} more' if more > 0 else ''}{kept}"
+
+
+def _count(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
+
+
+def _node(node: NodeShare) -> str:
+    gpus = f", GPUs {_ranges(node.gpus)}" if node.gpus else ""
+    return f"{node.name}: {'rank' if len(node.ranks) == 1 else 'ranks'} {_ranges(node.ranks)}{gpus}"
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """``0-3,6``."""
+    groups: list[list[int]] = []
+    for number in sorted(numbers):
+        if groups and number == groups[-1][1] + 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in groups)
+
+
+def _time(when: datetime | None, since: datetime | None = None, relation: str = "") -> str:
+    if when is None:
+        return ""
+    text = f"{when.astimezone():%Y-%m-%d %H:%M:%S %z}"
+    return f"{text}, {(when - since).total_seconds():.0f} s {relation}" if since is not None else text
+
+
+def _end(facts: RunFacts) -> str:
+    verdict = facts.verdict
+    if verdict is None:
+        return f"none yet: the job is {facts.state}"
+    reason = f": {verdict.reasons[0]}" if verdict.reasons else ""
+    figure = f", {verdict.images_per_s:.1f} images/s" if verdict.images_per_s is not None else ""
+    return f"{verdict.outcome}{figure}{reason}"

@@ -1,0 +1,205 @@
+"""What differs between two runs, or between a run and a job that is only planned."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from runner.files import file_system
+from runner.files.hashes import sha256
+from runner.hide import hidden_command, is_secret_name
+from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
+from runner.model.origin import CodeRecord, CommandLine
+from runner.model.plan import Plan, PlannedImage
+from runner.model.request import Mount
+from runner.model.verdict import Verdict
+
+Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
+NONE = "none"
+_NOT_RECORDED = "not recorded"
+_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One thing in which two runs differ.
+
+    Attributes:
+        key: what, within its area. first, second: its value in each; ``none`` where it has none.
+    """
+
+    area: Area
+    key: str
+    first: str
+    second: str
+
+
+def run_differences(first: RunDirectory, second: RunDirectory) -> tuple[Difference, ...]:
+    """All that differs between two runs, but for their ids, directories, jobs and times.
+
+    Raises:
+        UsageError: a plan cannot be read.
+    """
+    plans = first.plan(), second.plan()
+    return (
+        *_request(first, second),
+        *plan_differences(*plans),
+        *_value("plan", "forced", ", ".join(plans[0].forced), ", ".join(plans[1].forced)),
+        *_code(
+            (first.read(CODE, CodeRecord), second.read(CODE, CodeRecord)),
+            (_bytes(first, CODE_DIFF), _bytes(second, CODE_DIFF)),
+        ),
+        *_script(first, second),
+        *_mapping("versions", _versions(first), _versions(second)),
+        *_verdict(first, second),
+    )
+
+
+def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
+    """What differs between two plans: their decisions, their images, and the variables of their ranks."""
+    return (
+        *_mapping("plan", _decisions(first), _decisions(second)),
+        *_mapping("image", _image(first.image), _image(second.image)),
+        *_environment(first, second),
+    )
+
+
+def _request(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
+    commands = [run.read(COMMAND, CommandLine) or CommandLine((), "") for run in (first, second)]
+    texts = [shlex.join(hidden_command(command.arguments)) or _NOT_RECORDED for command in commands]
+    yield from _value("request", "command", *texts)
+    yield from _value("request", "directory", *(command.directory or _NOT_RECORDED for command in commands))
+
+
+def _decisions(plan: Plan) -> dict[str, str]:
+    """A plan's decisions by their names, those of a scheduler one by one."""
+    found: dict[str, str] = {}
+    for name in Plan.__struct_fields__:
+        if name in _SEPARATE:
+            continue
+        value = getattr(plan, name)
+        if isinstance(value, msgspec.Struct):
+            found |= {f"{name}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
+        else:
+            found[name] = shlex.join(hidden_command(value)) if name == "program" else _text(value)
+    return found
+
+
+def _image(image: PlannedImage) -> dict[str, str]:
+    values = {
+        "name": image.reference.partition("@")[0],
+        "digest": image.digest,
+        "file": image.path,
+        "sha256": image.sha256,
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
+    """The values of secret names are not shown: only that they differ."""
+    one, two = (dict(plan.env) | dict.fromkeys(plan.unset, "taken away") for plan in (first, second))
+    for difference in _mapping("environment", one, two):
+        if is_secret_name(difference.key):
+            shown = ["***" if difference.key in each else NONE for each in (one, two)]
+            another = "*** (another value)" if shown == ["***", "***"] else shown[1]
+            yield msgspec.structs.replace(difference, first=shown[0], second=another)
+        else:
+            yield difference
+
+
+def code_differences(first: RunDirectory, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:
+    """What differs between the code of a run and that of now, and what it differs from its commit (``text``)."""
+    kept = text.encode("utf-8", "surrogateescape") if text else b""
+    return tuple(_code((first.read(CODE, CodeRecord), code), (_bytes(first, CODE_DIFF), kept)))
+
+
+def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]) -> Iterator[Difference]:
+    for key in ("repository", "commit", "branch"):
+        yield from _value("code", key, *(_of(record, key) for record in records))
+    states = [_state(record) for record in records]
+    yield from _value("code", "uncommitted changes", *states)
+    if states[0] == states[1] and kept[0] != kept[1]:
+        yield Difference("code", "content of the changes", *(_measure(each) for each in kept))
+
+
+def _measure(kept: bytes) -> str:
+    return f"{kept.count(10)} lines, sha256 {sha256(kept)[:12]}" if kept else "not kept"
+
+
+def _of(record: CodeRecord | None, key: str) -> str:
+    return _NOT_RECORDED if record is None else str(getattr(record, key)) or NONE
+
+
+def _state(record: CodeRecord | None) -> str:
+    if record is None:
+        return _NOT_RECORDED
+    if record.dirty is None:
+        return f"unknown: {record.problem}" if record.problem else "unknown"
+    return ", ".join(record.changed) or NONE
+
+
+def _script(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
+    if _bytes(first, SCRIPT) != _bytes(second, SCRIPT):
+        yield Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in (first, second)))
+
+
+def _versions(run: RunDirectory) -> dict[str, str]:
+    """Of gpu-runner and its Python; of the runtime and the scheduler once the run was judged."""
+    provenance = run.read("provenance.json", dict[str, Any]) or {}
+    source = provenance.get("source")
+    commit = str(source.get("commit", "")) if isinstance(source, Mapping) else ""
+    verdict = run.read("verdict.json", Verdict)
+    runner = f"{provenance.get('runner', '')} {commit[:12]}".strip()
+    return {
+        "gpu-runner": runner,
+        "python": str(provenance.get("python", "")),
+        **(verdict.versions if verdict else {}),
+    }
+
+
+def _verdict(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
+    verdicts = [run.read("verdict.json", Verdict) for run in (first, second)]
+    yield from _value("verdict", "outcome", *(verdict.outcome if verdict else "none yet" for verdict in verdicts))
+    yield from _value(
+        "verdict", "reason", *(verdict.reasons[0] if verdict and verdict.reasons else NONE for verdict in verdicts)
+    )
+    yield from _value("verdict", "images/s", *(_figure(verdict) for verdict in verdicts))
+
+
+def _figure(verdict: Verdict | None) -> str:
+    return NONE if verdict is None or verdict.images_per_s is None else f"{verdict.images_per_s:.1f}"
+
+
+def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
+    for key in dict.fromkeys((*first, *second)):
+        yield from _value(area, key, first.get(key, NONE), second.get(key, NONE))
+
+
+def _value(area: Area, key: str, first: str, second: str) -> Iterator[Difference]:
+    if first != second:
+        yield Difference(area, key, first or NONE, second or NONE)
+
+
+def _text(value: Any) -> str:
+    """A value of a plan in one line: lists with commas, pairs with ``=``, mounts as they are typed."""
+    if value in (None, (), ""):
+        return NONE
+    if isinstance(value, Mount):
+        return f"{value.source}:{value.target}{':ro' if value.read_only else ''}"
+    if isinstance(value, msgspec.Struct):
+        return ":".join(str(each) for each in msgspec.structs.astuple(value))
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        return "=".join(map(str, value))
+    if isinstance(value, tuple):
+        return ", ".join(_text(each) for each in value)
+    return str(value)
+
+
+def _bytes(run: RunDirectory, name: str) -> bytes:
+    """A file's content; nothing where it is not there."""
+    try:
+        return file_system.read_bytes(run.path / name)
+    except OSError:
+        return b""

@@ -1,0 +1,117 @@
+"""What a run was is shown, compared and repeated: runs of this machine, from the command line."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit
+from tests.support import documents
+from tests.support.repositories import git, repository
+
+ODD = "a b$q'\"ü\n.py"
+PROGRAM = "import os, pathlib, sys\npathlib.Path(os.environ['RUNNER_RUN_DIR'], 'args').write_text(repr(sys.argv[1:]))\n"
+LOCAL = ("--site", "local", "--runtime", "native", "--gpus", "1")
+Call = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a program in git, where the test is."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    for name in ("RUNNER_SITE", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    top = repository(tmp_path / "pro ject", {ODD: PROGRAM.encode()})
+    monkeypatch.chdir(top)
+    return top
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
+    def called(*words: str, code: int = Exit.GOOD) -> tuple[str, str]:
+        assert run(list(words)) == code
+        return capfd.readouterr()
+
+    return called
+
+
+def facts(call: Call, *words: str) -> dict[str, object]:
+    result = documents.result(call("show", *words, "--json")[0])
+    assert isinstance(result, dict)
+    return result
+
+
+def test_a_run_is_shown_repeated_with_changes_and_compared(
+    project: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ODD).write_text(f"{PROGRAM}password = 'planted-1'\n")
+    words = (*LOCAL, "--wait", "--env", "MY_TOKEN=planted-2", "--", sys.executable, ODD, "--lr", "0 1", "$x")
+    call("submit", *words)
+    first = facts(call)
+    assert first["command_line"] == ["submit", *("MY_TOKEN=***" if "planted" in word else word for word in words)]
+    assert first["typed_in"] == str(project)
+    code = first["code"]
+    assert isinstance(code, dict)
+    assert (code["commit"], code["dirty"], code["changed"]) == (git(project, "rev-parse", "HEAD"), True, [ODD])
+    directory = Path(str(first["directory"]))
+    shown = call("show", directory.name)[0]
+    assert "planted" not in shown
+    assert "\\u2026" not in shown and "ü\\n.py" in shown
+    assert "verdict    ran" in shown
+    assert "+password = ***" in call("show", "--diff")[0]
+    for name in ("command.json", "code.json", "code.diff"):
+        assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
+
+    monkeypatch.chdir("/")
+    said = call("rerun", directory.name, "--wait", "--env", "OTHER=1")[1]
+    assert "OTHER: none -> 1" in said
+    second = facts(call)
+    assert (second["rerun_of"], second["typed_in"]) == (directory.name, str(project))
+    assert Path(str(second["directory"]), "args").read_text() == repr(["--lr", "0 1", "$x"])
+    compared = call("diff", directory.name, str(second["run"]))[0]
+    assert "  OTHER: none -> 1\n" in compared
+    assert "commit" not in compared and "outcome" not in compared
+
+    said = call("rerun", directory.name, "--wait")[1]
+    assert f"the same plan and code as {directory.name}" in said
+    third = str(facts(call)["run"])
+    differences = documents.result(call("diff", directory.name, third, "--json")[0])["differences"]
+    assert {each["area"] for each in differences} <= {"request"}
+    assert "no difference in" in call("diff", third, third)[0]
+
+    script = (directory / "job.sh").read_text()
+    assert call("rerun", directory.name, "--dry-run")[0] == script
+    (project / ODD).write_text(PROGRAM)
+    said = call("rerun", directory.name, "--dry-run", "--", sys.executable, ODD, "new")[1]
+    assert "uncommitted changes: " in said and " -> none" in said and "program:" in said
+
+
+def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
+    call("submit", *LOCAL, "--wait", "--no-diff", "--recipe", "probe")
+    shown = facts(call)
+    assert (shown["code"], shown["code_diff"]) == (None, "")
+    assert "no difference kept" in call("show", "--diff", code=Exit.USAGE)[1]
+    directory = Path(str(shown["directory"]))
+    (directory / "command.json").unlink()
+    said = call("rerun", directory.name, code=Exit.USAGE)[1]
+    assert "no recorded command line" in said
+    assert "command    not recorded" in call("show")[0]
+
+
+def test_the_directory_of_the_first_run_must_be_there(project: Path, call: Call, tmp_path: Path) -> None:
+    call("submit", *LOCAL, "--wait", "--runs", str(tmp_path / "runs"), "--", sys.executable, ODD)
+    shutil.rmtree(project)
+    assert "cannot be used: No such file" in call("rerun", str(facts(call)["run"]), code=Exit.USAGE)[1]
+
+
+def test_an_option_to_leave_out_must_exist(project: Path, call: Call) -> None:
+    call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
+    run_id = str(facts(call)["run"])
+    assert "did you mean 'stage'?" in call("rerun", run_id, "--without", "sttage", code=Exit.USAGE)[1]
