@@ -69,7 +69,7 @@ def load(path: Path, kind: type[T]) -> T:
 
 def parse(raw: bytes, kind: type[T], name: str) -> T:
     """As ``load``, from bytes; ``name`` stands for the file in errors."""
-    return typed(_document(raw, name), kind)
+    return typed(document_of(raw, name), kind)
 
 
 def read(path: Path) -> Document:
@@ -85,7 +85,7 @@ def read(path: Path) -> Document:
         raise UsageError("no such file", where=str(path)) from None
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    return _document(raw, str(path))
+    return document_of(raw, str(path))
 
 
 def typed(document: Document, kind: type[T]) -> T:
@@ -112,7 +112,12 @@ def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, ove
     return over
 
 
-def _document(raw: bytes, name: str) -> Document:
+def document_of(raw: bytes, name: str) -> Document:
+    """One YAML document from bytes; ``name`` stands for the file in errors.
+
+    Raises:
+        UsageError: it is no YAML, or holds what has no place in such a file; says file:line.
+    """
     if len(raw) > MAX_BYTES:
         raise UsageError(f"larger than {MAX_BYTES} bytes", where=name)
     try:

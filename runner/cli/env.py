@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from runner.cli.options import by_shell
+from runner.cli.options import by_shell, say
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
@@ -22,7 +22,8 @@ _SITE = click.option(
     "--site",
     shell_complete=by_shell("sites"),
     default=lambda: os.environ.get("RUNNER_SITE") or None,
-    help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or local]",
+    help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, "
+    "the Slurm or PBS that answers, or local]",
 )
 _SCRATCH = click.option(
     "--scratch", help="Your scratch directory at the site. [default: the one in your configuration]"
@@ -105,7 +106,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     from runner.environments.make import make
     from runner.preparation.environment import prepare_environment
 
-    prepared = prepare_environment(name, at=at, **options)
+    prepared = prepare_environment(name, at=at, say=say, keep=not dry_run, **options)
     if dry_run and as_json:
         from runner.cli import json_output
 
@@ -143,7 +144,7 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
     from runner.environments.collect import collect
     from runner.preparation.environment import prepare_packages
 
-    spec = prepare_packages(**options)
+    spec = prepare_packages(**options, say=say)
     with display(quiet=as_json) as progress:
         manifest = collect(spec, where.absolute(), progress)
     if as_json:
@@ -167,7 +168,7 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
     from runner.environments.make import prove
     from runner.preparation.environment import choose_proof
 
-    proof = choose_proof(name, **options)
+    proof = choose_proof(name, **options, say=say)
     proven: list[str] = []
     operations: list[str] = []
 
@@ -194,7 +195,7 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
     """List your environments at the site."""
     from runner.preparation import environment
 
-    environments = environment.list_environments(site=site, scratch=scratch, at=at)
+    environments = environment.list_environments(site=site, scratch=scratch, at=at, say=say)
     if as_json:
         from runner.cli import json_output
 

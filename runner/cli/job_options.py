@@ -31,8 +31,9 @@ _OPTIONS = (
     click.option(
         "--site",
         shell_complete=by_shell("sites"),
-        default=lambda: os.environ.get("RUNNER_SITE"),
-        help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, or box]",
+        default=lambda: os.environ.get("RUNNER_SITE") or None,
+        help="A site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, or "
+        "the Slurm or PBS that answers]",
     ),
     click.option(
         "--hosts", metavar="NAME:N,...", help="Nodes to reach by ssh, without a scheduler, and ranks on each."

@@ -29,6 +29,11 @@ def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[
 RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))
 
 
+def say(line: str) -> None:
+    """Print a line for people, apart from a command's output."""
+    click.echo(line, err=True)
+
+
 def mount(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Mount, ...]:
     """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory."""
     return tuple(_one_mount(value) for value in values)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
+from runner.cli.options import say
 from runner.errors import Exit
 
 
@@ -26,7 +27,7 @@ def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     from runner.preparation.request import make_options
 
     options = make_options(**values)
-    prepared = prepare(options, in_allocation=True)
+    prepared = prepare(options, in_allocation=True, say=say, keep=not dry_run)
     if (first := repeated_run()) is not None:
         from runner.cli.rerun import show_changes
 

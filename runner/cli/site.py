@@ -42,10 +42,11 @@ def command() -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def list_sites(as_json: bool) -> int:
-    """List the shipped sites."""
+    """List the shipped sites, and those that were detected and kept."""
+    from runner.sites import kept
     from runner.sites.loader import names, read_site
 
-    sites = [read_site(name) for name in names()]
+    sites = [read_site(name) for name in (*names(), *(name for name in kept.names() if name not in names()))]
     if as_json:
         from runner.cli import json_output
 

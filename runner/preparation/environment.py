@@ -28,8 +28,8 @@ from runner.model.request import Request
 from runner.model.runtimes import NATIVE
 from runner.model.site import RuntimeAtSite
 from runner.preparation.site import UserSite, read_user_site
+from runner.preparation.site_choice import Say, silent
 
-DEFAULT_SITE = "local"
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}  # platforms of images -> what uname(1) calls them
 OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
 
@@ -71,6 +71,8 @@ def prepare_environment(
     framework: Framework | None,
     conda_installer: Path | None = None,
     wheels: Path | None = None,
+    say: Say = silent,
+    keep: bool = True,
     **choices: Any,
 ) -> PreparedEnvironment:
     """Decide what environment to make, and where.
@@ -80,6 +82,7 @@ def prepare_environment(
         force: codes that shall not refuse.
         conda_installer: file that installs conda where there is none.
         wheels: directory of packages, instead of a package index.
+        say, keep: for a site that is not named, see ``site_choice``.
         choices: as ``of_site`` takes them.
 
     Raises:
@@ -87,7 +90,7 @@ def prepare_environment(
         RefusedError: it would lie in a home directory, the scratch directory is unknown, or the packages are for
             something else.
     """
-    user_site = _user_site(site, scratch)
+    user_site = _user_site(site, scratch, say, keep=keep)
     for code in force:
         if code != directory.IN_HOME:
             raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {directory.IN_HOME}")
@@ -164,6 +167,7 @@ def prepare_packages(
     python: str | None,
     image: bool,
     platform: str | None,
+    say: Say = silent,
 ) -> PackagesSpec:
     """Decide what packages to collect.
 
@@ -173,7 +177,7 @@ def prepare_packages(
     Raises:
         UsageError: options that do not go together, or a platform without packages.
     """
-    found = _user_site(site, None).site
+    found = _user_site(site, None, say).site
     chosen = framework or "pytorch"
     if not image:
         if platform:
@@ -226,13 +230,14 @@ def choose_proof(
     modules: tuple[str, ...],
     mpi: str,
     nccl: str,
+    say: Say = silent,
 ) -> Proof:
     """What to prove: an environment, modules, or what the site itself provides.
 
     Raises:
         UsageError: both an environment and modules. RefusedError: there is no such environment.
     """
-    user_site = _user_site(site, scratch)
+    user_site = _user_site(site, scratch, say)
     nccl = nccl_for(user_site.site, nccl)
     if name is None:
         setup = user_site.site.ways.get(NATIVE, RuntimeAtSite()).setup
@@ -254,12 +259,12 @@ def choose_proof(
 
 
 def list_environments(
-    *, site: str | None, scratch: str | None, at: Path | None
+    *, site: str | None, scratch: str | None, at: Path | None, say: Say = silent
 ) -> tuple[tuple[Path, Environment | None], ...]:
     """The user's environments at a site with their directories; None for one that is not finished."""
-    scratch = _user_site(site, scratch).personal.scratch
+    scratch = _user_site(site, scratch, say).personal.scratch
     return tuple(directory.all_environments(at.absolute() if at else directory.user_directory(scratch)))
 
 
-def _user_site(site: str | None, scratch: str | None) -> UserSite:
-    return read_user_site(site, Request(gpus=1, scratch=scratch), default=DEFAULT_SITE)
+def _user_site(site: str | None, scratch: str | None, say: Say, *, keep: bool = True) -> UserSite:
+    return read_user_site(site, Request(gpus=1, scratch=scratch), for_job=False, say=say, keep=keep)

@@ -35,6 +35,7 @@ from runner.preparation.image import find_image
 from runner.preparation.observation import observe
 from runner.preparation.request import JobOptions
 from runner.preparation.site import read_user_site
+from runner.preparation.site_choice import Say, silent
 from runner.recipes.loader import library, recipe_or_program
 from runner.runtimes import runtime, staging
 from runner.schedulers import connect, render
@@ -42,8 +43,6 @@ from runner.schedulers import connect, render
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.model.origin import CommandLine
-
-DEFAULT_SITE = "box"
 
 
 @dataclass(frozen=True)
@@ -75,17 +74,20 @@ class PreparedJob:
         return refuses(self.findings)
 
 
-def prepare(options: JobOptions, *, in_allocation: bool = False) -> PreparedJob:
-    """Plan, check and render; opens no image, reaches no network, and a scheduler only for an existing allocation.
+def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = silent, keep: bool = True) -> PreparedJob:
+    """Plan, check and render; opens no image, reaches no network, and a scheduler only for an existing allocation or
+    where the request names no site.
 
     Args:
         in_allocation: as a step of the allocation of this shell.
+        say: takes a line about a site that the request does not name.
+        keep: such a site, detected for the first time, may be kept in the state directory.
 
     Raises:
         UsageError, RefusedError: it cannot be planned, or there is no allocation.
     """
     check_answers(options)
-    user_site = read_user_site(options.site, options.request, default=DEFAULT_SITE)
+    user_site = read_user_site(options.site, options.request, for_job=True, say=say, keep=keep)
     loaded = recipe_or_program(options.recipe, options.program)
     choices = choose_all(user_site, options.request, process.find)
     image = find_image(loaded.recipe, choices, user_site.personal.scratch)

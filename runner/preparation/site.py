@@ -10,7 +10,8 @@ from runner.model.request import Request
 from runner.model.site import Owned, Site
 from runner.model.user_config import UserConfig
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
-from runner.sites.loader import read_documents, site_of
+from runner.preparation.site_choice import Say, choose_documents, silent
+from runner.sites.loader import GENERIC, site_of
 from runner.sites.unknowns import Unknown, unknowns
 from runner.sites.user import check_entry, personal_values, read_config
 
@@ -37,19 +38,22 @@ class UserSite:
     file: str = ""
 
 
-def read_user_site(name: str | None, request: Request, *, default: str) -> UserSite:
+def read_user_site(
+    name: str | None, request: Request, *, for_job: bool, say: Say = silent, keep: bool = True
+) -> UserSite:
     """Read the site's files and the user's configuration, each once.
 
     Args:
-        name: a shipped site or a file; None for the one of the configuration, else ``default``.
+        name: a site or a file; None for the one of the configuration, else see ``site_choice``, as of the others.
 
     Raises:
-        UsageError: a file is not right; says file:line and key.
+        UsageError, RefusedError: a file is not right (says file:line and key), or no site can be chosen.
     """
     config = read_config()
-    chosen = name if name is not None else config.site or default
-    documents = read_documents(chosen)
-    return replace(with_user_values(site_of(documents), request, config, unknowns(documents)), file=chosen)
+    named = name if name is not None else config.site or None
+    documents = choose_documents(named, say, for_job=for_job, keep=keep)
+    read = with_user_values(site_of(documents), request, config, unknowns(documents))
+    return replace(read, file=named if named is not None and named != GENERIC else documents[0].name)
 
 
 def with_user_values(

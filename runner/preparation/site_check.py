@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
@@ -19,11 +18,12 @@ from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.clients import clients
 from runner.preparation.site import UserSite, with_user_values
+from runner.preparation.site_choice import plain_name
 from runner.recipes.loader import read_recipe
 from runner.runtimes import facts, runtime
 from runner.schedulers import render
 from runner.sites.detection import Detected, detect, differences
-from runner.sites.loader import read_documents, site_of
+from runner.sites.loader import GENERIC, check_shape, read_documents, site_of
 from runner.sites.unknowns import Unknown, unknowns
 from runner.sites.user import read_config
 from runner.strict_yaml import read
@@ -73,6 +73,8 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
     left_open, defaulted = (tuple(each for each in unknown if each.needed is needed) for needed in (True, False))
     if left_open:
         return SiteReport(left_open=left_open, defaulted=defaulted)
+    if name != GENERIC:
+        check_shape(documents)
     site = site_of(documents)
     user_site = with_user_values(site, Request(gpus=1), read_config())
     if SCHEDULERS[site.scheduler].nodes == "allocated":
@@ -122,7 +124,7 @@ def site_name(detected: Detected, requested: str | None) -> str:
     cluster = detected.slurm.config.get("ClusterName", "") if detected.slurm is not None else ""
     if requested is not None and not PLAIN_NAME.match(requested):
         raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
-    return requested or re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-")[:64] or "detected"
+    return requested or plain_name(cluster)
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:

@@ -64,7 +64,7 @@ def choose(
         if name not in rungs.names():
             fix = instead(name, rungs.names(), f"rungs: {', '.join(rungs.names())}")
             raise UsageError(f"no rung named {name!r}", where="--again", fix=fix)
-    found = read_user_site(site, Request(gpus=1, scratch=options.get("scratch")), default=site).site
+    found = read_user_site(site, Request(gpus=1, scratch=options.get("scratch")), for_job=False).site
     if found.device == "cpu" and not pretend:
         raise RefusedError(
             f"{found.name} has no NVIDIA GPU that can be seen and opened from here",

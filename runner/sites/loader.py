@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner import strict_yaml
 from runner.errors import UsageError
+from runner.invocation import PROGRAM
 from runner.model.environment import Setup
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.runtimes import NATIVE
@@ -15,12 +16,15 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, Site
 from runner.planning import hosts
 from runner.render import pbs, sbatch
+from runner.sites import kept
 from runner.sites.machine import fit_to_machine, observe
 from runner.strict_yaml import Document
 from runner.suggest import instead
 
 _FILES = Path(__file__).parent / "files"
 _NOT_INHERITED = ("proven",)  # holds for one site alone
+GENERIC = "slurm"  # the site to be extended: the shape of its nodes is an example
+_SHAPE = ("gpus", "cores", "memory_mb")
 
 
 def names() -> tuple[str, ...]:
@@ -29,7 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def read_site(name_or_path: str) -> Site:
-    """A shipped site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``).
+    """A shipped or a kept site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``).
 
     Raises:
         UsageError: it does not exist, or the file is invalid; says file:line and key.
@@ -43,15 +47,42 @@ def read_documents(name_or_path: str) -> tuple[Document, ...]:
     Raises:
         UsageError: it does not exist, or a file cannot be read or is not YAML.
     """
-    path = _path(name_or_path, Path(), "--site")
-    documents: list[Document] = []
-    known: set[Path] = set()
-    while path.resolve() not in known:
+    return with_bases(strict_yaml.read(_path(name_or_path, Path(), "--site")))
+
+
+def with_bases(document: Document) -> tuple[Document, ...]:
+    """A site's document and those that it extends, as ``read_documents``.
+
+    Raises:
+        UsageError: as ``read_documents``.
+    """
+    documents = [document]
+    known = {Path(document.name).resolve()}
+    while base := _extended(documents[-1]):
+        path = _path(base, Path(documents[-1].name).parent, _where_extended(documents[-1]))
+        if path.resolve() in known:
+            break
         known.add(path.resolve())
         documents.append(strict_yaml.read(path))
-        base = _extended(documents[-1])
-        path = _path(base, path.parent, _where_extended(documents[-1])) if base else path
     return tuple(documents)
+
+
+def check_shape(documents: Sequence[Document]) -> None:
+    """Refuse a site whose nodes are described by the example of the generic site alone: their shape is unknown.
+
+    Raises:
+        UsageError: says the file and the keys.
+    """
+    generic = _FILES / f"{GENERIC}.yaml"
+    given = {key: next((each.name for each in documents if ("node", key) in each.marks), "") for key in _SHAPE}
+    missing = [f"node.{key}" for key, name in given.items() if name == str(generic)]
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)}: not given, and no job is planned on a shape that is not known",
+            where=documents[0].name,
+            fix="give them in the file; on the cluster's login node "
+            f"`{PROGRAM} site detect -o FILE` writes them into a new one",
+        )
 
 
 def site_of(documents: Sequence[Document]) -> Site:
@@ -84,10 +115,13 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
         return below / name_or_path
     if name_or_path in names():
         return _FILES / f"{name_or_path}.yaml"
+    if name_or_path in kept.names():
+        return kept.path_of(name_or_path)
+    known = (*names(), *kept.names())
     raise UsageError(
         f"no site named {name_or_path!r}",
         where=where,
-        fix=instead(name_or_path, names(), f"sites: {', '.join(names())}, or the path of a site file"),
+        fix=instead(name_or_path, known, f"sites: {', '.join(known)}, or the path of a site file"),
     )
 
 

@@ -59,6 +59,14 @@ out` if jobs need it: `python -m runner site check ours.yaml` refuses the file (
 delete its line. What has a default that will do appears as `# DEFAULT key: how to find out`, which is a warning.
 Then it tries a script of every way and compares the file with the live cluster (exit 3 if they differ).
 
+Without `--site`, `RUNNER_SITE` and `site` in the configuration, jobs and environments are for the box if it is up, else
+for the Slurm or PBS that answers. Such a cluster is detected as above, without a GPU node, once: its file is kept as
+`~/.local/state/gpu-runner/sites/CLUSTER.yaml` (`RUNNER_STATE` names another directory), and a line on stderr reports it
+each time. Correct it there, or remove it to detect anew; `--site CLUSTER` names it. A dry run keeps nothing. If no
+scheduler answers, jobs are refused (exit 2 if there is none, 3 if its client gets no answer), and environments are for
+this machine. `--site slurm` is the Slurm that answers, too: the generic site's own node is an example, on which no job
+is planned. A file that extends it gives `node.gpus`, `node.cores` and `node.memory_mb`.
+
 This page is the output of `python -m runner site reference`; a test keeps it up to date.
 """
 

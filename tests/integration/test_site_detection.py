@@ -49,18 +49,32 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     fill(path)
     site = read_site(str(path))
     assert (site.node.gpus, site.node.gpu_type, site.node.cpus, site.node.count) == (8, "a100", 256, 2)
-    assert (site.runtimes, site.hardware.cpu) == (("charliecloud",), os.uname().machine)
+    assert (site.runtimes, site.hardware.cpu) == (("charliecloud", "native"), os.uname().machine)
     assert "it agrees" in runner("site", "check", str(path), "--on-node", code=0, env=on_path).out
     runner(*job, "--wait", code=0, site=path, env=on_path)
     hosts = [json.loads(start.read_text())["host"] for start in (runner.newest() / "ranks").glob("*.start.json")]
     assert (hosts.count("dgx01"), hosts.count("dgx02")) == (6, 6)
 
-    path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud]", "[enroot, pyxis]"))
+    path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud, native]", "[enroot, pyxis]"))
     found = result(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
     assert {(each["code"], each["who"]) for each in found} == {
         ("gpus-differ", "user"),
         ("runtime-missing", "administrator"),
     }
+
+
+def test_a_job_that_names_no_cluster_runs_on_the_slurm_that_answers(runner: Runner, tmp_path: Path) -> None:
+    """Detected once, kept, reported. The cluster is taken to have GPUs; where it has none, the verdict says so."""
+    own = {"PATH": f"{runner.clients}:{os.environ['PATH']}", "RUNNER_STATE": str(tmp_path / "my state")}
+    own |= {"RUNNER_DRIVER_TIMEOUT_S": "0"}
+    job = ("submit", "--gpus", "2", "--runtime", "native", "--wait", "--env", "RUNNER_DRIVER_TIMEOUT_S")
+    program = ("--", "sh", "-c", "echo rank $RANK")
+    first = runner(*job, *program, code=6, env=own, site=Path("slurm"))
+    kept = tmp_path / "my state/sites/box-here.yaml"
+    assert "site: box-here, detected from Slurm " in first.err
+    assert f"kept in {kept}: correct it there" in first.err
+    assert "ranks 0, 1 saw no GPU" in first.out
+    assert "asking Slurm" not in runner(*job, "--dry-run", *program, code=0, env=own, site=Path("slurm")).err
 
 
 def test_slices_of_gpus_are_detected_and_requested(squashfs: StoredImage, runner: Runner, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RefusedError
-from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.runtimes import NATIVE, PROGRAMS, RUNTIMES
 from runner.model.schedulers import SchedulerName
 from runner.sites.detection import answers, host, pbs, slurm, slurm_facts
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.sites.detection.facts import Entry, Fact, Note
 from runner.suggest import instead
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
@@ -128,13 +128,13 @@ def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
 
 def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
     where = f"on {found.node.name}" if found.node is not None else "here; a GPU node was not asked"
-    if not found.runtimes:
-        how = f"no container runtime on PATH {where}: ask the site, or `site detect --on-node`"
-        return (Unknown("runtimes", f"{how}; one or more of {', '.join(RUNTIMES)}", needed=True),)
+    containers = ", ".join(name for name in RUNTIMES if name != NATIVE)
+    none = Note("runtimes", f"no container runtime on PATH {where}; what the site has stands first: {containers}")
     loads = ((name, found.module_of(name)) for name in found.runtimes)
     source = f"module avail, {found.day}"
     return (
-        Fact("runtimes", list(found.runtimes), f"`srun --help` and PATH {where}, {found.day}"),
+        *(() if found.runtimes else (none,)),
+        Fact("runtimes", [*found.runtimes, NATIVE], f"`srun --help` and PATH {where}, {found.day}"),
         *(Fact(f"ways.{name}.load", [["module", "load", module]], source) for name, module in loads if module),
     )
 

@@ -23,7 +23,7 @@ from runner.environments.spec import of_site, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
 from runner.planning.personal import expand_placeholders
-from runner.sites.loader import read_site
+from runner.sites.loader import GENERIC, read_site
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.golden_jobs import ELVIS, ENVIRONMENT
@@ -111,6 +111,8 @@ class Cluster:
         """The command line at that site, with what differs in its file."""
         without_driver = {"RUNNER_DRIVER_TIMEOUT_S": "0"}  # sites have GPUs, this machine may have none
         facts = {"name": self.site, "extends": self.site, "box": self.box.name, "env": without_driver, **changed}
+        if self.site == GENERIC:  # whose own shape is an example
+            facts["node"] = {"gpus": 4, "cores": 32, "memory_mb": 250_000}
         shown = {name: {"visible": ["/"]} for name, way in read_site(self.site).ways.items() if way.visible}
         if shown:  # the directories of the tests are others
             facts["ways"] = shown

@@ -42,6 +42,7 @@ node:
 """
 
 
+BOX = ("--site", "box", "--gpus")
 NO_ENGINE = ("--engine", "unix:///no")
 
 
@@ -49,10 +50,18 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "no such verb": (["sumbit"], Exit.USAGE, "did you mean 'submit'?"),
     "no GPUs named": (["submit"], Exit.USAGE, "--gpus"),
     "GPUs that are no number": (["submit", "--gpus", "many"], Exit.USAGE, "many"),
-    "no GPUs": (["submit", "--gpus", "0"], Exit.USAGE, "0 GPUs"),
-    "fewer than no GPUs": (["submit", "--gpus", "-1"], Exit.USAGE, "-1 GPUs"),
-    "more GPUs than anybody has": (["submit", "--gpus", "1000000000"], Exit.REFUSED, "more than 10000 nodes"),
-    "GPUs beyond all numbers": (["submit", "--gpus", "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
+    "no GPUs": (["submit", *BOX, "0"], Exit.USAGE, "0 GPUs"),
+    "fewer than no GPUs": (["submit", *BOX, "-1"], Exit.USAGE, "-1 GPUs"),
+    "more GPUs than anybody has": (
+        ["submit", *BOX, "1000000000"],
+        Exit.REFUSED,
+        "more than 10000 nodes",
+    ),
+    "GPUs beyond all numbers": (
+        ["submit", *BOX, "1" + "0" * 20],
+        Exit.REFUSED,
+        "more than 10000 nodes",
+    ),
     "home of an unknown user": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
     "mount over the root": (submit("--mount", "/tmp:/"), Exit.USAGE, "hide the whole image"),
     "mount into the run directory": (submit("--mount", "/tmp:/results/lib"), Exit.USAGE, "/results/lib"),

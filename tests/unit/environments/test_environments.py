@@ -406,6 +406,7 @@ def test_the_verbs_refuse_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RUNNER_SITE", "local")
     scratch = str(tmp_path / "scratch")
     expected = {
         ("env", "create", "x"): (Exit.REFUSED, "your scratch directory is unknown"),
@@ -418,6 +419,7 @@ def test_the_verbs_refuse_with_a_fix(
         ("submit", "--site", "local", "--gpus", "2", "--env-name", "x", "--scratch", scratch): (3, "is not there"),
         ("submit", "--gpus", "2", "--env-name", "x", "--runtime", "pyxis"): (Exit.USAGE, "leave out --runtime"),
         ("submit", "--gpus", "2", "--env-name", "x", "--image", "i"): (Exit.USAGE, "leave out one of them"),
+        ("submit", "--gpus", "2", "--runtime", "native", "--image", "i"): (Exit.USAGE, "--runtime charliecloud; or"),
         ("env", "create", "../x", "--at", scratch): (Exit.USAGE, "cannot be an environment's name"),
         ("submit", "--site", "alpha", "--gpus", "2", "--runtime", "native"): (Exit.REFUSED, "--scratch DIR"),
     }

@@ -145,7 +145,7 @@ def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> N
     assert node.memory_mb == 1030000, "the least"
     assert list(site.queues) == ["a100", "a100-debug"], "those of these nodes, the default first"
     assert (site.queues["a100"].max_walltime_s, site.queues["a100-debug"].max_nodes) == (216000, 1)
-    assert site.runtimes == ("pyxis",)
+    assert site.runtimes == ("pyxis", "native")
     assert (site.slurm.memory, site.mpi.pmi, site.needs) == ("per-node", ("pmix",), ("account",))
     assert "p_hvd, p_other" in site.sources["needs"]
     assert site.scratch.path == "/scratch/{user}/x"
@@ -183,7 +183,8 @@ def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
 
 
 def test_pbs_is_understood(tmp_path: Path) -> None:
-    site = completed_file(drafted(tmp_path, detected(None), "polaris-2"), runtimes="[apptainer]")
+    site = completed_file(drafted(tmp_path, detected(None), "polaris-2"))
+    assert site.runtimes == ("native",), "what needs no container runtime"
     assert (site.scheduler, site.pbs.chunk) == ("pbs", {"system": "polaris"})
     assert (site.node.gpus, site.node.cpus, site.node.memory_mb, site.node.count) == (4, 64, 515305, 2)
     assert (site.queues["prod"].min_nodes, site.queues["prod"].max_walltime_s) == (10, 86400)
@@ -194,12 +195,13 @@ def test_pbs_is_understood(tmp_path: Path) -> None:
 def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
     path = drafted(tmp_path, detected(mixed(srun="", nodes="", config="", mpi="")))
     left = {entry.key: entry for entry in unknowns(read_documents(str(path)))}
-    assert {"runtimes", "node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
+    assert {"node.gpus", "node.cores", "queues", "needs", "mpi.pmi", "hardware.driver"} <= set(left)
     line = path.read_text().splitlines()[int(left["hardware.driver"].where.rpartition(":")[2]) - 1]
     assert line.strip().startswith("# DEFAULT hardware.driver: `srun --gpus=1 nvidia-smi`")
     needed = {key for key, entry in left.items() if entry.needed}
-    assert needed == {"runtimes", "node.gpus", "node.cores", "node.memory_mb"}, "no job can do without"
-    assert "native" in left["runtimes"].how, "further lines of a remark are read, too"
+    assert needed == {"node.gpus", "node.cores", "node.memory_mb"}, "no job can do without"
+    assert left["transport"].how.endswith("on a node)"), "further lines of a remark are read, too"
+    assert "# no container runtime on PATH here; a GPU node was not asked; what the site has" in path.read_text()
 
 
 def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_p
 
 def test_a_gpu_node_shows_more_than_a_login_node(tmp_path: Path) -> None:
     site = completed_file(drafted(tmp_path, detected(mixed(), node=NODE, modules="/opt/modules:\nhorovod/0.28\n")))
-    assert site.runtimes == ("pyxis", "apptainer")
+    assert site.runtimes == ("pyxis", "apptainer", "native")
     hardware = site.hardware
     assert (hardware.driver, hardware.compute_capability, hardware.cpu) == ("535.104.05", "8.0", "x86_64")
     assert site.node.gpu_model == "NVIDIA A100-SXM4-40GB"
@@ -229,7 +231,7 @@ def test_a_runtime_that_a_module_brings_is_loaded(tmp_path: Path) -> None:
     path = drafted(tmp_path, detected(mixed(srun=""), modules=modules))
     assert "PyTorch/2.1.2-foss-2023a" in path.read_text()
     site = completed_file(path)
-    assert site.runtimes == ("apptainer",)
+    assert site.runtimes == ("apptainer", "native")
     assert site.ways["apptainer"].load == (("module", "load", "apptainer/1.3.0"),)
 
 
@@ -343,11 +345,13 @@ def test_a_pbs_that_answers_becomes_a_file(
     assert run(["site", "detect", "--on-node"]) == Exit.REFUSED
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()
-    assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
+    assert run(["site", "check", str(path), "--json"]) == Exit.GOOD
     report = result(capfd.readouterr().out)
-    assert [entry["key"] for entry in report["left_open"]] == ["runtimes"]
     assert "pbs.resources" in [entry["key"] for entry in report["defaulted"]]
-    completed_file(path, runtimes="[apptainer]")
+    path.write_text(path.read_text() + "# UNKNOWN home.quota_gb: quota -s\n")
+    assert run(["site", "check", str(path), "--json"]) == Exit.USAGE
+    assert [entry["key"] for entry in result(capfd.readouterr().out)["left_open"]] == ["home.quota_gb"]
+    completed_file(path)
     assert run(["site", "check", str(path)]) == Exit.GOOD
     assert "compared with PBS 2022.1.1" in capfd.readouterr().out
     path.write_text(path.read_text() + "# DEFAULT home.quota_gb: quota -s\n")
