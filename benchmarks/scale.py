@@ -28,6 +28,7 @@ from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.image_usage import image_uses
 from runner.jobs.life import standing
+from runner.jobs.listing import Selection, list_runs
 from runner.jobs.lookup import find
 from runner.jobs.presence import patience, presence
 from runner.jobs.verdict import judge
@@ -174,7 +175,7 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     """Seconds of what looks at the list of runs."""
     os.environ["RUNNER_STATE"] = str(root / f"state-{runs}")
     for number in range(runs):
-        run = directory.create(root / f"runs-{runs}", "scale", float(number))
+        run = directory.create(root / f"runs-{runs}", f"{number:05}-{PER_NODE}", float(number))
         run.write("plan.json", plan(PER_NODE))
         run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
         (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
@@ -184,6 +185,12 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     costs: dict[str, float] = {}
     with _timed(costs, "find the newest"):
         newest = find(None)
+    with _timed(costs, "find by name"):
+        find(f"{runs // 2:05}")
+    with _timed(costs, "list all"):
+        assert len(list_runs(Selection()).runs) == runs
+    with _timed(costs, "list the newest 20"):
+        assert len(list_runs(Selection(last=20)).runs) == 20
     with _timed(costs, "status of the newest"):
         standing(newest)
     with _timed(costs, "which run uses which image"):

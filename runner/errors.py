@@ -17,7 +17,7 @@ class Exit(IntEnum):
     USAGE = 2  # usage, or a bad file
     REFUSED = 3  # refused by a check before anything was submitted
     NOT_ACCEPTED = 4  # the scheduler did not take the job
-    PROGRAM_FAILED = 5  # the user's program failed
+    PROGRAM_FAILED = 5  # the user's program failed, or its job was cancelled
     NOT_PROVEN = 6  # it ran, but its result is not proven
     BELOW_REFERENCE = 7  # proven, but below its reference
     INFRASTRUCTURE = 8  # node failure, preemption, sick node: trying again may help

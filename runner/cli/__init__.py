@@ -36,7 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "importer": ("importer", "Serve the image store to Pyxis, as its importer."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("run", "Run a step in an existing allocation."),
-    "status": ("status", "Show the state of a run."),
+    "status": ("status", "List the runs, or show the state of one."),
     "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
     "rerun": ("rerun", "Submit a run again, with changes."),
     "diff": ("diff", "Show what differs between two runs."),
@@ -58,6 +58,8 @@ VERBS: dict[str, tuple[str, str]] = {
 COLLECT_EVERY = 50_000  # objects: a verb's modules are 100 000, of which none is garbage
 _HELP = "--help shows the options"
 _REPORT = "report it, with the traceback that is on standard error"
+# What other tools call the list of runs.
+_LISTS = frozenset(("history", "jobs", "list", "ls", "ps", "qstat", "queue", "runs", "sacct", "squeue"))
 _ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or --runs"
 _FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
@@ -91,6 +93,8 @@ class LazyVerbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in VERBS:
+            if args[0] in _LISTS:
+                raise click.UsageError(f'no command "{args[0]}"; to list runs: {PROGRAM} status')
             hint = instead(args[0], VERBS, f"one of: {', '.join(VERBS)}")
             raise click.UsageError(f"no command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)

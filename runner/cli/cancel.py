@@ -15,7 +15,7 @@ from runner.invocation import PROGRAM
 def command(run: str | None, as_json: bool) -> int:
     """Cancel the job of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
     from runner.jobs.cancel import cancel_run
-    from runner.jobs.lookup import find
+    from runner.jobs.lookup import find, kept_outcome
 
     directory = find(run)
     job_id, had_ended = cancel_run(directory)
@@ -26,7 +26,9 @@ def command(run: str | None, as_json: bool) -> int:
         return json_output.show(Cancellation(directory.run_id, str(directory.path), job_id, had_ended))
     wait = f"`{PROGRAM} wait {directory.run_id}`"
     if had_ended:
-        click.echo(f"job {job_id} has already ended; {wait} prints its verdict")
+        outcome = kept_outcome(directory)
+        verdict = f": {outcome}" if outcome not in ("", "ended") else f"; {wait} prints its verdict"
+        click.echo(f"job {job_id} has already ended{verdict}")
     else:
         click.echo(f"job {job_id} is being cancelled; {wait} waits until it has ended")
     return Exit.GOOD

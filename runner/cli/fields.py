@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import click
 
-from runner.cli.show import printable
+from runner.cli.text import printable
 
 _NAME_WIDTH = 10
 _NARROWEST = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.checks.architectures import of_horovod
-from runner.cli.show import printable
+from runner.cli.text import printable
 from runner.model.image import Horovod
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from runner.cli.options import RUN
 from runner.errors import Exit, UsageError
 from runner.invocation import PROGRAM
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
 
 
 @click.command()
@@ -26,7 +30,7 @@ def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int
     files = log_files(directory, rank=rank, every=every)
     if not files and not follow:
         raise UsageError(
-            "no log yet" if rank is None else f"rank {rank} has no log",
+            _why_none(directory) if rank is None else f"rank {rank} has no log",
             where=str(directory.logs),
             fix=f"see `{PROGRAM} status {directory.run_id}`",
         )
@@ -36,6 +40,18 @@ def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int
         return Exit.GOOD
     follow_files(directory, _print, rank=rank, every=every)
     return Exit.GOOD
+
+
+def _why_none(run: RunDirectory) -> str:
+    from runner.cli.waiting import describe
+    from runner.jobs.life import Standing, standing
+
+    now = standing(run)
+    if isinstance(now, Standing):
+        return f"no log yet: {describe(now.progress, now.tasks)}"
+    if now.outcome == "cancelled":
+        return "no log: cancelled before it started"
+    return f"no log: {now.reasons[0] if now.reasons else now.outcome}"
 
 
 def _print(path: Path, content: bytes, header: bool) -> None:

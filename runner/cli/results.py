@@ -13,6 +13,7 @@ from runner.images.build.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
 from runner.model.environment import Environment
+from runner.model.listed_run import RunList
 from runner.model.origin import CodeRecord, NodeShare
 from runner.model.output import SCHEMA, Cancellation, Document, Preparation, RunFacts
 from runner.model.proof_record import ProofRecord
@@ -210,7 +211,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images prune": (PrunedImages,),
     "submit": (RunFacts, Preparation),
     "run": (RunFacts, Preparation),
-    "status": (RunFacts,),
+    "status": (RunFacts, RunList),
     "wait": (RunFacts,),
     "cancel": (Cancellation,),
     "show": (ShownRun,),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli.text import printable
+from runner.cli.waiting import display
 from runner.errors import Exit, RunnerError
 from runner.invocation import PROGRAM
 from runner.model.runtimes import RUNTIMES
@@ -18,7 +18,6 @@ from runner.model.schedulers import SCHEDULERS
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
-    from runner.jobs.watch import JobProgress
     from runner.model.plan import Plan, PlannedImage
     from runner.model.verdict import Verdict
     from runner.preparation.job import PreparedJob
@@ -107,7 +106,7 @@ def wait_and_judge(
     from runner.jobs.life import WaitInterrupted, finish, tasks_of
 
     try:
-        with _display(tasks_of(run), quiet=as_json) as on_progress:
+        with display(tasks_of(run), quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
@@ -140,13 +139,6 @@ def warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def printable(text: str) -> str:
-    """``text`` for a terminal: what a record, a log or a host's name holds of control characters is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
-
-
 def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
     """Print a verdict, for people."""
     good = verdict.outcome in ("measured", "ran")
@@ -175,45 +167,3 @@ def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
     if verdict.log:
         click.echo(f"  log: {printable(verdict.log)}")
     click.echo(f"  run directory: {run.path}")
-
-
-def describe(progress: JobProgress, tasks: int) -> str:
-    """The state of a job in one line."""
-    if progress.state is None:
-        where = "waiting for the scheduler"
-    else:
-        where = progress.state.name.lower() or "not known to the scheduler"
-        if progress.state.phase == "pending" and progress.state.reason:
-            where += f" ({printable(progress.state.reason)})"
-    return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
-
-
-@contextmanager
-def _display(tasks: int, *, quiet: bool) -> Iterator[Callable[[JobProgress], None]]:
-    """A status line in a terminal; elsewhere a plain line whenever something has changed."""
-    if quiet:
-        yield lambda _progress: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-
-        status = Console(stderr=True).status("waiting for the scheduler")
-
-        def update(progress: JobProgress) -> None:
-            status.start()
-            status.update(f"{describe(progress, tasks)}  {progress.elapsed_s:.0f} s")
-
-        try:
-            yield update
-        finally:
-            status.stop()
-    else:
-        last = ""
-
-        def line(progress: JobProgress) -> None:
-            nonlocal last
-            text = describe(progress, tasks)
-            if text != last:
-                click.echo(f"[{progress.elapsed_s:6.1f} s] {text}", err=True)
-                last = text
-
-        yield line

@@ -1,36 +1,190 @@
-"""``status``: the state of a run."""
+"""``status``: the list of runs, or the state of one."""
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, get_args
+
 import click
 
-from runner.cli.options import RUN
+from runner.cli.options import RUN, age_s, by_shell
 from runner.errors import Exit
 from runner.invocation import PROGRAM
+from runner.model.listed_run import State
+from runner.model.verdict import Outcome
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.jobs.life import Standing
+    from runner.jobs.listing import Listing, Selection
+
+_STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
+_LAST = 20
+_WATCH_EVERY_S = 5.0  # each look asks the scheduler
 
 
 @click.command()
 @RUN
+@click.option("--name", default="", help="List: only runs of this name, or of one that begins so.")
+@click.option("--site", default="", shell_complete=by_shell("sites"), help="List: only runs on this site.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    metavar="STATE",
+    help=f"List: only these states or verdicts ({', '.join(_STATES)}). Repeatable.",
+)
+@click.option("--since", "since_s", callback=age_s, metavar="2d", help="List: only runs submitted since then.")
+@click.option("--last", type=click.IntRange(min=1), help=f"List: at most so many, the newest. [default: {_LAST}]")
+@click.option("--all", "every", is_flag=True, help="List: all that there are.")
+@click.option("--watch", is_flag=True, help="List: look again every 5 s, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
-def command(run: str | None, as_json: bool) -> int:
-    """Show the state of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
-    from runner.cli.show import describe, show_verdict
-    from runner.jobs.life import Standing, standing
-    from runner.jobs.lookup import find
+def command(
+    run: str | None,
+    name: str,
+    site: str,
+    states: tuple[str, ...],
+    since_s: int | None,
+    last: int | None,
+    every: bool,
+    watch: bool,
+    as_json: bool,
+) -> int:
+    """List the runs, or show the state of RUN (an id or name, or its beginning; a job id; or a directory).
 
-    directory = find(run)
-    now = standing(directory)
+    A run whose job is over is judged, if it was not yet.
+    """
+    if run is not None:
+        if name or site or states or since_s or last or every or watch:
+            raise click.UsageError(
+                f"options of the list together with RUN; fix: leave one out (`{PROGRAM} wait {run}` watches one run)"
+            )
+        return _show_run(run, as_json=as_json)
+    from runner.jobs.listing import Selection
+
+    if every and last:
+        raise click.UsageError("--all and --last together; fix: leave one out")
+    if watch and as_json:
+        raise click.UsageError("--watch and --json together; fix: leave one out")
+    since = time.time() - since_s if since_s is not None else 0.0
+    selection = Selection(name, site, frozenset(states), since, None if every else last or _LAST)
+    return _watch(selection) if watch else _show_list(selection, as_json=as_json)
+
+
+def _show_list(selection: Selection, *, as_json: bool) -> int:
+    from runner.jobs.listing import list_runs
+
+    listing = list_runs(selection)
+    if as_json:
+        from runner.cli import json_output
+        from runner.model.listed_run import RunList
+
+        return json_output.show(RunList(listing.runs, listing.more, listing.refused))
+    for line in _lines(listing, selection, _width()):
+        click.echo(line)
+    _show_notes(listing)
+    return Exit.GOOD
+
+
+def _watch(selection: Selection) -> int:
+    """In a terminal the list is drawn anew, elsewhere it is printed whenever a state or a result has changed."""
+    import sys
+
+    from runner.jobs.listing import list_runs
+
+    try:
+        if not sys.stdout.isatty():
+            last: Listing | None = None
+            while True:
+                listing = list_runs(selection)
+                if last is None or listing.runs != last.runs:
+                    click.echo("\n".join(_lines(listing, selection, None)))
+                last = listing
+                time.sleep(_WATCH_EVERY_S)
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        console = Console()
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                lines = _lines(list_runs(selection), selection, console.width)
+                lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
+                live.update(Text("\n".join(lines)), refresh=True)
+                time.sleep(_WATCH_EVERY_S)
+    except KeyboardInterrupt:
+        return Exit.GOOD
+
+
+def _lines(listing: Listing, selection: Selection, width: int | None) -> list[str]:
+    from runner.cli import run_table
+
+    if listing.runs:
+        return run_table.lines(listing.runs, datetime.now(timezone.utc), width)
+    if selection == type(selection)(last=selection.last):
+        return [f"no runs yet; start one with `{PROGRAM} submit`"]
+    return [f"no run is of that selection; all: {PROGRAM} status"]
+
+
+def _show_notes(listing: Listing) -> None:
+    """What the list leaves out, for people: on standard error."""
+    from runner.cli.show import warn
+
+    for what in dict.fromkeys(error.what for error in listing.errors):
+        warn(f"{what}; the states of its runs are unknown")
+    if listing.more:
+        click.echo(f"older runs: --last N, or --all; one run: {PROGRAM} status RUN", err=True)
+    if listing.refused:
+        count = "1 submission was" if listing.refused == 1 else f"{listing.refused} submissions were"
+        click.echo(f"{count} refused, and no run: {PROGRAM} status --state not-submitted", err=True)
+
+
+def _width() -> int | None:
+    """Of the terminal; None where the list does not go to one."""
+    import shutil
+    import sys
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _show_run(wanted: str, *, as_json: bool) -> int:
+    from runner.cli.show import show_verdict, warn
+    from runner.cli.waiting import display
+    from runner.jobs.life import Standing, standing, tasks_of
+    from runner.jobs.lookup import find, kept_outcome
+
+    run = find(wanted)
+    is_known = kept_outcome(run) not in ("", "ended", "unknown")
+    with display(tasks_of(run), quiet=as_json or is_known) as on_progress:
+        now = standing(run, on_progress, warn)
     if as_json:
         from runner.cli import json_output
         from runner.jobs.facts import run_facts
 
-        return json_output.show(run_facts(directory, now))
-    if not isinstance(now, Standing):
-        show_verdict(directory, now)
-        return Exit.GOOD
-    state = now.progress.state
-    click.echo(f"run {directory.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
-    click.echo(f"  run directory: {directory.path}")
-    if state is not None and state.phase in ("ended", "unknown"):
-        click.echo(f"  next: {PROGRAM} wait {directory.run_id}")
+        return json_output.show(run_facts(run, now))
+    if isinstance(now, Standing):
+        _show_standing(run, now)
+    else:
+        click.echo(f"run {run.run_id}")
+        show_verdict(run, now)
     return Exit.GOOD
+
+
+def _show_standing(run: RunDirectory, now: Standing) -> None:
+    """Of a job that has not ended: its state, its last output, and what to do next."""
+    from runner.cli.text import age, printable
+    from runner.cli.waiting import describe
+    from runner.jobs.output import last_output
+
+    click.echo(f"run {run.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
+    is_running = now.progress.state is not None and now.progress.state.phase == "running"
+    last = last_output(run)
+    if last is not None:
+        click.echo(f"  last output {age(last.age_s)} ago ({printable(last.file)}): {printable(last.line)}")
+    elif is_running:
+        click.echo("  no output yet")
+    click.echo(f"  run directory: {run.path}")
+    follow = "logs --follow" if is_running else "wait"
+    click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")

@@ -22,11 +22,13 @@ def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool,
     the first of them is an option, they are passed to the recipe's program.
     """
     from runner.cli.show import show_prepared, show_start, wait_and_judge
+    from runner.cli.waiting import slow
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_options
 
     options = make_options(**values)
-    prepared = prepare(options, say=say, keep=not dry_run)
+    with slow("preparing the job"):
+        prepared = prepare(options, say=say, keep=not dry_run)
     if (first := repeated_run()) is not None:
         from runner.cli.rerun import show_changes
 
@@ -34,7 +36,8 @@ def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool,
     code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start(prepared, options.runs, command=command_line(), keep_diff=not no_diff)
+    with slow("submitting the job"):
+        run, job_id = start(prepared, options.runs, command=command_line(), keep_diff=not no_diff)
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:

@@ -48,7 +48,7 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     cause = failure.cause.format(
         state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
     )
-    progress = _progress(evidence) if failure.outcome == "failed" else []
+    progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
     reasons = [cause, *filter(None, [failure.detail]), *progress]
     missing = _not_launched(evidence) if progress else []
     if not missing:

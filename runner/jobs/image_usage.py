@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from runner.errors import RunnerError
 from runner.images.store import integrity, store
 from runner.images.store.prune import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
+from runner.jobs.states import query
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import Plan
-from runner.model.schedulers import SchedulerName
 from runner.model.verdict import Verdict
-from runner.schedulers import connect
 
 
 class ImageUse(msgspec.Struct, frozen=True):
@@ -74,7 +71,7 @@ def image_uses() -> tuple[ImageUse, ...]:
     """
     runs: list[tuple[RunDirectory, Plan, Submitted | None]] = []
     states: dict[Path, str] = {}
-    not_ended: dict[tuple[SchedulerName, str], dict[Path, str]] = {}
+    not_ended: list[tuple[RunDirectory, Submitted]] = []
     for run in directory.known():
         plan, record = run.read("plan.json", Plan), run.read("job.json", Submitted)
         if plan is None:
@@ -85,11 +82,9 @@ def image_uses() -> tuple[ImageUse, ...]:
         elif _has_ended(run):
             states[run.path] = "ended"
         elif record is not None:
-            not_ended.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
-    for (scheduler, clients), jobs in not_ended.items():
-        with suppress(RunnerError):  # one that does not answer leaves its jobs' states unknown
-            known = connect(scheduler, Path(clients) if clients else None).states(jobs)
-            states |= {path: state.phase for path, state in known.items()}
+            not_ended.append((run, record))
+    known, _ = query(not_ended)  # a scheduler that does not answer leaves its jobs' states unknown
+    states |= {path: state.phase for path, state in known.items()}
     return tuple(
         ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, states.get(run.path, "unknown"))
         for run, plan, record in runs

@@ -5,6 +5,7 @@ forget jobs.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from runner.errors import RunnerError
 from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import follow_files
+from runner.jobs.presence import patience, presence
 from runner.jobs.submission import scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
-from runner.model.job import JobState
+from runner.model.job import ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.verdict import Verdict
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from runner.jobs.collect import Evidence
 
 Warn = Callable[[str], None]
+
+# So long after its job's end, by whatever clocks, a record that is not there is missing on every file system.
+_SETTLED_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,16 @@ class WaitInterrupted(KeyboardInterrupt):
         self.cancelled = cancelled
 
 
-def standing(run: RunDirectory) -> Verdict | Standing:
-    """The run's verdict if it has one, else its state now.
+def standing(
+    run: RunDirectory,
+    on_progress: Callable[[JobProgress], None] = lambda _progress: None,
+    warn: Warn = lambda _text: None,
+    *,
+    clock: Clock = REAL_CLOCK,
+) -> Verdict | Standing:
+    """The run's verdict if its job is over, else its state now.
+
+    A job that ended unnoticed is judged now, as ``finish`` does, which may wait for records to become visible.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
@@ -58,8 +72,40 @@ def standing(run: RunDirectory) -> Verdict | Standing:
     verdict = run.read("verdict.json", Verdict)
     if verdict is not None and verdict.outcome != "unknown":
         return verdict
-    scheduler, job_id = scheduler_of(run)
-    return Standing(job_id, progress(run, scheduler.state(job_id, run.path), 0.0), tasks_of(run))
+    if run.read("ended.json", JobState) is None:
+        scheduler, job_id = scheduler_of(run)
+        state = scheduler.state(job_id, run.path)
+        if state.phase in ("pending", "running"):
+            return Standing(job_id, progress(run, state, 0.0), tasks_of(run))
+    return finish(run, on_progress, warn, clock=clock)
+
+
+def judge_at_once(run: RunDirectory, warn: Warn = lambda _text: None) -> Verdict | None:
+    """The verdict on a run whose job is over, kept as ``finish`` does; no record is waited for.
+
+    None if its job is not over, if a record may still become visible, or if the scheduler does not answer.
+    """
+    from runner.jobs.collect import collect
+
+    try:
+        state = run.read("ended.json", JobState)
+        if state is None:
+            scheduler, job_id = scheduler_of(run)
+            state = scheduler.state(job_id, run.path)
+        marker = run.read("exit.json", ExitMarker)
+        if state.phase != "ended" and (state.phase != "unknown" or marker is None):
+            return None
+        is_settled = marker is not None and time.time() - marker.end_s > _SETTLED_S
+        if not is_settled and patience(run, presence(run), state, run.plan()) != "none":
+            return None
+        evidence = collect(run, state)
+    except (RunnerError, OSError):
+        return None
+    if evidence.damaged and not is_settled:
+        return None
+    verdict = _verdict(run, evidence)
+    _keep_all(run, state, verdict, warn)
+    return verdict
 
 
 def tasks_of(run: RunDirectory) -> int:
@@ -114,12 +160,17 @@ def finish(
             state = known  # what the scheduler has said counts, though it has forgotten the job
         assert evidence is not None, "it is collected before the waiting ends"
         verdict = _verdict(run, dataclasses.replace(evidence, state=state))
-        if state.phase == "ended":
-            _keep(run, "ended.json", state, warn)
+    _keep_all(run, state, verdict, warn)
+    return verdict
+
+
+def _keep_all(run: RunDirectory, state: JobState, verdict: Verdict, warn: Warn) -> None:
+    """Keep what the scheduler said of the job's end, and the verdict, if they are known."""
+    if state.phase == "ended" and state != run.read("ended.json", JobState):
+        _keep(run, "ended.json", state, warn)
     if verdict.outcome != "unknown":
         _keep(run, "verdict.json", verdict, warn)
         _keep_versions(run, verdict, warn)
-    return verdict
 
 
 def _keep_versions(run: RunDirectory, verdict: Verdict, warn: Warn) -> None:

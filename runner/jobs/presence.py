@@ -70,7 +70,7 @@ def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) ->
     before the marker: where the later one is listed, the absence of the earlier one is no delay.
     """
     explained = find("scheduler state", state.name, state.reason)
-    if explained is not None and explained.outcome != "failed":
+    if explained is not None and explained.outcome not in ("failed", "cancelled"):
         return "none"  # whatever the ranks left
     if explained is not None and state.phase == "ended" and not (state.nodes or there.starts or there.marker):
         return "none"  # it never had a node

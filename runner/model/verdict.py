@@ -8,12 +8,13 @@ import msgspec
 
 from runner.errors import Exit
 
-Outcome = Literal["measured", "ran", "failed", "not-proven", "infrastructure", "unknown"]
+Outcome = Literal["measured", "ran", "failed", "cancelled", "not-proven", "infrastructure", "unknown"]
 
 EXIT_OF: dict[Outcome, Exit] = {
     "measured": Exit.GOOD,
     "ran": Exit.GOOD,
     "failed": Exit.PROGRAM_FAILED,
+    "cancelled": Exit.PROGRAM_FAILED,
     "not-proven": Exit.NOT_PROVEN,
     "infrastructure": Exit.INFRASTRUCTURE,
     "unknown": Exit.UNKNOWN,
@@ -25,7 +26,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         outcome: ``measured`` (ran, and its figure is proven), ``ran`` (every rank ended well; it measures nothing),
-            ``failed``, ``not-proven`` (it ran, but what it claims is not proven), ``infrastructure``, ``unknown``.
+            ``failed``, ``cancelled``, ``not-proven`` (it ran, but what it claims is not proven), ``infrastructure``,
+            ``unknown``.
         reasons: why it is not good, the telling one first; empty where it is.
         proven: what was proven, one sentence each.
         remarks: what a reader of the figure should know, one sentence each: what was cut, shifts, slow ranks.

@@ -169,14 +169,14 @@ def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons
 
 
 def test_a_job_that_another_user_cancelled(ill: Runner, daemons: Daemons) -> None:
-    planted = Planted("nap:300", "failed", 5, ("the job was cancelled; the scheduler does not say by whom",))
+    planted = Planted("nap:300", "cancelled", 5, ("the job was cancelled; the scheduler does not say by whom",))
     run = started(ill, planted)
     daemons.inside("scancel", *daemons.jobs_of(str(run)))
     is_reported(ill, run, planted)
 
 
 def test_a_job_that_was_cancelled_through_us(ill: Runner) -> None:
-    planted = Planted("nap:300", "failed", 5, ("the job was cancelled by ", "did not finish the program"))
+    planted = Planted("nap:300", "cancelled", 5, ("the job was cancelled by ", "did not finish the program"))
     run = started(ill, planted)
     ill("cancel", run.name, code=0)
     is_reported(ill, run, planted)

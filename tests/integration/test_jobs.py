@@ -224,13 +224,13 @@ def test_two_jobs_on_one_node_do_not_mix(runner: Runner, tmp_path: Path) -> None
 
 def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
     words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--", "--sleep", "300")
-    child, _run = runner.start_until(has_started(1), *words)
+    child, run = runner.start_until(has_started(1), *words)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
     assert b"continues" in err
     assert b"cancel" in err
-    assert result(runner("status", "--json", code=0).out)["state"] == "running"
+    assert result(runner("status", run.name, "--json", code=0).out)["state"] == "running"
     runner("cancel", code=0)
 
 
@@ -247,6 +247,9 @@ def test_interrupting_the_wait_cancels_the_job_with_that_option(runner: Runner) 
 def test_slurm_refuses_and_says_why(runner: Runner) -> None:
     done = runner("submit", "--recipe", "probe", "--gpus", "2", "--partition", "no such # 'one'", code=4)
     assert "invalid partition" in done.err.lower()
+    assert runner("cancel", runner.newest().name, code=4).err.lower().startswith("error: ")
+    listed = result(runner("status", "--all", "--json", code=0).out)
+    assert runner.newest().name not in {run["run"] for run in listed["runs"]}
 
 
 @pytest.mark.parametrize(

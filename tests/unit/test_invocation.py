@@ -36,7 +36,7 @@ def test_the_words_of_the_call(words: list[str], name: str) -> None:
 
 def test_help_and_hints_have_them() -> None:
     """A real call, by a path that PATH does not find."""
-    words = [sys.executable, "-m", "runner", "status"]
+    words = [sys.executable, "-m", "runner", "wait"]
     done = subprocess.run(words, cwd=CHECKOUT, env={"PATH": "/usr/bin", "RUNNER_STATE": "/nowhere"},
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert f"`{sys.executable} -m runner submit`" in done.stderr

@@ -98,7 +98,7 @@ FAILURES = (
         cause="the job was cancelled{by}",
         fix="submit again, unless you cancelled it yourself",
         who="user",
-        outcome="failed",
+        outcome="cancelled",
     ),
     Failure(
         code="job-killed",

@@ -243,7 +243,7 @@ def test_a_controller_that_is_away_for_a_while(ill: Runner, daemons: Daemons) ->
 
 
 def test_an_interrupt_that_cancels_ends_in_time_where_slurm_is_silent(ill: Runner, daemons: Daemons) -> None:
-    planted = Planted("nap:600", "failed", 5, ("the job was cancelled",))
+    planted = Planted("nap:600", "cancelled", 5, ("the job was cancelled",))
     words = planted.submission("--wait", "--cancel-on-interrupt")
     child, run = ill.start_until(lambda run: any(run.glob("ranks/*.report.json")), *words)
     daemons.signal(CONTROLLER, "STOP")

@@ -119,7 +119,7 @@ def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None
 
 
 def test_a_job_that_is_cancelled(runner: Runner) -> None:
-    planted = Planted("nap:600", "failed", 5, ("the job was cancelled by",))
+    planted = Planted("nap:600", "cancelled", 5, ("the job was cancelled by",))
     run = started(runner, planted)
     runner("cancel", str(run), code=0)
     is_reported(runner, run, planted)

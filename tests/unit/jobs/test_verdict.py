@@ -466,7 +466,7 @@ def test_a_world_that_is_not_the_planned_one_is_not_proven() -> None:
         (JobState("ended", "PREEMPTED"), None, "infrastructure", 8),
         (JobState("ended", "TIMEOUT"), None, "failed", 5),
         (JobState("ended", "OUT_OF_MEMORY"), None, "failed", 5),
-        (JobState("ended", "CANCELLED"), None, "failed", 5),
+        (JobState("ended", "CANCELLED"), None, "cancelled", 5),
         (JobState("ended", "FAILED", exit_code=71), None, "infrastructure", 8),
         (JobState("ended", "FAILED", exit_code=9), None, "failed", 5),
         (JobState("unknown"), None, "unknown", 9),

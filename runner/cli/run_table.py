@@ -1,0 +1,78 @@
+"""The list of runs as text, as wide as there is room: a table, and where that is too wide two lines for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from runner.cli.text import age
+from runner.model.listed_run import ListedRun
+
+_COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
+_TO_THE_RIGHT = frozenset(("GPUS", "AGE"))
+# What a narrow table leaves out, in this order: the id of a run contains its name, a result says that it has ended, and
+# the id finds all the rest.
+_LEFT_OUT = ("NAME", "STATE", "JOB", "SITE", "AGE")
+_GAP = "  "
+_NOTHING = "-"
+
+
+def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
+    """The table, no line wider than ``width`` as far as ids allow; None for any width."""
+    rows = [_cells(run, now) for run in runs]
+    columns = list(_COLUMNS)
+    for name in ("", *_LEFT_OUT):
+        columns = [column for column in columns if column != name]
+        if name == "STATE":
+            rows = [row | {"RESULT": _state_or_result(row)} for row in rows]
+        table = _table(rows, columns)
+        if width is None or max(map(len, table)) <= width:
+            return table
+    return [line for row in rows for line in _two_lines(row, width or 0)]
+
+
+def _cells(run: ListedRun, now: datetime) -> dict[str, str]:
+    """What stands in each column; the parts of a job's id after the first only distinguish machines."""
+    cells = {
+        "RUN": run.run,
+        "NAME": run.name,
+        "JOB": run.job.partition(".")[0],
+        "STATE": run.state,
+        "GPUS": str(run.gpus) if run.gpus else "",
+        "SITE": run.site,
+        "AGE": age((now - run.submitted).total_seconds()) if run.submitted else "",
+        "RESULT": _result(run),
+    }
+    return {name: text or _NOTHING for name, text in cells.items()}
+
+
+def _result(run: ListedRun) -> str:
+    if run.images_per_s is None:
+        return run.outcome or ""
+    return f"{run.images_per_s:.1f} images/s" + (" (demo)" if run.demonstration else "")
+
+
+def _state_or_result(row: dict[str, str]) -> str:
+    return row["STATE"] if row["RESULT"] == _NOTHING else row["RESULT"]
+
+
+def _table(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> list[str]:
+    every = [dict(zip(_COLUMNS, _COLUMNS, strict=True)), *rows]
+    widths = {name: max(len(row[name]) for row in every) for name in columns}
+    return [
+        _GAP.join(
+            row[name].rjust(widths[name]) if name in _TO_THE_RIGHT else row[name].ljust(widths[name])
+            for name in columns
+        ).rstrip()
+        for row in every
+    ]
+
+
+def _two_lines(row: dict[str, str], width: int) -> list[str]:
+    """The id, and below it what else fits, the most telling first."""
+    facts = [_state_or_result(row), f"{row['GPUS']} GPUs", row["AGE"], row["SITE"], f"job {row['JOB']}"]
+    line = f"{_GAP}{facts[0]}"
+    for fact in facts[1:]:
+        if len(line) + len(_GAP) + len(fact) <= width:
+            line += f"{_GAP}{fact}"
+    return [row["RUN"], line]

@@ -1,0 +1,29 @@
+"""The states of many runs' jobs: each scheduler is queried once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from runner.errors import RunnerError
+from runner.jobs.directory import RunDirectory
+from runner.model.job import JobState, Submitted
+from runner.model.schedulers import SchedulerName
+from runner.schedulers import connect
+
+
+def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
+    """The states by run directory, without reasons; and the errors of schedulers that gave no answer, whose runs are
+    left out.
+    """
+    by_scheduler: dict[tuple[SchedulerName, str], dict[Path, str]] = {}
+    for run, record in runs:
+        by_scheduler.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
+    states: dict[Path, JobState] = {}
+    errors: list[RunnerError] = []
+    for (scheduler, clients), jobs in by_scheduler.items():
+        try:
+            states |= connect(scheduler, Path(clients) if clients else None).states(jobs)
+        except RunnerError as error:
+            errors.append(error)
+    return states, tuple(errors)

@@ -1,0 +1,51 @@
+"""A run as a list shows it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from runner.model.verdict import Outcome
+
+State = Literal["pending", "running", "ended", "unknown", "not-submitted"]
+
+
+class ListedRun(msgspec.Struct, frozen=True):
+    """One run of a list. Keys that ``status RUN`` has, too, mean the same there. Times are UTC, whole seconds.
+
+    Attributes:
+        state: ``unknown`` where the scheduler does not answer, or knows nothing of the job; ``not-submitted`` where it
+            refused it.
+        gpus: as requested; on a site without GPUs, one rank stands for a GPU.
+        submitted: null where that cannot be read.
+        outcome: of the verdict; null until the run was judged.
+        images_per_s: throughput; null unless ``measured``.
+        demonstration: why the figure is no performance claim; empty where it is one.
+    """
+
+    run: str
+    directory: str
+    name: str
+    job: str
+    state: State
+    gpus: int
+    site: str
+    submitted: datetime | None
+    outcome: Outcome | None
+    images_per_s: float | None
+    demonstration: str
+
+
+class RunList(msgspec.Struct, frozen=True):
+    """The result of ``status`` without RUN.
+
+    Attributes:
+        runs: the newest first. more: whether there are older ones that were left out.
+        refused: how many submissions were left out because the scheduler refused them.
+    """
+
+    runs: tuple[ListedRun, ...]
+    more: bool
+    refused: int

@@ -1,0 +1,79 @@
+"""The list of runs in a pipe, in 80 columns and in 40."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from runner.cli.run_table import lines
+from runner.model.listed_run import ListedRun
+
+NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
+
+
+def row(name: str, *, ago_s: int = 60, **changes: Any) -> ListedRun:
+    fields: dict[str, Any] = {
+        "run": f"20261122-085900-{name}-16", "directory": "/r", "name": name, "job": "4711", "state": "ended",
+        "gpus": 16, "site": "technion", "submitted": NOW - timedelta(seconds=ago_s), "outcome": "ran",
+        "images_per_s": None, "demonstration": "",
+    }  # fmt: skip
+    return ListedRun(**(fields | changes))
+
+
+RUNS = (
+    row("bert", ago_s=12, state="running", outcome=None, job="12.pbs-server"),
+    row("resnet50", ago_s=600, outcome="measured", images_per_s=5321.07),
+    row("probe", ago_s=7200, outcome="measured", images_per_s=10.0, demonstration="CPU", job="", gpus=2),
+    row("old", ago_s=86_400 * 3, outcome="failed", submitted=None),
+)
+
+
+def test_a_pipe_gets_every_column() -> None:
+    assert lines(RUNS, NOW, None) == [
+        "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
+        "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
+        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321.1 images/s",
+        "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
+        "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
+    ]
+
+
+def test_80_columns_do_without_the_name_that_the_id_has() -> None:
+    assert lines((RUNS[0], row("resnet50")), NOW, 80) == [
+        "RUN                          JOB   STATE    GPUS  SITE        AGE  RESULT",
+        "20261122-085900-bert-16      12    running    16  technion   12 s  -",
+        "20261122-085900-resnet50-16  4711  ended      16  technion  1 min  ran",
+    ]
+
+
+def test_with_a_figure_in_80_columns_the_result_stands_for_the_state() -> None:
+    assert lines(RUNS[:2], NOW, 80) == [
+        "RUN                          JOB   GPUS  SITE         AGE  RESULT",
+        "20261122-085900-bert-16      12      16  technion    12 s  running",
+        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321.1 images/s",
+    ]
+
+
+def test_40_columns_hold_a_run_in_two_lines() -> None:
+    assert lines(RUNS, NOW, 40) == [
+        "20261122-085900-bert-16",
+        "  running  16 GPUs  12 s  technion",
+        "20261122-085900-resnet50-16",
+        "  5321.1 images/s  16 GPUs  10 min",
+        "20261122-085900-probe-16",
+        "  10.0 images/s (demo)  2 GPUs  2 h",
+        "20261122-085900-old-16",
+        "  failed  16 GPUs  -  technion  job 4711",
+    ]
+
+
+@pytest.mark.parametrize("width", range(30, 121, 3))
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, lines(RUNS, NOW, width))) <= width
+
+
+def test_an_id_is_never_cut_off() -> None:
+    run = row("a-name-as-long-as-names-can-be-64-characters-of-it")
+    assert lines((run,), NOW, 40)[0] == run.run
