@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.model.request import Mount
+from runner.model.request import Mount, parse_duration_s, parse_mount
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -36,21 +36,10 @@ def say(line: str) -> None:
 
 def mount(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Mount, ...]:
     """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory."""
-    return tuple(_one_mount(value) for value in values)
-
-
-def _one_mount(value: str) -> Mount:
-    from pathlib import Path
-
-    parts = value.split(":")
-    read_only = len(parts) == 3 and parts[2] in ("ro", "rw") and parts.pop() == "ro"
-    if len(parts) != 2 or not all(parts):
-        raise click.BadParameter(f"{value!r} is not SRC:DST[:ro]")
     try:
-        source = Path(parts[0]).expanduser().absolute()
-    except RuntimeError as error:  # ~NAME of an unknown user
-        raise click.BadParameter(f"{value!r}: {error}") from None
-    return Mount(str(source), parts[1], read_only)
+        return tuple(parse_mount(value) for value in values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def environment(
@@ -92,22 +81,11 @@ def _pair(value: str, form: str) -> tuple[str, str]:
 
 
 def duration_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """``S``, ``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds.
-
-    Slurm would read a lone number as minutes; to prevent surprises, a lone number is refused.
-    """
-    if value is None:
-        return None
-    if not re.fullmatch(r"(\d{1,3}-)?\d{1,4}(:\d{1,2}){1,2}", value, re.ASCII):
-        raise click.BadParameter(f"{value!r} is not M:S, H:M:S or D-H:M:S (10:00 is ten minutes)")
-    days, _, clock = value.rpartition("-")
-    seconds = 0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + int(part)
-    seconds += int(days or 0) * 86400
-    if seconds == 0:
-        raise click.BadParameter("a time limit of zero")
-    return seconds
+    """``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds."""
+    try:
+        return None if value is None else parse_duration_s(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _AGES_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,6 +17,43 @@ class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     target: str
     read_only: bool = False
+
+
+def parse_mount(text: str) -> Mount:
+    """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory.
+
+    Raises:
+        ValueError: it is something else, or begins with ``~NAME`` of an unknown user.
+    """
+    parts = text.split(":")
+    read_only = len(parts) == 3 and parts[2] in ("ro", "rw") and parts.pop() == "ro"
+    if len(parts) != 2 or not all(parts):
+        raise ValueError(f"{text!r} is not SRC:DST[:ro]")
+    try:
+        source = Path(parts[0]).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    return Mount(str(source), parts[1], read_only)
+
+
+def parse_duration_s(text: str) -> int:
+    """``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds.
+
+    Slurm would read a lone number as minutes; to prevent surprises, a lone number is refused.
+
+    Raises:
+        ValueError: it is something else, or no time at all.
+    """
+    if not re.fullmatch(r"(\d{1,3}-)?\d{1,4}(:\d{1,2}){1,2}", text, re.ASCII):
+        raise ValueError(f"{text!r} is not M:S, H:M:S or D-H:M:S (10:00 is ten minutes)")
+    days, _, clock = text.rpartition("-")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + int(part)
+    seconds += int(days or 0) * 86400
+    if seconds == 0:
+        raise ValueError("a time limit of zero")
+    return seconds
 
 
 class Request(msgspec.Struct, frozen=True):

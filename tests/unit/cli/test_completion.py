@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_read_shows_no_error(complete: Complete, monkeypa
     assert complete("images", "show", "") == []
 
 
-COMPLETED = {"run", "site", "recipe", "runtime", "queue"}
+COMPLETED = {"run", "first", "second", "site", "recipe", "runtime", "queue"}
 
 
 def test_every_such_argument_and_option_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,295 @@
+"""gpu-runner from Python: ``from runner import submit, runs``. docs/python.md is the page on it.
+
+The same stages as the command line's, and the same objects as its JSON. Nothing is printed; what goes wrong is raised
+as an error of ``runner.errors``, whose ``code`` is the command line's exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+
+from runner.errors import RefusedError, UsageError
+from runner.jobs.directory import RunDirectory
+from runner.jobs.facts import run_facts
+from runner.model.finding import Finding
+from runner.model.names import Wireup
+from runner.model.output import Cancellation, Preparation, RunFacts
+from runner.model.request import parse_duration_s, parse_mount
+from runner.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+__all__ = ["CheckRefusedError", "Options", "Run", "runs", "submit"]
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """What ``submit`` takes besides the GPUs and the program: the options of the command line, by the same names.
+
+    Attributes:
+        site: a shipped site or a site file; by default as on the command line. recipe: a shipped one or a directory.
+        hosts: ``nodea:8,nodeb:8``, without a scheduler. hostfile: the same as a file.
+        runtime, image, env_name: what the ranks run in.
+        mount: ``SRC:DST[:ro]`` each. env: variables of every rank; None takes one away. set: options of the recipe.
+        time: ``[D-][H:]M:S``, or seconds.
+        scheduler_option: further options of sbatch or qsub.
+        force: codes of checks that shall not refuse. name: of the job.
+        runs: directory for run directories; every node must see it.
+        stage: start from a copy on each node's disk. nsys: ranks to profile.
+        no_diff: keep no copy of the program's uncommitted changes.
+    """
+
+    nodes: int
+    site: str | os.PathLike[str]
+    recipe: str | os.PathLike[str]
+    hosts: str
+    hostfile: str | os.PathLike[str]
+    runtime: str
+    image: str | os.PathLike[str]
+    env_name: str
+    mount: Sequence[str]
+    env: Mapping[str, str | None]
+    set: Mapping[str, object]
+    time: str | int
+    queue: str
+    account: str
+    project: str
+    scratch: str
+    field: str
+    gpu_type: str
+    cpus_per_gpu: int
+    wireup: Wireup
+    bind: Literal["auto", "none"]
+    scheduler_option: Mapping[str, object]
+    force: Sequence[str]
+    name: str
+    runs: str | os.PathLike[str]
+    stage: bool
+    nsys: str
+    no_diff: bool
+
+
+class CheckRefusedError(RefusedError):
+    """A check refuses the job: nothing was submitted.
+
+    Attributes:
+        findings: of all checks; each has ``code``, ``what`` and ``fix``.
+    """
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = findings
+        first = next(each for each in findings if each.severity == "refuse" and not each.forced)
+        super().__init__(f"{first.what} [{first.code}]", fix=first.fix)
+
+
+class Run:
+    """A run: queued, running or ended.
+
+    Attributes:
+        id: its id. directory: all that it was given and left.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    @property
+    def id(self) -> str:
+        """Its id, by which the command line knows it, too."""
+        return self.directory.name
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the run is worth, once ``wait`` or ``status`` has judged it; no scheduler is queried."""
+        return self._files.read("verdict.json", Verdict)
+
+    def status(self) -> RunFacts:
+        """All that is known of it now, as ``status --json`` shows it.
+
+        Raises:
+            UnknownStateError: the scheduler does not answer.
+        """
+        from runner.jobs.life import standing
+
+        return run_facts(self._files, standing(self._files))
+
+    def wait(self, timeout: float | None = None) -> Verdict:
+        """Wait until it has ended, and judge it. Ctrl-C ends the waiting, not the job.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            UnknownStateError: that time is over, or the scheduler does not answer.
+        """
+        from runner.jobs.life import finish
+
+        return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
+
+    def cancel(self) -> Cancellation:
+        """Cancel its job; no error if it has already ended.
+
+        Raises:
+            UnknownStateError: the scheduler does not answer.
+        """
+        from runner.jobs.cancel import cancel_run
+
+        job_id, had_ended = cancel_run(self._files)
+        return Cancellation(self.id, str(self.directory), job_id, had_ended)
+
+    def logs(self, rank: int | None = None) -> dict[str, str]:
+        """Its logs that are not empty: file name -> text. ``rank``: only those of this rank."""
+        pattern = "*" if rank is None else f"rank-{rank}.*"
+        found = {path.name: path.read_text("utf-8", "replace") for path in sorted(self._files.logs.glob(pattern))}
+        return {name: text for name, text in found.items() if text}
+
+    @property
+    def _files(self) -> RunDirectory:
+        return RunDirectory(self.directory)
+
+    def __repr__(self) -> str:
+        verdict = self.verdict
+        return f"<run {self.id}{f': {verdict.outcome}' if verdict else ''}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.directory == other.directory
+
+    def __hash__(self) -> int:
+        return hash(self.directory)
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: Literal[False] = False, **options: Unpack[Options]
+) -> Run: ...
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: Literal[True], **options: Unpack[Options]
+) -> Preparation: ...
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: bool, **options: Unpack[Options]
+) -> Run | Preparation: ...
+
+
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: bool = False, **options: Unpack[Options]
+) -> Run | Preparation:
+    """Submit a job of ``gpus`` ranks, one for each GPU, and return its run without waiting for it.
+
+    Args:
+        command: the program and its arguments, started in the working directory: ``["python", "train.py"]``; with a
+            recipe, arguments of the recipe's program. Without both, the default recipe, a benchmark, is run.
+        dry_run: return the script, the plan and the findings of the checks, and change nothing.
+        options: see ``Options``; None stands for the default.
+
+    Raises:
+        UsageError: an option is wrong. CheckRefusedError, RefusedError: the job cannot run so.
+        NotAcceptedError: the scheduler did not take it. UnknownStateError: it is unknown whether it did.
+    """
+    from runner.preparation.job import prepare, start
+    from runner.preparation.request import make_options
+
+    values = _values(options)
+    keep_diff = not values.pop("no_diff", False)
+    job = make_options(gpus=gpus, arguments=_words(command), **values)
+    prepared = prepare(job)
+    if dry_run:
+        return Preparation(prepared.script, prepared.plan, prepared.findings, prepared.unconfirmed)
+    if prepared.is_refused:
+        raise CheckRefusedError(prepared.findings)
+    return Run(start(prepared, job.runs, keep_diff=keep_diff)[0].path)
+
+
+def runs(name: str | None = None) -> list[Run]:
+    """Your runs, the newest first; with ``name`` those whose id or name is this, or begins so. No scheduler is queried.
+
+    Submissions that the scheduler did not take are left out.
+    """
+    from runner.jobs.directory import linked
+    from runner.jobs.lookup import was_refused
+
+    def is_meant(run: RunDirectory) -> bool:
+        return name is None or run.run_id.startswith(name) or run.name.startswith(name)
+
+    return [Run(run.path) for run in linked() if is_meant(run) and not was_refused(run)]
+
+
+def _words(command: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(command, str):
+        fix = f'a list of words, which no shell reads: command=["python", ...], not {command!r}'
+        raise UsageError("the command is one text", where="command", fix=fix)
+    return tuple(os.fspath(word) for word in command)
+
+
+def _values(options: Options) -> dict[str, Any]:
+    """The options as ``make_options`` takes them.
+
+    Raises:
+        UsageError: one is unknown, or wrong.
+    """
+    from runner.suggest import instead
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in Options.__annotations__:
+            names = Options.__annotations__
+            raise UsageError(f"submit has no option {name!r}", where=name, fix=instead(name, names, ", ".join(names)))
+    values: dict[str, Any] = {"site": os.environ.get("RUNNER_SITE") or None}
+    for name, value in given.items():
+        to, read = _READ.get(name, (name, _as_it_is))
+        try:
+            values[to] = read(value)
+        except (ValueError, TypeError, AttributeError) as error:
+            # Not the value: it may hold a secret.
+            what = f"the option {name!r} cannot be read: {error}"
+            raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
+    return values
+
+
+def _as_it_is(value: T) -> T:
+    return value
+
+
+def _pairs(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """As the command line writes them: true and false as in YAML."""
+    return tuple(
+        (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in values.items()
+    )
+
+
+def _several(values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise ValueError("it is one text, and must be a list")
+    return tuple(values)
+
+
+# Option -> the name that ``make_options`` has for it, and how its value is read.
+_READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "site": ("site", os.fspath),
+    "recipe": ("recipe", os.fspath),
+    "hostfile": ("hostfile", os.fspath),
+    "image": ("image", os.fspath),
+    "runs": ("runs", Path),
+    "mount": ("mounts", lambda texts: tuple(map(parse_mount, _several(texts)))),
+    "env": ("env", lambda variables: tuple(variables.items())),
+    "set": ("options", _pairs),
+    "scheduler_option": ("scheduler_options", _pairs),
+    "force": ("force", _several),
+    "time": ("walltime_s", lambda limit: limit if isinstance(limit, int) else parse_duration_s(limit)),
+    "name": ("job_name", str),
+}
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)

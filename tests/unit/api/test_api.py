@@ -1,0 +1,144 @@
+"""gpu-runner from Python: the page on it, run cell by cell as in a notebook, and what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+import runner
+from runner import CheckRefusedError, Options, Run, runs, submit
+from runner.cli.job_options import job_options
+from runner.cli.results import json_schema
+from runner.errors import Exit, RefusedError, RunnerError, UsageError
+from tests.support.json_schema import faults
+
+ROOT = Path(__file__).resolve().parents[3]
+NATIVE: dict[str, Any] = {"site": "local", "runtime": "native"}
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE", "STORE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
+    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+
+
+def cells() -> list[str]:
+    """The blocks of code on the page."""
+    text = (ROOT / "docs/python.md").read_text("utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    return [inspect.cleandoc(f"\n{block}") for block in blocks]
+
+
+def test_the_page_is_true_cell_by_cell(capfd: pytest.CaptureFixture[str]) -> None:
+    notebook: dict[str, object] = {}
+    found = cells()
+    assert len(found) == 7
+    for cell in found:
+        exec(compile(cell, "cell", "exec"), notebook)
+    out, err = capfd.readouterr()
+    assert "not judged yet" not in out
+    assert "#SBATCH --nodes=2" in out
+    assert "still running" in out
+    assert err == ""
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[RunnerError], str]] = {
+    "an option that is none": ({"node": 2}, UsageError, "did you mean 'nodes'?"),
+    "a command of one text": ({"command": "python train.py"}, UsageError, "command is one text"),
+    "a mount of one text": ({"mount": "/a:/b"}, UsageError, "must be a list"),
+    "a mount that is none": ({"mount": ["/a"]}, UsageError, "SRC:DST"),
+    "a time that is none": ({"time": "soon"}, UsageError, "M:S"),
+    "variables that are none": ({"env": ["A=1"]}, UsageError, "'env' cannot be read"),
+    "a site that is none": ({"site": "technoin"}, UsageError, "technion"),
+    "a recipe that is none": ({"recipe": "prob"}, UsageError, "probe"),
+    "more GPUs than anybody has": ({"gpus": 10**9}, RefusedError, "this site has 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_option_raises_an_error_of_the_runner(case: str) -> None:
+    values, kind, says = WRONG[case]
+    with pytest.raises(kind) as raised:
+        submit(**{"gpus": 2, "command": ["true"], **NATIVE, "dry_run": True, **values})
+    assert says in str(raised.value)
+    assert raised.value.code == (Exit.USAGE if kind is UsageError else Exit.REFUSED)
+    assert runs() == []
+
+
+def plain(facts: object) -> Any:
+    return json.loads(msgspec.json.encode(facts))
+
+
+def test_a_refused_job_has_its_findings_and_is_no_run() -> None:
+    with pytest.raises(CheckRefusedError, match="mount-source-missing") as raised:
+        submit(2, ["true"], **NATIVE, mount=["/no/such:/no/such"])
+    assert [each.code for each in raised.value.findings] == ["mount-source-missing"]
+    assert raised.value.fix
+    assert runs() == []
+
+
+def test_objects_are_those_of_the_json(tmp_path: Path) -> None:
+    run = submit(2, [sys.executable, "train.py"], **NATIVE, runs=tmp_path / "elsewhere")
+    assert run.directory.parent == tmp_path / "elsewhere"
+    assert (run.verdict, repr(run)) == (None, f"<run {run.id}>")
+    waited = run.wait(timeout=60)
+    assert (run.verdict, repr(run)) == (waited, f"<run {run.id}: ran>")
+    envelope = {"schema": "gpu-runner/1", "command": "status", "exit_code": 0, "error": None}
+    assert faults(envelope | {"result": plain(run.status())}, json_schema()) == []
+    assert run.cancel().had_ended
+    words = [sys.executable, "-m", "runner", "status", run.id, "--json"]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert json.loads(printed)["result"] == plain(run.status())
+    assert runs("train") == runs(run.id) == [run] == [Run(run.directory)]
+    assert runs("other") == []
+
+
+def test_a_dry_run_is_that_of_the_command_line_and_changes_nothing(tmp_path: Path) -> None:
+    words = ["submit", "--gpus", "2", "--site", "local", "--runtime", "native", "--time", "5:00", "--env", "A=b c"]
+    words += ["--env", "-B", "--set", "batch-size=3", "--set", "channels-last=true", "--dry-run", "--", "--groups", "2"]
+    options = {"batch-size": 3, "channels-last": True}
+    values: dict[str, Any] = {"time": 300, "env": {"A": "b c", "B": None}, "set": options}
+    before = sorted(tmp_path.rglob("*"))
+    mine = submit(2, ["--groups", "2"], **NATIVE, **values, dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "-m", "runner", *words]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert mine.script == done.stdout
+
+
+def test_it_takes_the_options_of_the_command_line() -> None:
+    @click.command()
+    @job_options
+    def command(**_values: object) -> None: ...
+
+    given = {option.opts[0].lstrip("-").replace("-", "_") for option in command.params if option.opts[0][0] == "-"}
+    assert set(Options.__annotations__) == given - {"gpus", "dry_run", "json", "S"} | {"scheduler_option"}
+
+
+def test_importing_the_package_imports_none_of_it() -> None:
+    code = (
+        "import sys, runner; print([each for each in sys.modules if each.startswith(('runner.', 'click', 'msgspec'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    code = "import sys; from runner import submit; submit(1, ['true'], site='local', runtime='native', dry_run=True); "
+    code += "print('click' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
+        runner.sumbit  # type: ignore[attr-defined]  # noqa: B018
