@@ -11,6 +11,7 @@ from runner.errors import Exit, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values
+from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
 from runner.sites.user import personal_values, read_config
@@ -178,3 +179,13 @@ def test_a_configuration_is_as_strict_as_a_site(tmp_path: Path) -> None:
         read_config(Path(write(tmp_path / "config.yaml", "acount: x\n")))
     assert "config.yaml:1" in caught.value.where
     assert "did you mean 'account'?" in caught.value.fix
+
+
+def test_where_no_gpu_is_every_benchmark_is_a_small_demonstration() -> None:
+    """Its own size is for GPUs: natively on processors, ResNet-50 with a batch of 256 takes 10 GB a rank."""
+    without = read_site("local").without_gpus
+    assert without is not None
+    benchmarks = [name for name in recipes.names() if recipes.read_recipe(name).recipe.samples_option]
+    assert "horovod-tensorflow" in benchmarks
+    for options in (without.options, read_site("box").options):
+        assert [name for name in benchmarks if options.get(name, {}).get("demonstration") is not True] == []
