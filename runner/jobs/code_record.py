@@ -11,10 +11,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runner.hide import redacted
 from runner.jobs import git
 from runner.jobs.git import GitError, Repository
 from runner.model.origin import CodeRecord
+from runner.redact import redacted
 
 MOST_BYTES = 1_000_000  # of the kept difference
 _MOST_NAMES = 1000

@@ -8,7 +8,8 @@ import pytest
 
 from runner.cli import run
 from runner.errors import Exit
-from runner.hide import hidden, hidden_command, redacted
+from runner.hide import hidden, hidden_command
+from runner.redact import redacted
 
 
 @pytest.mark.parametrize(
