@@ -1,9 +1,7 @@
-"""``logs``: the output of a run's batch script and ranks."""
+"""``logs``: the output of a run's ranks and batch script."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,50 +12,98 @@ from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
+    from runner.jobs.logs import LogFile
 
 
 @click.command()
 @RUN
-@click.option("--rank", type=click.IntRange(min=0), help="One rank only. [default: the batch script and rank 0]")
-@click.option("--all", "every", is_flag=True, help="Every rank.")
-@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended.")
-def command(run: str | None, rank: int | None, every: bool, follow: bool) -> int:
-    """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
-    from runner.jobs.logs import follow_files, log_files
-    from runner.jobs.lookup import find
+@click.option(
+    "--rank", "ranks", metavar="LIST", help="These ranks: 3, or 0,3-5. [default: the one that failed first, else 0]"
+)
+@click.option("--all", "every", is_flag=True, help="Every rank, and the batch script.")
+@click.option("-n", "lines", type=click.IntRange(min=0), metavar="N", help="The last N lines of each log.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended, then print its verdict.")
+def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool) -> int:
+    """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest).
 
+    Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
+    Ctrl-C leaves the job alone.
+    """
+    from runner.cli.follow import follow_to_verdict
+    from runner.jobs.life import tasks_of
+    from runner.jobs.logs import Selection, check_ranks, log_files, parse_ranks
+    from runner.jobs.lookup import find
+    from runner.jobs.telling import first_failed
+
+    if ranks is not None and every:
+        raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
+    named = parse_ranks(ranks) if ranks is not None else None
     directory = find(run)
-    files = log_files(directory, rank=rank, every=every)
-    if not files and not follow:
+    tasks = tasks_of(directory)
+    prefixed = every or (named is not None and sum(map(len, named)) > 1)
+    if named is not None:
+        check_ranks(named, tasks)
+        selection, failed = Selection(named, script=False), None
+    elif every:
+        selection, failed = Selection(), None
+    else:
+        selection, failed = first_failed(directory)
+    if follow:
+        with_script = selection if named else Selection(selection.ranks)
+        return follow_to_verdict(directory, with_script, prefixed=prefixed, lines=lines)
+    files = log_files(directory, selection)
+    if not files and named is None:
+        files = log_files(directory, Selection(()))  # no rank wrote anything: what the batch script did
+    if not files and named is None and _ended_well(directory):
+        click.echo("the job ended well and wrote nothing", err=True)
+        return Exit.GOOD
+    if not files:
         raise UsageError(
-            _why_none(directory) if rank is None else f"rank {rank} has no log",
+            _why_none(directory) if named is None else f"rank {ranks} wrote nothing",
             where=str(directory.logs),
             fix=f"see `{PROGRAM} status {directory.run_id}`",
         )
-    if not follow:
-        for path in files:
-            _print(path, path.read_bytes(), header=len(files) > 1)
-        return Exit.GOOD
-    follow_files(directory, _print, rank=rank, every=every)
+    if failed:
+        click.echo(f"rank {failed} failed first; others: --rank LIST, --all", err=True)
+    _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
+
+
+def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
+    from runner.cli.follow import Printer
+    from runner.jobs.logs import left_out, read
+    from runner.jobs.telling import ends_with_lost_image
+
+    printer = Printer(run, prefixed=prefixed)
+    for file in files:
+        if lines is None and (size := left_out(file)):
+            click.echo(
+                f"the first {size / 1e6:.0f} MB of {file.path} are left out (-n N: as much as you name)", err=True
+            )
+        is_another = len(files) > 1
+        for content in read(file, lines):
+            printer.show(file, content, is_another)
+            is_another = False
+        if ends_with_lost_image(run, file):
+            click.echo(f"the end of {file.path.name} follows from the job's end: its image was unmounted", err=True)
+
+
+def _ended_well(run: RunDirectory) -> bool:
+    from runner.model.verdict import Verdict
+
+    verdict = run.read("verdict.json", Verdict)
+    return verdict is not None and verdict.exit_code == Exit.GOOD
 
 
 def _why_none(run: RunDirectory) -> str:
     from runner.cli.waiting import describe
     from runner.jobs.life import Standing, standing
+    from runner.jobs.presence import presence
 
     now = standing(run)
     if isinstance(now, Standing):
         return f"no log yet: {describe(now.progress, now.tasks)}"
     if now.outcome == "cancelled":
-        return "no log: cancelled before it started"
+        began = presence(run).starts
+        return f"no log: cancelled before it {'wrote anything' if began else 'started'}"
     return f"no log: {now.reasons[0] if now.reasons else now.outcome}"
-
-
-def _print(path: Path, content: bytes, header: bool) -> None:
-    if not content:
-        return
-    if header:
-        click.echo(f"==> {path.name}")
-    sys.stdout.buffer.write(content if content.endswith(b"\n") else content + b"\n")
-    sys.stdout.buffer.flush()

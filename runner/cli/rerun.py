@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     "--without", multiple=True, metavar="OPTION", help="Leave out an option of the first run: --without stage."
 )
 @click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
-@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait: Ctrl-C also cancels the job.")
+@click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict.")
+@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job.")
 def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
     """Submit RUN again with the options that it was submitted with, and those given here: rerun RUN --gpus 8.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
 from runner.cli.options import say
 from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from runner.jobs.logs import LogFile
 
 
 @click.command(cls=JobCommand)
@@ -47,7 +49,11 @@ def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     return Exit.INTERRUPTED if interrupted else verdict
 
 
-def _print(path: Path, content: bytes, _changed: bool) -> None:
-    stream = sys.stderr if path.suffix == ".err" else sys.stdout
+def _print(log: LogFile, content: bytes, _changed: bool) -> None:
+    stream = sys.stderr if log.path.suffix == ".err" else sys.stdout
+    if stream.isatty():
+        from runner.cli.follow import for_terminal
+
+        content = b"\n".join(map(for_terminal, content.split(b"\n")))
     stream.buffer.write(content)
     stream.buffer.flush()

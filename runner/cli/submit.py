@@ -8,14 +8,17 @@ import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
 from runner.cli.options import say
-from runner.errors import Exit
+from runner.errors import Exit, UsageError
 
 
 @click.command(cls=JobCommand)
 @job_options
 @click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
-@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait: Ctrl-C also cancels the job.")
-def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool, as_json: bool, **values: Any) -> int:
+@click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict.")
+@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job.")
+def command(
+    dry_run: bool, no_diff: bool, wait: bool, follow: bool, cancel_on_interrupt: bool, as_json: bool, **values: Any
+) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
@@ -26,6 +29,10 @@ def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool,
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_options
 
+    if follow and as_json:
+        raise UsageError(
+            "--follow prints logs, and --json facts", where="--json", fix="use --wait --json, or logs -f RUN"
+        )
     options = make_options(**values)
     with slow("preparing the job"):
         prepared = prepare(options, say=say, keep=not dry_run)
@@ -45,6 +52,12 @@ def command(dry_run: bool, no_diff: bool, wait: bool, cancel_on_interrupt: bool,
         from runner.jobs.facts import run_facts
 
         json_output.show(run_facts(run, None))
+    if follow:
+        from runner.cli.follow import follow_to_verdict
+        from runner.jobs.logs import one_rank
+
+        logs = one_rank(0, script=True)
+        return follow_to_verdict(run, logs, prefixed=False, cancel_on_interrupt=cancel_on_interrupt)
     if not wait:
         return Exit.GOOD
     return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)

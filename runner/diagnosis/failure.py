@@ -38,7 +38,8 @@ class Failure:
         source: where it is looked for.
         pattern: searched in the source's text; a regular expression.
         cause: the verdict's sentence; names in braces are filled in with what is known of the run.
-        fix: what to do about it; ``{driver}`` is what brings NVIDIA's driver into the run's runtime.
+        fix: what to do about it; ``{driver}`` is what brings NVIDIA's driver into the run's runtime, and
+            ``{maxrss}`` what tells the memory that it used.
         who: who can do so.
         outcome: of a run that fails by it.
         context: searched in the source's context; empty where any will do.

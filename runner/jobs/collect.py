@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from runner.diagnosis import container_log, log_patterns, nccl_log
+from runner.diagnosis import container_log, log_patterns, nccl_log, telling_line
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
 from runner.files import file_system, hashes
@@ -49,6 +49,7 @@ class Evidence:
         batch_line: the last line of the batch script's log that reports an error, and no consequence of one where there
             is another; empty for none.
         rank_lines: the last line on the standard error of each rank that failed or left no exit record.
+        rank_quotes: of ranks whose log ends with the loss of their image, the last error before it.
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
         hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
@@ -74,6 +75,7 @@ class Evidence:
     damaged: tuple[str, ...] = ()
     batch_line: str = ""
     rank_lines: dict[int, str] = field(default_factory=dict)
+    rank_quotes: dict[int, str] = field(default_factory=dict)
     node_lines: dict[str, str] = field(default_factory=dict)
     container_faults: tuple[ContainerFault, ...] = ()
     watched: dict[int, NodeRecord] = field(default_factory=dict)
@@ -128,6 +130,11 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             nodes.append(node)
     result_path = run.path / "result.json"
     ends = _task_ends(run)
+    rank_lines = {
+        rank: words
+        for rank in range(plan.tasks)
+        if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
+    }
     return Evidence(
         plan=plan,
         forced=plan.forced,
@@ -138,12 +145,14 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         reports=reports,
         result=_record(result_path, Result, damaged) if _is_ours(result_path, plan) else None,
         damaged=tuple(damaged),
-        batch_line=_last_line(run.logs / "batch.err", log_patterns.ERROR, log_patterns.AFTERMATH),
+        batch_line=telling_line.of_script(_lines(run.logs / "batch.err")),
         node_lines=_node_lines(run),
-        rank_lines={
-            rank: words
-            for rank in range(plan.tasks)
-            if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
+        rank_lines=rank_lines,
+        rank_quotes={
+            rank: quote
+            for rank, line in rank_lines.items()
+            if log_patterns.IMAGE_LOST.search(line)
+            and (quote := telling_line.before_image_was_lost(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(nodes, starts),
         nccl=_nccl(run),
@@ -301,12 +310,9 @@ def _node_of(log: Path) -> str:
     return log.name.removeprefix("node-").removesuffix(".log")
 
 
-def _last_line(path: Path, telling: re.Pattern[str] = re.compile(r"\S"), last: re.Pattern[str] | None = None) -> str:
-    """The last line that matches, of a log of any size; empty if there is none. ``last``: of lines that are taken only
-    where there is no other.
-    """
-    lines = [line.strip() for line in reversed(_lines(path)) if telling.search(line)]
-    return next((line for line in lines if last is None or not last.search(line)), lines[0] if lines else "")
+def _last_line(path: Path) -> str:
+    """The last line that is not empty, of a log of any size; empty if there is none."""
+    return next((line.strip() for line in reversed(_lines(path)) if line.strip()), "")
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:

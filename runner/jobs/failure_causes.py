@@ -23,6 +23,7 @@ from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Outcome, Verdict
+from runner.planning.directives import MEMORY
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -90,7 +91,7 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     cause = first.failure.cause.format(where=_where(nodes, evidence.plan.nodes), **known)
     started = _progress(evidence) if evidence.starts else []
     verdict = failed_verdict(evidence, first.failure, [cause, *started])
-    return msgspec.structs.replace(verdict, log=f"logs/{first.file}: {first.line}")
+    return msgspec.structs.replace(verdict, rank=first.rank, log=f"logs/{first.file}: {first.line}")
 
 
 def _script_stopped_before(evidence: Evidence) -> bool:
@@ -197,7 +198,9 @@ def _ended_from_outside(evidence: Evidence) -> Verdict:
     silent = _ranks_without_record(evidence)
     reasons = _reported_ranks(evidence)
     if not reasons and silent and any(record.status for record in evidence.exits.values()):
-        reasons = [_reported_sentence(evidence, silent[0])]  # killed, and the others were stopped after it
+        # Killed, and the others were stopped after it.
+        detail = _reported(evidence, silent[0]).detail.format(limit=_memory_limit(evidence))
+        reasons = [_reported_sentence(evidence, silent[0]), *filter(None, [detail])]
     reasons += [*_progress(evidence), *missing_records(evidence)]
     failure = _reported(evidence, silent[0]) if silent else None
     return failed_verdict(evidence, failure or "failed", reasons, rank=silent[0] if silent else None)
@@ -334,7 +337,6 @@ def _ranks_without_image(evidence: Evidence) -> set[int]:
 
 def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iterable[str]:
     """The sentences of a failure, filled in from the rank's record."""
-    memory_mb = evidence.plan.memory_mb
     known = {
         "who": _rank_name(evidence, record.rank),
         "error": record.error,
@@ -344,9 +346,25 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
         "place": "the image" if RUNTIMES[evidence.plan.runtime].is_container else "the environment",
-        "limit": f"; the job has {memory_mb} MiB on each node" if memory_mb else "",
+        "limit": _memory_limit(evidence),
     }
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
+
+
+def _memory_limit(evidence: Evidence) -> str:
+    plan = evidence.plan
+    requested = [f"{option}={value}" for option, value in plan.directives if option in MEMORY]
+    if requested:
+        return f"; the job asked for {requested[0]}"
+    memory_mb = plan.memory_mb
+    return f"; the job has {memory_mb} MiB on each node" if memory_mb else "; the job has all memory of its nodes"
+
+
+def _max_rss(evidence: Evidence) -> str:
+    """What tells the memory that the ranks used."""
+    job = evidence.marker.job if evidence.marker is not None else next((s.job_id for s in evidence.starts.values()), "")
+    is_step = evidence.plan.scheduler == "slurm" and evidence.plan.existing_allocation is None
+    return f"`sacct -j {job} --format=JobID,MaxRSS,ReqMem`" if is_step and job else "named above"
 
 
 def missing_records(evidence: Evidence) -> list[str]:
@@ -368,7 +386,7 @@ def failed_verdict(
     Its log line is that of ``rank``, or the batch script's where it has none.
     """
     log = f"logs/batch.err: {evidence.batch_line}" if evidence.batch_line else ""
-    line = "" if rank is None else evidence.rank_lines.get(rank, "")
+    line = "" if rank is None else evidence.rank_quotes.get(rank) or evidence.rank_lines.get(rank, "")
     if line:
         log = f"logs/rank-{rank}.err: {line}"
     decided = failure if isinstance(failure, Failure) else None
@@ -376,10 +394,16 @@ def failed_verdict(
         outcome=failure.outcome if isinstance(failure, Failure) else failure,
         reasons=tuple(dict.fromkeys(reasons)),
         demonstration=evidence.plan.demonstration,
-        fix=decided.fix.replace("{driver}", RUNTIMES[evidence.plan.runtime].driver) if decided else "",
+        fix=_fix(evidence, decided) if decided else "",
         who=decided.who if decided else "",
         log=log,
+        rank=rank,
     )
+
+
+def _fix(evidence: Evidence, failure: Failure) -> str:
+    driver = RUNTIMES[evidence.plan.runtime].driver
+    return failure.fix.replace("{driver}", driver).replace("{maxrss}", _max_rss(evidence))
 
 
 def _rank_name(evidence: Evidence, rank: int) -> str:

@@ -8,7 +8,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from runner.errors import RunnerError
 from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
-from runner.jobs.logs import follow_files
+from runner.jobs.logs import LogFile, follow, one_rank
 from runner.jobs.presence import patience, presence
 from runner.jobs.submission import scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
@@ -188,14 +187,14 @@ def _verdict(run: RunDirectory, evidence: Evidence) -> Verdict:
     return judge(evidence)
 
 
-def follow_step(run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], on_interrupt: Warn) -> bool:
+def follow_step(run: RunDirectory, on_content: Callable[[LogFile, bytes, bool], None], on_interrupt: Warn) -> bool:
     """Pass on what rank 0 and the script write until the step has ended; Ctrl-C ends the step.
 
     Returns:
         Whether it was interrupted.
     """
     try:
-        follow_files(run, on_content, rank=None, every=False)
+        follow(run, one_rank(0, script=True), on_content)
     except KeyboardInterrupt:
         on_interrupt("interrupted: ending the step")
         scheduler, job_id = scheduler_of(run)

@@ -1,71 +1,224 @@
-"""The logs of a run: its files, and how they grow."""
+"""The logs of a run: which of its files a user means, where their ends begin, and how they grow."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from runner.errors import UnknownStateError
+from runner.errors import UnknownStateError, UsageError
+from runner.files import file_system
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
-from runner.jobs.watch import SILENCE_S
+from runner.jobs.watch import SILENCE_S, JobProgress, progress
 
+WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer is shown from here before its end
+_LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the memory
+_CHUNK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 16
 _RANK = re.compile(r"rank-(\d+)\.(out|err)\Z")
+_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 _POLL_S = 0.5  # files
-_QUERY_S = 2.0  # the scheduler
+_QUERY_S, _LONGEST_QUERY_S = 2.0, 10.0  # the scheduler
 
 
-def log_files(run: RunDirectory, *, rank: int | None, every: bool) -> tuple[Path, ...]:
-    """The non-empty logs, the batch script's first, then by rank: of one rank, of all, or of rank 0."""
-    chosen = []
-    for path in run.logs.glob("*"):
-        match = _RANK.match(path.name)
-        number = int(match[1]) if match else -1
-        wanted = number == rank if rank is not None else every or number <= 0
-        if wanted and path.stat().st_size > 0:
-            chosen.append((number, path.suffix != ".out", path))
-    return tuple(path for _, _, path in sorted(chosen))
+@dataclass(frozen=True)
+class LogFile:
+    """One log; ``rank`` is None for the batch script's, and for what is run once a node."""
+
+    path: Path
+    rank: int | None
 
 
-def follow_files(
-    run: RunDirectory, on_content: Callable[[Path, bytes, bool], None], *, rank: int | None, every: bool
-) -> None:
-    """Pass on what is added to the logs, whole lines at a time, until the job has ended and the files stop growing.
+@dataclass(frozen=True)
+class Selection:
+    """Logs of some ranks, and those of no rank.
 
-    ``on_content`` gets the file, the new bytes, and whether the source has changed since the last call.
+    Attributes:
+        ranks: None for every rank.
+        script: those of the batch script and of nodes, all or by their names.
+    """
+
+    ranks: tuple[range, ...] | None = None
+    script: bool | frozenset[str] = True
+
+    def holds(self, log: LogFile) -> bool:
+        """Whether the log is one of them."""
+        if log.rank is None:
+            return self.script if isinstance(self.script, bool) else log.path.name in self.script
+        return self.ranks is None or any(log.rank in part for part in self.ranks)
+
+
+def one_rank(rank: int, *, script: bool | frozenset[str] = False) -> Selection:
+    """The logs of one rank."""
+    return Selection((range(rank, rank + 1),), script)
+
+
+def parse_ranks(text: str) -> tuple[range, ...]:
+    """The ranks of ``0,3-5``.
 
     Raises:
-        UnknownStateError: the scheduler did not answer for SILENCE_S.
+        UsageError: it names none.
+    """
+    parts = [_PART.match(part.strip()) for part in text.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part is not None]
+    if len(ranges) < len(parts) or not all(ranges):
+        raise UsageError(f"{text!r} names no ranks", where="--rank", fix="write --rank 3, or --rank 0,3-5")
+    return tuple(ranges)
+
+
+def check_ranks(ranks: tuple[range, ...], tasks: int) -> None:
+    """That the run has every one of these ranks.
+
+    Raises:
+        UsageError: it has not; says which it has.
+    """
+    last = max(part[-1] for part in ranks)
+    if last >= tasks > 0:
+        has = "only rank 0" if tasks == 1 else f"ranks 0 to {tasks - 1}"
+        raise UsageError(f"there is no rank {last}: the run has {has}", where="--rank")
+
+
+def log_files(run: RunDirectory, selection: Selection) -> tuple[LogFile, ...]:
+    """Those of a selection that are not empty, the batch script's first, then by rank."""
+    logs = []
+    for path in run.logs.glob("*"):
+        match = _RANK.match(path.name)
+        log = LogFile(path, int(match[1]) if match else None)
+        with suppress(OSError):
+            if selection.holds(log) and path.stat().st_size > 0:
+                logs.append(log)
+    return tuple(
+        sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
+    )
+
+
+def read(log: LogFile, lines: int | None) -> Iterator[bytes]:
+    """The last lines of a log, whole lines at a time; without a number, up to WHOLE_BYTES of its end.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    reader = _Reader(log.path, lines)
+    end = reader.size
+    while reader.at < end and (content := reader.read(rest=True)):
+        yield content
+
+
+def left_out(log: LogFile) -> int:
+    """How many bytes of a log's start ``read`` leaves out where no number of lines is given."""
+    with suppress(OSError):
+        return _Reader(log.path, None).at
+    return 0
+
+
+def follow(
+    run: RunDirectory,
+    selection: Selection,
+    on_content: Callable[[LogFile, bytes, bool], None],
+    on_progress: Callable[[JobProgress], None] = lambda _progress: None,
+    *,
+    lines: int | None = None,
+) -> None:
+    """Pass on what is and comes into the logs, whole lines at a time, until the job has ended and they stop growing.
+
+    Args:
+        on_content: gets the log, the new bytes, and whether it is another log than the last time.
+        on_progress: gets each answer of the scheduler.
+        lines: of logs that are there already, so many of their last lines; None as ``read``.
+
+    Raises:
+        NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer for SILENCE_S.
     """
     scheduler, job_id = scheduler_of(run)
-    at: dict[Path, int] = {}
+    readers = {log.path: _Reader(log.path, lines) for log in log_files(run, selection)}
     last: Path | None = None
     ended = False
-    queried = answered = time.monotonic()
+    began = answered = time.monotonic()
+    query_at, pause_s = began, _QUERY_S
     while True:
         gained = False
-        for path in log_files(run, rank=rank, every=every):
-            with path.open("rb") as file:
-                file.seek(at.get(path, 0))
-                content = file.read()
-            whole = content if ended else content[: content.rfind(b"\n") + 1]
-            if whole:
-                on_content(path, whole, path != last)
-                at[path] = at.get(path, 0) + len(whole)
-                last = path
+        for log in log_files(run, selection):
+            reader = readers.setdefault(log.path, _Reader(log.path))
+            if content := reader.read(rest=ended):
+                on_content(log, content, log.path != last)
+                last = log.path
                 gained = True
         if ended and not gained:
             return
         if gained:
+            pause_s = _QUERY_S
             continue
-        if time.monotonic() - queried > _QUERY_S:
-            queried = time.monotonic()
+        now = time.monotonic()
+        if now >= query_at or (run.path / "exit.json").exists():
             try:
-                ended = scheduler.state(job_id, run.path).phase in ("ended", "unknown")
-                answered = queried
+                state = scheduler.state(job_id, run.path)
+                answered = now
+                on_progress(progress(run, state, now - began))
+                ended = state.phase in ("ended", "unknown")
             except UnknownStateError:
-                if queried - answered > SILENCE_S:
+                if now - answered > SILENCE_S:
                     raise
-        time.sleep(_POLL_S)
+            query_at, pause_s = now + pause_s, min(pause_s * 1.2, _LONGEST_QUERY_S)
+        if not ended:
+            time.sleep(_POLL_S)
+
+
+class _Reader:
+    """A log that is read on from where it was left; its start is passed over without being read."""
+
+    def __init__(self, path: Path, lines: int | None = -1) -> None:
+        """``lines``: to begin at so many of its last lines; None: WHOLE_BYTES before its end; -1: at its start."""
+        self._path = path
+        self.at = self.size = 0
+        if lines != -1:
+            with file_system.open_regular(path) as file:
+                self.size = os.fstat(file.fileno()).st_size
+                self.at = _whole_start(file, self.size) if lines is None else _tail_start(file, self.size, lines)
+
+    def read(self, *, rest: bool) -> bytes:
+        """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing."""
+        try:
+            with file_system.open_regular(self._path) as file:
+                file.seek(self.at)
+                content = file.read(_CHUNK_BYTES)
+        except OSError:
+            return b""
+        if not rest or len(content) == _CHUNK_BYTES:
+            whole = content.rfind(b"\n") + 1
+            content = content[: whole or (len(content) if len(content) == _CHUNK_BYTES else 0)]
+        self.at += len(content)
+        return content
+
+
+def _whole_start(file: BinaryIO, size: int) -> int:
+    """The start; of a long log that of the first line within WHOLE_BYTES of its end."""
+    if size <= WHOLE_BYTES:
+        return 0
+    file.seek(size - WHOLE_BYTES)
+    return size - WHOLE_BYTES + file.read(_BLOCK_BYTES).find(b"\n") + 1
+
+
+def _tail_start(file: BinaryIO, size: int, lines: int) -> int:
+    """Where the last lines begin, from the end on; O(bytes of these lines)."""
+    at, missing = size, lines + 1  # the last line's own end counts, too
+    floor = max(0, size - _LINES_BYTES)
+    while at > floor:
+        length = min(_BLOCK_BYTES, at - floor)
+        at -= length
+        file.seek(at)
+        block = file.read(length)
+        if at + length == size and not block.endswith(b"\n"):
+            missing -= 1
+        place = len(block)
+        while missing and (place := block.rfind(b"\n", 0, place)) >= 0:
+            missing -= 1
+            if not missing:
+                return at + place + 1
+        if not missing:
+            return size
+    return at

@@ -44,6 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
         fix: what to do about the first reason; who: who can (``user``, ``site``, ``infrastructure``). Both empty where
             no single failure decided.
         log: file and line that tells most, where one does.
+        rank: that failed first, where one did and its number is known.
         runtime: what started the ranks. versions: of it, and of the scheduler, by name, as the job itself recorded them
             on its nodes; ``unknown`` where it could not.
         forced: codes of the checks that refused the job, and were overridden.
@@ -65,6 +66,7 @@ class Verdict(msgspec.Struct, frozen=True):
     fix: str = ""
     who: str = ""
     log: str = ""
+    rank: int | None = None
     runtime: str = ""
     versions: dict[str, str] = {}
     forced: tuple[str, ...] = ()

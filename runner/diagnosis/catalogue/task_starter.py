@@ -26,10 +26,23 @@ FAILURES = (
         who="site",
         outcome="infrastructure",
     ),
+    # By the kernel, which takes the launcher along; or by srun, after another rank or at the end of the job.
+    Failure(
+        code="rank-killed",
+        source="task starter",
+        pattern=r"^Killed$",
+        cause=_REPORTED,
+        detail="often out of memory{limit}",
+        fix="find what stopped first, another rank or the job; where nothing did, compare the memory that it used "
+        "({maxrss}) with what the job had",
+        who="user",
+        outcome="failed",
+        consequence="yes",
+    ),
     Failure(
         code="rank-stopped",
         source="task starter",
-        pattern=r"^(Killed|Terminated)$",
+        pattern=r"^Terminated$",
         cause=_REPORTED,
         fix="find what stopped first, another rank or the job: its log has the cause",
         who="user",
@@ -64,7 +77,7 @@ FAILURES = (
         source="task starter",
         pattern=r"",
         cause=_REPORTED,
-        fix="see the rank's log: logs/rank-N.err",
+        fix="see the rank's log, which `logs` prints",
         who="user",
         outcome="failed",
     ),

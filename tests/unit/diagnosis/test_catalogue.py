@@ -74,6 +74,7 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "interpreter-not-in-path": ("program exit code", "127", "/usr/bin/env: 'pythn': No such file or directory"),
     "program-exit-code": ("program exit code", "3", ""),
     "logs-not-writable": ("task starter", "launch failed: Slurmd could not connect IO", ""),
+    "rank-killed": ("task starter", "Killed", ""),
     "rank-stopped": ("task starter", "Terminated", ""),
     "rank-bus-error": ("task starter", "Bus error", ""),
     "rank-lost-its-image": (
@@ -203,5 +204,5 @@ def test_the_page_of_failures_has_a_row_for_each(failure: Failure) -> None:
     # Some are filled in with the blank before them: REASON stands for " (NodeDown)".
     sentence = re.sub(r"(?<=\w)\{", " {", failure.cause.replace("}{", "} {"))
     sentence = sentence.format_map({field: field.upper() for field in fields})
-    fix = failure.fix.replace("{driver}", "DRIVER")
+    fix = failure.fix.replace("{driver}", "DRIVER").replace("{maxrss}", "MAXRSS")
     assert f"| `{failure.code}` | {failure.source} | {sentence} | {fix} | {failure.who} |" in PAGE

@@ -298,9 +298,22 @@ def test_a_program_that_was_killed_by_itself_is_the_cause() -> None:
     verdict = judge(changed(state=JobState("ended", "FAILED", exit_code=1), exits=exits))
     assert verdict.reasons[:2] == (
         "rank 3 on n1 was ended by signal 9 (SIGKILL)",
-        "often out of memory: it had used 0 MiB",
+        "often out of memory: it had used 0 MiB; the job has all memory of its nodes",
     )
     assert verdict.reasons[2] == "rank 0 failed too"
+    assert "(`sacct -j 41 --format=JobID,MaxRSS,ReqMem`)" in verdict.fix
+
+
+def test_a_rank_that_was_killed_with_its_launcher_is_often_out_of_memory() -> None:
+    exits = {rank: ended(rank, **STOPPED) for rank in (0, 1, 3)}
+    plan = msgspec.structs.replace(PLAN, directives=(("mem", "250G"),))
+    verdict = judge(changed(plan=plan, state=FAILED, exits=exits, task_ends={2: "Killed"}))
+    assert verdict.reasons[:2] == (
+        "rank 2 on n1 left no exit record; srun reports: Killed",
+        "often out of memory; the job asked for mem=250G",
+    )
+    assert "sacct -j 41" in verdict.fix
+    assert verdict.rank == 2
 
 
 def test_a_program_named_python_that_is_not_there() -> None:

@@ -1,0 +1,34 @@
+"""Which line of a log tells most of a failure. Pure.
+
+What stands after the end of a step or job, or after its image was unmounted, only follows from that end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runner.diagnosis.log_patterns import AFTERMATH, END, ENDED, ERROR, IMAGE_LOST, PROGRAM_ERROR
+
+
+def of_script(lines: Iterable[str]) -> str:
+    """The last line of the batch script's log that reports an error and no consequence of one; where there is none the
+    first that reports a consequence; empty for none.
+    """
+    telling: list[str] = []
+    consequences: list[str] = []
+    has_ended = False
+    for line in map(str.strip, lines):
+        has_ended = has_ended or END.search(line) is not None
+        if ERROR.search(line):
+            follows = AFTERMATH.search(line) or (has_ended and ENDED.search(line))
+            (consequences if follows else telling).append(line)
+    return telling[-1] if telling else consequences[0] if consequences else ""
+
+
+def before_image_was_lost(lines: Iterable[str]) -> str:
+    """Of a rank's log that ends with the loss of its image the last error before; empty for any other log."""
+    shown = [line.strip() for line in lines if line.strip()]
+    if not shown or not IMAGE_LOST.search(shown[-1]):
+        return ""
+    first = next(at for at, line in enumerate(shown) if IMAGE_LOST.search(line))
+    return next((line for line in reversed(shown[:first]) if PROGRAM_ERROR.search(line)), "")

@@ -1,0 +1,125 @@
+"""Which logs of a run are shown, and how they are read from their ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UsageError
+from runner.jobs.directory import RunDirectory
+from runner.jobs.logs import (
+    WHOLE_BYTES,
+    LogFile,
+    Selection,
+    check_ranks,
+    left_out,
+    log_files,
+    one_rank,
+    parse_ranks,
+    read,
+)
+from runner.jobs.telling import ends_with_lost_image, first_failed
+from runner.model.plan import record_of
+from runner.model.verdict import Verdict
+from tests.support.evidence import ended, start
+from tests.support.plans import PLAN
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    for folder in ("logs", "ranks"):
+        (tmp_path / folder).mkdir()
+    made = RunDirectory(tmp_path)
+    made.write("plan.json", record_of(PLAN, ()))
+    return made
+
+
+def write(run: RunDirectory, name: str, text: str = "x\n") -> None:
+    (run.logs / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("3", [3]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1 ", [2, 1]), ("7-7", [7]), ("0-0,0", [0, 0])]
+)
+def test_ranks_are_named_by_numbers_and_ranges(text: str, ranks: list[int]) -> None:
+    assert [rank for part in parse_ranks(text) for rank in part] == ranks
+
+
+@pytest.mark.parametrize("text", ["", ",", "-1", "3-1", "a", "1,,2", "0x1", "1-", "٣", "9" * 12])
+def test_what_names_no_ranks_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="names no ranks"):
+        parse_ranks(text)
+
+
+def test_a_rank_that_the_run_has_not_is_refused_and_a_range_of_millions_takes_no_memory() -> None:
+    with pytest.raises(UsageError, match="there is no rank 999999999: the run has ranks 0 to 3"):
+        check_ranks(parse_ranks("0-999999999"), 4)
+    check_ranks(parse_ranks("0-3"), 4)
+
+
+def test_logs_stand_in_order_and_empty_ones_are_left_out(run: RunDirectory) -> None:
+    for name in ("rank-10.out", "rank-2.err", "rank-2.out", "batch.err", "rank-0.out", "node-n0.log"):
+        write(run, name)
+    write(run, "rank-1.out", "")
+    names = [log.path.name for log in log_files(run, Selection())]
+    assert names == ["batch.err", "node-n0.log", "rank-0.out", "rank-2.out", "rank-2.err", "rank-10.out"]
+    assert [log.path.name for log in log_files(run, one_rank(2))] == ["rank-2.out", "rank-2.err"]
+    chosen = Selection(parse_ranks("0,3-10"), script=frozenset({"batch.err"}))
+    assert [log.path.name for log in log_files(run, chosen)] == ["batch.err", "rank-0.out", "rank-10.out"]
+
+
+@pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "\n\n\n", "é\n" * 3, "one\n", "", "long " * 50_000 + "\nx\n"])
+@pytest.mark.parametrize("lines", [0, 1, 2, 3, 9])
+def test_the_last_lines_are_those_of_the_whole_text(tmp_path: Path, text: str, lines: int) -> None:
+    path = tmp_path / "rank-0.out"
+    path.write_text(text)
+    expected = text.splitlines(keepends=True)[-lines:] if lines else []
+    assert b"".join(read(LogFile(path, 0), lines)).decode() == "".join(expected)
+
+
+def test_a_log_of_gigabytes_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.out"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)  # a hole: it takes no room
+        file.seek(0, 2)
+        file.write(b"\n" + b"".join(b"line %d\n" % number for number in range(300_000)))
+    log = LogFile(path, 0)
+    assert b"".join(read(log, 2)) == b"line 299998\nline 299999\n"
+    assert b"".join(read(log, 200_000)).startswith(b"line 100000\n")
+    assert sum(map(len, read(log, None))) <= WHOLE_BYTES
+    assert left_out(log) == path.stat().st_size - sum(map(len, read(log, None)))
+
+
+def test_rank_0_is_shown_while_none_has_failed(run: RunDirectory) -> None:
+    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
+    run.write("verdict.json", Verdict(outcome="ran"))
+    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
+
+
+def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so_far(run: RunDirectory) -> None:
+    run.write("ranks/0.start.json", start(0))
+    run.write("ranks/3.start.json", start(3))
+    run.write("ranks/3.exit.json", ended(3, status=1, exit_code=1))
+    assert first_failed(run)[1] == 3, "the job runs yet, and has no verdict"
+    run.write("verdict.json", Verdict(outcome="failed", rank=2, log="logs/batch.err: srun: error: x"))
+    assert first_failed(run) == (one_rank(2, script=frozenset({"batch.err"})), 2)
+    run.write("verdict.json", Verdict(outcome="failed", log="logs/rank-1.err: x"))
+    assert first_failed(run) == (one_rank(1, script=frozenset()), 1), "a verdict of an older version"
+
+
+def test_a_record_that_is_damaged_is_no_reason_to_show_no_log(run: RunDirectory) -> None:
+    (run.ranks / "1.exit.json").write_text("{")
+    (run.path / "plan.json").write_text("{")
+    assert first_failed(run)[1] is None
+
+
+def test_the_loss_of_the_image_at_the_end_is_no_cause(run: RunDirectory) -> None:
+    write(run, "rank-0.err", "Traceback\nOSError: [Errno 107] Transport endpoint is not connected\n")
+    log = LogFile(run.logs / "rank-0.err", 0)
+    assert not ends_with_lost_image(run, log), "the job runs yet"
+    run.write("verdict.json", Verdict(outcome="failed", rank=1, log="logs/rank-1.err: ValueError: x"))
+    assert ends_with_lost_image(run, log)
+    quoted = "logs/rank-0.err: OSError: [Errno 107] Transport endpoint is not connected"
+    run.write("verdict.json", Verdict(outcome="failed", rank=0, log=quoted))
+    assert not ends_with_lost_image(run, log), "nothing else tells the cause"
