@@ -50,6 +50,7 @@ class Observed:
         home: the user's home directory, as given.
         horovod_use: where the user's program, or the recipe's, is known to use Horovod; empty where it is not.
         caches: directories with the user's caches that exist.
+        links_left_out: tracked links that a copy of the user's files will not have.
         image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
     """
 
@@ -72,6 +73,7 @@ class Observed:
     image_owner: str = ""
     horovod_use: str = ""
     caches: tuple[str, ...] = ()
+    links_left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,18 @@ def _mounts(case: Case) -> Iterator[Finding]:
     if case.observed.run_directory_problem:
         yield Finding(
             "run-directory-unmountable", "refuse", case.observed.run_directory_problem, "choose another with --runs"
+        )
+
+
+def _snapshot(case: Case) -> Iterator[Finding]:
+    links = case.observed.links_left_out
+    if links:
+        more = f" and {len(links) - 1} more" if len(links) > 1 else ""
+        yield Finding(
+            "links-not-copied",
+            "warn",
+            f"the copy has no link {links[0]!r}{more}: it leads out of the repository, or by an absolute path",
+            "give the program the path itself, with --mount in a container; or make the link relative",
         )
 
 
@@ -343,6 +357,7 @@ _RULES: tuple[Rule, ...] = (
     _image,
     _environment,
     _mounts,
+    _snapshot,
     _visible,
     _blanks,
     _runtime,

@@ -134,6 +134,11 @@ _OPTIONS = (
     click.option(
         "--env-name", metavar="NAME|DIR", help="Run without a container, in this environment made by `env create`."
     ),
+    click.option(
+        "--snapshot",
+        is_flag=True,
+        help="Copy your program's tracked files (git) into the run directory and run the copy.",
+    ),
     click.option("--no-diff", is_flag=True, help="Keep no copy of your program's uncommitted changes (git diff)."),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
@@ -161,13 +166,17 @@ def typed(ctx: click.Context) -> tuple[str, ...]:
     return tuple(ctx.meta[_TYPED])
 
 
-def command_line() -> CommandLine:
-    """The command line of the command that runs now."""
+def command_line(site: str) -> CommandLine:
+    """The command line of the command that runs now.
+
+    Args:
+        site: the one that was used, for where the command line names none.
+    """
     from runner.model.origin import CommandLine
 
     ctx = click.get_current_context()
-    from_shell = ctx.get_parameter_source("site") != click.core.ParameterSource.COMMANDLINE
-    site = str(ctx.params.get("site") or "") if from_shell else ""
+    if ctx.get_parameter_source("site") == click.core.ParameterSource.COMMANDLINE:
+        site = ""
     first = repeated_run()
     verb = str(ctx.info_name) if first is None else str(ctx.command.callback.__module__).rpartition(".")[2]
     return CommandLine((verb, *typed(ctx)), str(Path.cwd()), site, "" if first is None else first.run_id)

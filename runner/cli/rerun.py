@@ -51,7 +51,7 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
         {name: value for name, value in changes.items() if name not in ("run", "without")},
         without=[_name(job, option) for option in without],
         image=image_of(plan),
-        site=record.site or _shipped(plan.site),
+        site=record.site,
     )
     _enter(record.directory)
     ctx.meta[REPEATED] = first
@@ -118,12 +118,6 @@ def _name(job: click.Command, option: str) -> str:
     if wanted not in names:
         raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, names, "see --help"))
     return names[wanted]
-
-
-def _shipped(site: str) -> str:
-    from runner.sites.loader import names
-
-    return site if site in names() else ""
 
 
 def _enter(directory: str) -> None:

@@ -184,6 +184,7 @@ class ShownRun(RunFacts, frozen=True, kw_only=True):
     rerun_of: str
     code: CodeRecord | None
     code_diff: str
+    code_copy: str
     image_digest: str
     image_file: str
     image_sha256: str

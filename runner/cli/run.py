@@ -40,7 +40,7 @@ def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):
-        run, job_id = start(prepared, options.runs, command=command_line(), keep_diff=not no_diff)
+        run, job_id = start(prepared, options.runs, command=command_line(prepared.site_file), keep_diff=not no_diff)
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)

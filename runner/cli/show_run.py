@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import RUN
+from runner.cli.text import printable
 from runner.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def _print_diff(run: RunDirectory) -> int:
     if not path.exists():
         fix = f"`{PROGRAM} show {run.run_id}` says what is known of the code"
         raise UsageError("this run has no difference kept", where=str(path), fix=fix)
-    sys.stdout.buffer.write(path.read_bytes())
+    content = path.read_bytes()
+    if sys.stdout.isatty():
+        lines = content.decode("utf-8", "surrogateescape").split("\n")
+        content = "\n".join(printable(line.replace("\t", "    ")) for line in lines).encode()
+    sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
     return Exit.GOOD
 
@@ -108,6 +113,8 @@ def _code(more: RunDetails) -> Iterator[tuple[str, str]]:
     yield "" if code.repository else "code", code.problem
     if code.dirty is not None and not code.problem:
         yield "", _changes(code)
+    if more.code_copy:
+        yield "", f"a copy ran: {more.code_copy}"
     if code.untracked:
         yield "", f"{code.untracked} is not tracked by git: no commit and no difference has it"
     if code.binary or code.too_long:

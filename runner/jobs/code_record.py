@@ -132,11 +132,16 @@ def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None
     """
     for word in program[:_MOST_WORDS]:
         file = directory / word
-        if _SOURCE.search(word) and "\0" not in word and _is_file(file):
+        if is_source(word) and _is_file(file):
             repository = git.repository_of(file.parent)
             if repository is not None:
                 return repository, file.parent.resolve() / file.name
     return git.repository_of(directory), None
+
+
+def is_source(word: str) -> bool:
+    """Whether an argument looks like a file of the program's source."""
+    return _SOURCE.search(word) is not None and "\0" not in word and not word.startswith("-")
 
 
 def _is_file(path: Path) -> bool:

@@ -10,7 +10,7 @@ from runner.jobs.nodes import nodes_of
 from runner.jobs.presence import presence
 from runner.model.job import JobState
 from runner.model.origin import CodeRecord, CommandLine, NodeShare, RunDetails
-from runner.model.plan import PlanRecord
+from runner.model.plan import COPY, PlanRecord, is_copied
 from runner.model.records import StartRecord
 
 # Where Slurm reports to a task which GPUs of its node the job has, the most exact first.
@@ -33,6 +33,7 @@ def details(run: RunDirectory) -> RunDetails:
         rerun_of=command.rerun_of,
         code=code,
         code_diff=str(run.path / CODE_DIFF) if code and code.diff_kept else "",
+        code_copy=str(run.path / COPY) if is_copied(plan) else "",
         image_digest=plan.image.digest,
         image_file=plan.image.path,
         image_sha256=plan.image.sha256,

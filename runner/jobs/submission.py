@@ -16,8 +16,9 @@ from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerErr
 from runner.files import atomic
 from runner.files.hashes import sha256
 from runner.invocation import PROGRAM
-from runner.jobs import directory
+from runner.jobs import directory, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
+from runner.jobs.snapshot_copy import Snapshot
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
 from runner.model.origin import CodeRecord, CommandLine
@@ -33,11 +34,13 @@ class Origin:
     Attributes:
         command: the command line; None where there was none.
         code: the user's code; None for a shipped recipe. code_diff: what differs from its commit, without secrets.
+        snapshot: tracked files to copy into the run directory; None for none.
     """
 
     command: CommandLine | None = None
     code: CodeRecord | None = None
     code_diff: str = ""
+    snapshot: Snapshot | None = None
 
 
 def submit(
@@ -114,6 +117,8 @@ def _write_origin(run: RunDirectory, origin: Origin) -> None:
         run.write(CODE, origin.code)
     if origin.code_diff:
         atomic.write_private(run.path / CODE_DIFF, origin.code_diff)
+    if origin.snapshot is not None:
+        snapshot_copy.copy(origin.snapshot, run)
 
 
 def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:

@@ -70,6 +70,7 @@ class RunDetails(msgspec.Struct, frozen=True):
         rerun_of: id of the run that it repeats; empty for none.
         code: the user's code; null where none was recorded (a shipped recipe, or a run that is older).
         code_diff: path of what differs from the commit; empty where that was not kept.
+        code_copy: path of the copy that the program ran from (``--snapshot``); empty where it ran where it was.
         image_digest, image_file, image_sha256: of the image that ran; empty where unknown, or where there is none.
         node_list: where ranks began. allocated: in the scheduler's notation, what the job got; empty where unknown.
         forced: codes of the checks that refused it and were overridden.
@@ -80,6 +81,7 @@ class RunDetails(msgspec.Struct, frozen=True):
     rerun_of: str
     code: CodeRecord | None
     code_diff: str
+    code_copy: str
     image_digest: str
     image_file: str
     image_sha256: str

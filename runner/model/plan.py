@@ -17,7 +17,13 @@ from runner.model.transport import Transport
 
 _MEASURED_WAIT_S = 60
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container
+COPY = "code"  # in the run directory: the copy of the user's tracked files
 WORKSPACE = "/workspace"  # where the directory of a user's own program is seen; NGC images start there
+
+
+def is_copied(plan: Plan) -> bool:
+    """Whether the user's program starts in a copy of its files, in the run directory."""
+    return f"{plan.workdir}/".startswith(f"{RESULTS}/{COPY}/")
 
 
 class PlannedImage(msgspec.Struct, frozen=True):

@@ -80,6 +80,8 @@ class Request(msgspec.Struct, frozen=True):
         home: the user's home directory; empty where unknown.
         caches: variables of the submitting shell that place caches, name -> value.
         directory: host directory in which the user's program starts; None for a recipe, which has its own directory.
+        copied_start: where it starts in the run directory's copy of the user's tracked files, relative to their top;
+            None where it starts in ``directory`` itself.
     """
 
     gpus: int
@@ -102,6 +104,7 @@ class Request(msgspec.Struct, frozen=True):
     options: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
     directory: str | None = None
+    copied_start: str | None = None
     stage: bool = False
     nsys: str = ""
     hosts: tuple[tuple[str, int], ...] = ()
@@ -110,3 +113,8 @@ class Request(msgspec.Struct, frozen=True):
     umask: int = 0o022
     home: str = ""
     caches: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def mounted_directory(self) -> str | None:
+        """The host directory that the program starts in; None where it starts below the run directory."""
+        return self.directory if self.copied_start is None else None

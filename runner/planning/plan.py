@@ -11,7 +11,7 @@ from runner.errors import UsageError
 from runner.model.allocation import Allocation
 from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.plan import RESULTS, WORKSPACE, Plan, PlannedImage
+from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
@@ -128,7 +128,7 @@ def plan(
         device=site.device,
         transport=site.transport,
         demonstration=_demonstration(site, request),
-        workdir=f"{RESULTS}/recipe" if request.directory is None else WORKSPACE,
+        workdir=_workdir(request),
         stage=site.local_scratch if request.stage else "",
         umask=request.umask,
         caches=caches.choose(site, runtime, mounts, request.home),
@@ -170,11 +170,19 @@ def _cpus(requested: int | None, share: int) -> int:
     return share if requested is None else requested
 
 
+def _workdir(request: Request) -> str:
+    """Where the program starts. A copy is in the run directory, which every rank sees: no script needs its path."""
+    if request.copied_start is not None:
+        return posixpath.normpath(posixpath.join(RESULTS, COPY, request.copied_start))
+    return f"{RESULTS}/recipe" if request.directory is None else WORKSPACE
+
+
 def _with_directory(request: Request) -> tuple[Mount, ...]:
     """The mounts, and the program's directory at WORKSPACE, unless the user mounts another one there."""
-    if request.directory is None or any(posixpath.normpath(mount.target) == WORKSPACE for mount in request.mounts):
+    directory = request.mounted_directory
+    if directory is None or any(posixpath.normpath(mount.target) == WORKSPACE for mount in request.mounts):
         return request.mounts
-    return (Mount(request.directory, WORKSPACE), *request.mounts)
+    return (Mount(directory, WORKSPACE), *request.mounts)
 
 
 def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:

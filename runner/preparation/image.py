@@ -66,7 +66,7 @@ def _mount_points(choices: Choices) -> tuple[str, ...]:
     request = choices.request
     if choices.site.ways.get(choices.runtime, RuntimeAtSite()).visible:
         return tuple(mount.target for mount in request.mounts if mount.source != mount.target)
-    own = () if request.directory is None else (WORKSPACE,)
+    own = () if request.mounted_directory is None else (WORKSPACE,)
     return (RESULTS, *own, *(mount.target for mount in request.mounts))
 
 

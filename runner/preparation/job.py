@@ -1,24 +1,27 @@
 """A job from its options to a script that is ready, and on to a run: the stages, in their order.
 
     prepare()                                     start()
-      1  file systems   that they answer            10  clients    where the scheduler's are
-      2  site           with the user's values      11  submit     a run directory, and the job
-      3  recipe         or the user's program
-      4  choices        runtime, environment
-      5  image          pinned, or the environment
-      6  allocation     for a step of one
-      7  plan           pure; final
-      8  findings       observation, then checks
-      9  script         a function of the plan
+      1  file systems   that they answer            11  code       its commit and changes
+      2  snapshot       which files to copy         12  clients    where the scheduler's are
+      3  site           with the user's values      13  submit     a run directory, and the job
+      4  recipe         or the user's program
+      5  choices        runtime, environment
+      6  image          pinned, or the environment
+      7  allocation     for a step of one
+      8  plan           pure; final
+      9  findings       observation, then checks
+     10  script         a function of the plan
 
 No stage changes the result of an earlier one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from runner import paths, process
 from runner.checks.rules import check, refuses
@@ -42,6 +45,7 @@ from runner.schedulers import connect, render
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
+    from runner.jobs.snapshot_copy import Snapshot
     from runner.model.origin import CommandLine
 
 
@@ -53,6 +57,8 @@ class PreparedJob:
         recipe_directory: what is copied into the run directory; None for a program without a recipe.
         program: the user's program and its arguments; empty for a recipe.
         code_directory: where the user's code is, the program's or the recipe's; None for a shipped recipe.
+        site_file: the site as a command takes it: its file or its name.
+        snapshot: the tracked files that are copied, and run from there; None where the program runs where it is.
     """
 
     site: Site
@@ -62,6 +68,8 @@ class PreparedJob:
     recipe_directory: Path | None
     program: tuple[str, ...] = ()
     code_directory: Path | None = None
+    snapshot: Snapshot | None = None
+    site_file: str = ""
 
     @property
     def unconfirmed(self) -> tuple[str, ...]:
@@ -87,6 +95,7 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
         UsageError, RefusedError: it cannot be planned, or there is no allocation.
     """
     check_answers(options)
+    options, snapshot = _with_snapshot(options)
     user_site = read_user_site(options.site, options.request, for_job=True, say=say, keep=keep)
     loaded = recipe_or_program(options.recipe, options.program)
     choices = choose_all(user_site, options.request, process.find)
@@ -102,7 +111,7 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
     )
     if in_allocation and allocation is None:
         raise missing_allocation(planned)
-    observed = observe(options, user_site, choices, loaded, image)
+    observed = observe(options, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, options.force)
     script = render(planned, staging.step(planned, runtime(planned.runtime)))
     return PreparedJob(
@@ -113,7 +122,20 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
         loaded.directory,
         options.program,
         _code_directory(options, loaded.directory),
+        snapshot,
+        user_site.file,
     )
+
+
+def _with_snapshot(options: JobOptions) -> tuple[JobOptions, Snapshot | None]:
+    """The options with the place in the copy where the program starts; what is copied, None for nothing."""
+    if not options.snapshot:
+        return options, None
+    from runner.preparation.snapshot import snapshot_of
+
+    snapshot = snapshot_of(options)
+    request = msgspec.structs.replace(options.request, copied_start=snapshot.start)
+    return replace(options, request=request), snapshot
 
 
 def _code_directory(options: JobOptions, recipe_directory: Path | None) -> Path | None:
@@ -150,6 +172,6 @@ def start(
         recipe=prepared.recipe_directory,
         scheduler=connect(prepared.plan.started_by, clients(prepared.site)),
         unconfirmed=prepared.unconfirmed,
-        origin=origin,
+        origin=replace(origin, snapshot=prepared.snapshot),
     )
     return run, scheduler_of(run)[1]

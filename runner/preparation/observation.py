@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.checks import environment_fit, storage
 from runner.checks.rules import Observed
@@ -27,9 +28,17 @@ from runner.setup.cluster import real_cluster
 from runner.setup.modules import lacking
 from runner.sites.workspaces import workspaces
 
+if TYPE_CHECKING:
+    from runner.jobs.snapshot_copy import Snapshot
+
 
 def observe(
-    options: JobOptions, user_site: UserSite, choices: Choices, loaded: LoadedRecipe, image: JobImage
+    options: JobOptions,
+    user_site: UserSite,
+    choices: Choices,
+    loaded: LoadedRecipe,
+    image: JobImage,
+    snapshot: Snapshot | None = None,
 ) -> Observed:
     """Look at everything on this machine that the checks will judge."""
     site, facts, recipe = choices.site, RUNTIMES[choices.runtime], loaded.recipe
@@ -57,6 +66,7 @@ def observe(
         image_owner=_image_owner(image),
         caches=_caches(options),
         horovod_use=_horovod_use(options, loaded),
+        links_left_out=_links_left_out(snapshot),
     )
 
 
@@ -87,6 +97,14 @@ def _horovod_use(options: JobOptions, loaded: LoadedRecipe) -> str:
     request, own = options.request, loaded.directory
     directory = own if request.directory is None else Path(request.directory)
     return horovod_use(loaded.recipe, directory, options.program or loaded.recipe.program, request.mounts)
+
+
+def _links_left_out(snapshot: Snapshot | None) -> tuple[str, ...]:
+    if snapshot is None:
+        return ()
+    from runner.jobs.snapshot_copy import left_out
+
+    return left_out(snapshot)
 
 
 def _image_owner(image: JobImage) -> str:

@@ -27,6 +27,7 @@ class JobOptions:
         program: the user's program and its arguments, started in ``request.directory``; empty for a recipe.
         runs: where the run directory is made.
         force: codes of checks that shall not refuse.
+        snapshot: the program runs from a copy of the user's tracked files.
     """
 
     site: str | None
@@ -35,6 +36,7 @@ class JobOptions:
     runs: Path
     program: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
+    snapshot: bool = False
 
 
 def make_options(
@@ -43,6 +45,7 @@ def make_options(
     recipe: str | None = None,
     runs: Path = Path("runs"),
     force: tuple[str, ...] = (),
+    snapshot: bool = False,
     hosts: str | None = None,
     hostfile: str | None = None,
     arguments: tuple[str, ...] = (),
@@ -67,9 +70,10 @@ def make_options(
         site = HOSTS_SITE
     if recipe is None and is_program(arguments):
         request = Request(**values, directory=str(Path.cwd()), hosts=room)
-        return JobOptions(site, None, request, runs, arguments, force)
+        return JobOptions(site, None, request, runs, arguments, force, snapshot)
     request = Request(**values, arguments=arguments, hosts=room)
-    return JobOptions(site, DEFAULT_RECIPE if recipe is None else recipe, request, runs, force=force)
+    name = DEFAULT_RECIPE if recipe is None else recipe
+    return JobOptions(site, name, request, runs, force=force, snapshot=snapshot)
 
 
 def _of_shell() -> dict[str, Any]:

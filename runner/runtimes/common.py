@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from runner.errors import UsageError
 from runner.model.exit_codes import NOT_LOADED
@@ -88,7 +89,7 @@ def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[
     it. It changes into the plan's directory where the runtime has no option for that.
     """
     code = (_RENAME if rename else "") + (_LIBRARIES if plan.library_path else "")
-    code += f"cd {plan.workdir} || exit; " if change_directory else ""
+    code += f"cd {shlex.quote(plan.workdir)} || exit; " if change_directory else ""
     return texts("/bin/bash", "-c", code + 'exec "$@"', "bash")
 
 

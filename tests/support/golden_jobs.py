@@ -97,6 +97,9 @@ ASKED = Request(
 )
 
 
+SNAPSHOT = Request(gpus=2, directory="/home/e/project", copied_start="my code/$(id);*")
+
+
 CASES: dict[str, tuple[str, str, Request]] = {
     "technion-16": ("technion", "pyxis", PLAIN),
     "technion-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
@@ -169,6 +172,9 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "polaris-conda-hostile": ("polaris", "native", NATIVE),
     "polaris-conda-mpich-hostile": ("polaris", "native", msgspec.structs.replace(NATIVE, wireup="mpich")),
     "box-native-hostile": ("box", "native", NATIVE),
+    "technion-snapshot": ("technion", "pyxis", SNAPSHOT),
+    "slurm-enroot-snapshot": ("slurm", "enroot", SNAPSHOT),
+    "box-native-snapshot": ("box", "native", SNAPSHOT),
 }
 
 

@@ -1,0 +1,150 @@
+"""Copies tracked files into a run directory. A repository may be hostile: nothing is read or written through a link.
+
+Names come from its index and may be any: each is opened component by component, without following links, and the copy's
+directories are made by this module alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import RefusedError
+from runner.jobs.directory import RunDirectory
+from runner.model.plan import COPY
+
+MOST_BYTES = 2_000_000_000
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is to be copied.
+
+    Attributes:
+        top: of the repository. start: where the program starts, relative to the top; empty for the top itself.
+        names: of the tracked files, relative to the top.
+    """
+
+    top: Path
+    start: str
+    names: tuple[str, ...]
+
+
+def left_out(snapshot: Snapshot) -> tuple[str, ...]:
+    """The tracked links that lead out of the repository, or by an absolute path: the copy does not have them."""
+    return tuple(name for name in snapshot.names if _leads_out(name, _target(snapshot.top / name)))
+
+
+def copy(snapshot: Snapshot, run: RunDirectory) -> None:
+    """Copy the tracked files as they are now; those that were deleted meanwhile, or are no files, are left out.
+
+    Raises:
+        RefusedError: they have more than MOST_BYTES bytes.
+        OSError: one cannot be read, or the run directory cannot be written.
+    """
+    target = run.path / COPY
+    target.mkdir(mode=0o700)
+    left = MOST_BYTES
+    source = os.open(snapshot.top, _DIRECTORY)
+    copied = os.open(target, _DIRECTORY)
+    try:
+        for name in snapshot.names:
+            left -= _copy_one(source, copied, name)
+            if left < 0:
+                raise RefusedError(
+                    f"the tracked files have more than {MOST_BYTES // 10**9} GB",
+                    where=str(snapshot.top),
+                    fix="keep data out of the repository, or leave out --snapshot",
+                )
+        with _parents(copied, _parts(f"{snapshot.start}/x"), make=True):
+            pass  # the program's directory is there, even if it has no tracked file
+    finally:
+        os.close(source)
+        os.close(copied)
+
+
+def _copy_one(source: int, target: int, name: str) -> int:
+    """Copy a file or a link; returns its size in bytes."""
+    parts = _parts(name)
+    if not parts:
+        return 0
+    try:
+        with _parents(source, parts, make=False) as folder:
+            status = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                link = os.readlink(parts[-1], dir_fd=folder)
+                if not _leads_out(name, link):
+                    with _parents(target, parts, make=True) as into:
+                        os.symlink(link, parts[-1], dir_fd=into)
+                return 0
+            if not stat.S_ISREG(status.st_mode):
+                return 0
+            opened = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0  # deleted, which git shows as a change; or a link stands where a directory was
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return 0
+        raise
+    with os.fdopen(opened, "rb") as reading, _parents(target, parts, make=True) as into:
+        mode = 0o700 if status.st_mode & stat.S_IXUSR else 0o600
+        made = os.open(
+            parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=into
+        )
+        with os.fdopen(made, "wb") as writing:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+            return writing.tell()
+
+
+@contextmanager
+def _parents(top: int, parts: list[str], *, make: bool) -> Iterator[int]:
+    """The directory that holds the last of the parts, by real directories only.
+
+    Raises:
+        OSError: one is missing, or a link.
+    """
+    folder = os.dup(top)
+    try:
+        for part in parts[:-1]:
+            if make:
+                _make(part, folder)
+            below = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _make(part: str, folder: int) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(part, 0o700, dir_fd=folder)
+
+
+def _parts(name: str) -> list[str]:
+    """The components of a name; none for a name that leads elsewhere."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return [] if ".." in parts or name.startswith("/") else parts
+
+
+def _target(path: Path) -> str:
+    """What a link says; empty where there is none."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
+def _leads_out(name: str, link: str) -> bool:
+    """Whether a link of that name leads out of the repository, or by an absolute path."""
+    if not link:
+        return False
+    return link.startswith("/") or posixpath.normpath(posixpath.join(posixpath.dirname(name), link)).startswith("..")

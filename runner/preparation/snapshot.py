@@ -1,0 +1,88 @@
+"""A copy of the user's tracked files (``--snapshot``): what belongs to it, and whether the program can run from it.
+
+Looks at the repository and copies nothing; ``runner.jobs.snapshot_copy`` does, when the job is submitted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+
+from runner.errors import RefusedError, UsageError
+from runner.jobs import git
+from runner.jobs.code_record import is_source
+from runner.jobs.git import GitError, Repository
+from runner.jobs.snapshot_copy import Snapshot
+from runner.model.plan import WORKSPACE
+from runner.preparation.request import JobOptions
+
+_DEPTH = 8  # of submodules in submodules
+_WHERE = "--snapshot"
+
+
+def snapshot_of(options: JobOptions) -> Snapshot:
+    """The tracked files of the repository that holds the working directory, those of its submodules included.
+
+    Raises:
+        UsageError: a recipe is run, which is always copied.
+        RefusedError: there is no repository, git cannot read it, or the program would not be in the copy.
+    """
+    directory = options.request.directory
+    if directory is None:
+        what = "a recipe is copied into the run directory anyway"
+        raise UsageError(what, where=_WHERE, fix="leave out --snapshot")
+    try:
+        repository = git.repository_of(Path(directory))
+        if repository is None:
+            fix = "`git init && git add` what the program needs, submit from its repository, or leave out --snapshot"
+            raise RefusedError("the working directory is in no git repository", where=directory, fix=fix)
+        names = _names(repository, "", _DEPTH)
+    except (GitError, OSError) as error:
+        fix = "correct it, or leave out --snapshot"
+        raise RefusedError(f"the tracked files cannot be listed: {error}", where=directory, fix=fix) from None
+    start = Path(directory).resolve().relative_to(repository.top).as_posix()
+    for word in options.program:
+        _check_word(word, directory, start, repository, frozenset(names))
+    return Snapshot(repository.top, "" if start == "." else start, names)
+
+
+def _names(repository: Repository, below: str, depth: int) -> tuple[str, ...]:
+    """Tracked files, relative to the outermost repository."""
+    with git.reader(repository) as reader:
+        names = reader.tracked()
+    found: list[str] = []
+    for name in dict.fromkeys(names):
+        place = repository.top / name
+        if depth and not place.is_symlink() and place.is_dir():
+            inner = git.repository_of(place)
+            if inner is not None and inner.top == place:
+                found += _names(inner, f"{below}{name}/", depth - 1)
+        else:
+            found.append(f"{below}{name}")
+    return tuple(found)
+
+
+def _check_word(word: str, directory: str, start: str, repository: Repository, names: frozenset[str]) -> None:
+    """Check an argument that names a source file.
+
+    Raises:
+        RefusedError: it names the original, or what the copy will not have.
+    """
+    if not is_source(word):
+        return
+    file = Path(directory, word)
+    if word.startswith(f"{WORKSPACE}/") or (word.startswith("/") and repository.top in file.parents):
+        raise RefusedError(
+            f"{word} names the original, and the copy is run",
+            where=_WHERE,
+            fix="name it by its path relative to the working directory",
+        )
+    if word.startswith("/") or not file.is_file():
+        return
+    name = posixpath.normpath(posixpath.join(start, word))
+    if name not in names:
+        raise RefusedError(
+            f"{word} is not tracked by git, so the copy does not have it",
+            where=_WHERE,
+            fix=f"`git add {word}` (no commit is needed), or leave out --snapshot",
+        )

@@ -1,0 +1,192 @@
+"""``submit --snapshot``: what runs is the code as it was submitted, and no file from elsewhere is ever copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit, RefusedError
+from runner.jobs import snapshot_copy
+from runner.jobs.directory import RunDirectory
+from runner.jobs.snapshot_copy import Snapshot, copy
+from runner.preparation.job import prepare
+from runner.preparation.request import make_options
+from tests.support.repositories import git, repository
+
+ODD = "a b$q'\"ü\n"
+# Waits for the file that its first argument names, then imports what lies beside it, and leaves what it found.
+PROGRAM = """
+import os, pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+import helper
+here = pathlib.Path.cwd()
+paths = [path for path in here.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+files = sorted(str(path.relative_to(here.parent)) for path in paths)
+pathlib.Path(os.environ["RUNNER_RUN_DIR"], "found").write_text(repr((helper.VALUE, files)))
+"""
+LOCAL = ("submit", "--site", "local", "--runtime", "native", "--gpus", "1", "--snapshot")
+Call = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    for name in ("RUNNER_SITE", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
+    def called(*words: str, code: int = Exit.GOOD) -> tuple[str, str]:
+        assert run(list(words)) == code
+        return capfd.readouterr()
+
+    return called
+
+
+@pytest.fixture
+def empty_run(tmp_path: Path) -> RunDirectory:
+    (tmp_path / "run").mkdir()
+    return RunDirectory(tmp_path / "run")
+
+
+def test_edits_after_the_submission_change_nothing(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"{ODD}/train.py": PROGRAM, f"{ODD}/helper.py": "VALUE = 0", f"{ODD}/gone.py": "", "top.txt": ""}
+    top = repository(tmp_path / "r", {name: text.encode() for name, text in files.items()})
+    start = top / ODD
+    (start / "helper.py").write_text("VALUE = 'as submitted'")
+    (start / "gone.py").unlink()
+    (start / "untracked.py").write_text("")
+    monkeypatch.chdir(start)
+    runs, go = tmp_path / "runs", tmp_path / "go"
+    words = (*LOCAL, "--runs", str(runs))
+    script = call(*words, "--dry-run", "--", sys.executable, "train.py", str(go))[0]
+    assert str(top) not in script and str(tmp_path / "runs") not in script
+    run_id = json.loads(call(*words, "--json", "--", sys.executable, "train.py", str(go))[0])["result"]["run"]
+    (start / "helper.py").write_text("VALUE = 'edited'")
+    go.write_text("")
+    call("wait", run_id)
+    directory = runs / run_id
+    assert (directory / "job.sh").read_text() == script
+    kept = sorted(["top.txt", *(f"{ODD}/{name}" for name in ("helper.py", "train.py"))])
+    assert (directory / "found").read_text() == repr(("as submitted", kept))
+    assert f"a copy ran: {directory / 'code'}" in call("show", run_id)[0]
+
+
+def test_what_cannot_be_copied_is_refused_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = repository(tmp_path / "r", {"train.py": b"", "sub/x": b""})
+    (top / "new.py").write_text("")
+    outside = tmp_path / "outside.py"
+    outside.write_text("")
+
+    def refusal(*program: str, directory: Path = top) -> RefusedError:
+        monkeypatch.chdir(directory)
+        with pytest.raises(RefusedError) as caught:
+            prepare(make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=program))
+        assert caught.value.code == Exit.REFUSED
+        return caught.value
+
+    assert "in no git repository" in str(refusal("python", "outside.py", directory=tmp_path))
+    assert "git add new.py" in refusal("python", "new.py").fix
+    assert "not tracked" in str(refusal("python", "../outside.py"))
+    for original in (str(top / "train.py"), "/workspace/train.py"):
+        assert "names the original" in str(refusal("python", original))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "git is not installed here" in str(refusal("python", "train.py"))
+
+
+def test_a_recipe_needs_none(tmp_path: Path, call: Call) -> None:
+    assert "copied into the run directory anyway" in call(*LOCAL, "--recipe", "probe", code=Exit.USAGE)[1]
+
+
+def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, empty_run: RunDirectory) -> None:
+    top = repository(tmp_path / "r", {"a/file": b"1", "run.sh": b"2"})
+    (top / "run.sh").chmod(0o755)
+    for name, target in (("a/in", "../run.sh"), ("a/out", "../../x"), ("absolute", "/etc/passwd"), ("dir", "a")):
+        (top / name).symlink_to(target)
+    git(top, "add", "-A")
+    (top / "a/file").unlink()
+    os.mkfifo(top / "a/file")
+    snapshot = Snapshot(top, "a", ("a/file", "a/in", "a/out", "absolute", "dir", "run.sh"))
+    assert snapshot_copy.left_out(snapshot) == ("a/out", "absolute")
+    copy(snapshot, empty_run)
+    copied = empty_run.path / "code"
+    assert sorted(path.relative_to(copied).as_posix() for path in copied.rglob("*")) == ["a", "a/in", "dir", "run.sh"]
+    assert ((copied / "a/in").readlink(), (copied / "dir").readlink()) == (Path("../run.sh"), Path("a"))
+    assert stat.S_IMODE((copied / "run.sh").stat().st_mode) == 0o700
+    assert stat.S_IMODE(copied.stat().st_mode) == 0o700
+
+
+def test_a_warning_names_the_links_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = repository(tmp_path / "r", {"train.py": b""})
+    for name in ("data", "more"):
+        (top / name).symlink_to("/elsewhere")
+    git(top, "add", "-A")
+    monkeypatch.chdir(top)
+    options = make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=("true",))
+    (warning,) = (each for each in prepare(options).findings if each.code == "links-not-copied")
+    assert (warning.severity, "no link 'data' and 1 more" in warning.what) == ("warn", True)
+
+
+def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: RunDirectory) -> None:
+    """Names that lead out, through links as well, and links that a later name would be written through."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("planted")
+    top = tmp_path / "r"
+    (top / "real").mkdir(parents=True)
+    (top / "real" / "x").write_text("fine")
+    (top / "link").symlink_to(secret)
+    (top / "up").symlink_to(".")
+    names = ("link/key", "../secret/key", "/etc/passwd", "up", "up/real/x", "real/x", "real//./y", "", "..", ".")
+    copy(Snapshot(top, "", names), empty_run)
+    content = {path.relative_to(empty_run.path).as_posix(): path.is_symlink() for path in empty_run.path.rglob("*")}
+    assert content == {"code": False, "code/up": True, "code/real": False, "code/real/x": False}
+    assert [path.name for path in secret.iterdir()] == ["key"]
+
+
+def test_submodules_are_copied_and_too_much_is_refused(
+    tmp_path: Path, empty_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = repository(tmp_path / "inner", {"lib/m.py": b"12345"})
+    top = repository(tmp_path / "r", {"train.py": b"12345"})
+    git(top, "submodule", "add", "-q", str(inner), "deps/sub")
+    monkeypatch.chdir(top)
+    prepared = prepare(make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=("true",)))
+    assert prepared.snapshot is not None
+    assert set(prepared.snapshot.names) == {".gitmodules", "train.py", "deps/sub/lib/m.py"}
+    copy(prepared.snapshot, empty_run)
+    assert (empty_run.path / "code/deps/sub/lib/m.py").read_text() == "12345"
+    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
+    again = RunDirectory(tmp_path / "again")
+    again.path.mkdir()
+    with pytest.raises(RefusedError, match="the tracked files have more than"):
+        copy(prepared.snapshot, again)
+
+
+def test_a_submission_whose_copy_fails_leaves_nothing(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "r", {"train.py": b"123456"})
+    monkeypatch.chdir(top)
+    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
+    runs = tmp_path / "runs"
+    said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "train.py", code=Exit.REFUSED)[1]
+    assert "leave out --snapshot" in said
+    assert list(runs.iterdir()) == []
+
+
+def test_the_copy_is_where_containers_see_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = repository(tmp_path / "r", {"su b/train.py": b""})
+    monkeypatch.chdir(top / "su b")
+    options = make_options(gpus=1, site="technion", snapshot=True, runs=tmp_path, arguments=("python", "train.py"))
+    plan = prepare(options).plan
+    assert (plan.workdir, plan.mounts) == ("/results/code/su b", ())
