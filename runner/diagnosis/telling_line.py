@@ -20,7 +20,7 @@ def of_script(lines: Iterable[str]) -> str:
     for line in map(str.strip, lines):
         has_ended = has_ended or END.search(line) is not None
         if ERROR.search(line):
-            follows = AFTERMATH.search(line) or (has_ended and ENDED.search(line))
+            follows = AFTERMATH.search(line) or IMAGE_LOST.search(line) or (has_ended and ENDED.search(line))
             (consequences if follows else telling).append(line)
     return telling[-1] if telling else consequences[0] if consequences else ""
 

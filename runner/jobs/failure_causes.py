@@ -17,6 +17,7 @@ import msgspec
 from runner.diagnosis.catalogue import FAILURES, classify, find
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
+from runner.diagnosis.log_patterns import IMAGE_LOST
 from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
@@ -53,7 +54,9 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     reasons = [cause, *filter(None, [failure.detail]), *progress]
     missing = _not_launched(evidence) if progress else []
     if not missing:
-        return failed_verdict(evidence, failure, reasons)
+        verdict = failed_verdict(evidence, failure, reasons)
+        # The scheduler ended it: programs that lost their image then tell nothing.
+        return msgspec.structs.replace(verdict, log="") if IMAGE_LOST.search(verdict.log) else verdict
     first, end = _reported(evidence, missing[0]), evidence.task_ends[missing[0]]
     nodes = sorted({_node(evidence, rank) for rank in missing} - {""})
     who = f"{format_ranks(missing)}{_on_nodes(nodes)}"

@@ -30,6 +30,8 @@ LOST = (
             (CANCELLED, "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0"),
             "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0",
         ),
+        (("job.sh: line 107: 30422 Bus error   ( exec ch-run )", "fatal: planted"), "fatal: planted"),
+        (("fatal: planted", "job.sh: line 107: 30422 Bus error   ( exec ch-run )"), "fatal: planted"),
         (("hello",), ""),
         ((), ""),
     ],

@@ -304,6 +304,14 @@ def test_a_program_that_was_killed_by_itself_is_the_cause() -> None:
     assert "(`sacct -j 41 --format=JobID,MaxRSS,ReqMem`)" in verdict.fix
 
 
+def test_a_program_that_lost_its_image_tells_nothing_of_a_cancelled_job() -> None:
+    lost = "job.sh: line 107: 30422 Bus error  ( exec ch-run )"
+    exits = {rank: ended(rank, **STOPPED) for rank in range(4)}
+    cancelled = changed(state=JobState("ended", "CANCELLED"), exits=exits, batch_line=lost)
+    assert judge(cancelled).log == ""
+    assert judge(changed(state=FAILED, exits=exits, batch_line=lost)).log == f"logs/batch.err: {lost}"
+
+
 def test_a_rank_that_was_killed_with_its_launcher_is_often_out_of_memory() -> None:
     exits = {rank: ended(rank, **STOPPED) for rank in (0, 1, 3)}
     plan = msgspec.structs.replace(PLAN, directives=(("mem", "250G"),))
