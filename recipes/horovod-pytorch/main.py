@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
-import platform
-import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
@@ -20,38 +16,11 @@ sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "mo
 import horovod  # noqa: E402
 import horovod.torch as hvd  # noqa: E402
 import torch  # noqa: E402
-from gpu_runner_inside.benchmark import benchmark, proof  # noqa: E402
-from gpu_runner_inside.benchmark.cuda_uuid import device_uuid  # noqa: E402
+import training  # noqa: E402
+from gpu_runner_inside.benchmark import benchmark  # noqa: E402
 from gpu_runner_inside.benchmark.options import options_of  # noqa: E402
-from models import CLASSES, MODELS  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from models import MODELS  # noqa: E402
 from waiting import sleep_while_waiting  # noqa: E402
-
-AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
-
-
-def device_of(wanted: str) -> benchmark.Device:
-    """The GPU number local rank, or the only one seen; the processor where there is none.
-
-    Raises:
-        SystemExit: a GPU was asked for, and there is none for this rank.
-    """
-    kind = wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if kind == "cpu":
-        return benchmark.Device("cpu", platform.processor() or platform.machine(), f"cpu-{os.getpid()}", None)
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = 0 if count == 1 else hvd.local_rank()
-    if index >= count:
-        sys.exit(
-            f"rank {hvd.rank()} wants GPU {index} of {os.uname().nodename}, but sees {count} "
-            f"(CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r})"
-        )
-    torch.cuda.set_device(index)
-    properties = torch.cuda.get_device_properties(index)
-    # The driver first: it tells the parts of one GPU apart (MIG), and torch before 2.4 knows no UUID.
-    uuid = getattr(properties, "uuid", None)
-    identity = device_uuid(index) or (f"GPU-{uuid}" if uuid else f"index-{index}")
-    return benchmark.Device("cuda", properties.name, identity, index)
 
 
 class World:
@@ -82,47 +51,15 @@ class World:
         return values
 
 
-def raw_bytes(tensors: Iterable[Tensor]) -> Iterable[bytes]:
-    for tensor in tensors:
-        here = tensor.detach().cpu().contiguous()
-        yield ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
-
-
-class Training:
+class Training(training.Training):
     """The model, its data, and one step of it (benchmark.Training)."""
 
     def __init__(self, options: argparse.Namespace, device: benchmark.Device) -> None:
-        self.world, self.device, self.versions = World(), device, versions()
-        self._place = torch.device(device.kind, device.index)
+        super().__init__(options, device, hvd.rank())
+        self.world, self.versions = World(), versions()
         self._clock = ComputeClock(on_device=device.kind == "cuda")
-        self._last = torch.zeros(())
-        self._dtype = AUTOCAST.get(options.precision)
-        use_tf32 = options.precision != "fp32"
-        torch.backends.cuda.matmul.allow_tf32 = use_tf32
-        torch.backends.cudnn.allow_tf32 = use_tf32
-        torch.backends.cudnn.benchmark = True
-        torch.manual_seed(options.seed)
-        # Only the images: Horovod refuses parameters in this layout ("Tensor is required to be contiguous"), and a
-        # convolution goes by its input's.
-        layout = torch.channels_last if options.channels_last else torch.contiguous_format
-        self.model: nn.Module = MODELS[options.model]().to(self._place)
-        own = torch.Generator().manual_seed(options.seed + hvd.rank())
-        shape = (options.batch_size, 3, options.image_size, options.image_size)
-        self._images = torch.randn(shape, generator=own).to(self._place, memory_format=layout)
-        self._labels = torch.randint(CLASSES, (options.batch_size,), generator=own).to(self._place)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
-        self._forward: Callable[[Tensor], Tensor] = self.model
-        # Before the optimizer registers its hooks: nothing of this backward pass leaves the rank.
-        self._loss().backward()
-        self.local_gradients = proof.checksum(raw_bytes(p.grad for p in self.model.parameters() if p.grad is not None))
-        self.gradients_device = next(p.grad.device.type for p in self.model.parameters() if p.grad is not None)
-        # Horovod's fp16 compression sends two bytes of each floating-point value.
-        self.allreduce_bytes = sum(
-            p.grad.numel() * (min(2, p.grad.element_size()) if options.fp16_allreduce else p.grad.element_size())
-            for p in self.model.parameters()
-            if p.grad is not None
-        )
-        self.model.zero_grad(set_to_none=True)
+        self.look_at_local_gradients(compressed=options.fp16_allreduce)
         if options.compile:
             self._forward = torch.compile(self.model)
         if options.hooks_at_one:
@@ -134,10 +71,6 @@ class Training:
             named_parameters=self.model.named_parameters(),
             compression=hvd.Compression.fp16 if options.fp16_allreduce else hvd.Compression.none,
         )
-        self._scaler = _scaler(device.kind) if self._dtype is torch.float16 else None
-
-    def parameters_checksum(self) -> str:
-        return proof.checksum(raw_bytes(self.model.parameters()))
 
     def step(self) -> None:
         self._clock.start()
@@ -161,31 +94,9 @@ class Training:
             torch.cuda.synchronize(self._place)
         return self._clock.collect()
 
-    def loss(self) -> float:
-        return float(self._last.item())
-
     @property
     def instrumentation_s(self) -> float:
         return self._clock.own_s
-
-    def peak_memory_bytes(self) -> int:
-        if self.device.kind == "cuda":
-            return int(torch.cuda.max_memory_allocated())
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    def _loss(self) -> Tensor:
-        autocast = (
-            contextlib.nullcontext()
-            if self._dtype is None
-            else torch.autocast(device_type=self.device.kind, dtype=self._dtype)
-        )
-        with autocast:
-            return nn.functional.cross_entropy(self._forward(self._images), self._labels)
-
-
-def _scaler(kind: str) -> Any:
-    made = getattr(torch.amp, "GradScaler", None)
-    return made(kind) if made is not None else torch.cuda.amp.GradScaler(enabled=kind == "cuda")
 
 
 class ComputeClock:
@@ -231,12 +142,9 @@ class ComputeClock:
 def versions() -> dict[str, Any]:
     """Of what computed; ``None`` where there is no such part."""
     return {
+        **training.versions(),
         "framework": "horovod",
-        "framework_version": torch.__version__,
         "horovod_version": horovod.__version__,
-        "python_version": platform.python_version(),
-        "cuda_version": torch.version.cuda,
-        "nccl_version": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
         "nccl_built": bool(hvd.nccl_built()),
         "gloo_enabled": bool(hvd.gloo_enabled()),
         "mpi_enabled": bool(hvd.mpi_enabled()),
@@ -244,15 +152,15 @@ def versions() -> dict[str, Any]:
 
 
 def own_options(parser: argparse.ArgumentParser) -> None:
-    """What only this framework has."""
-    parser.add_argument("--channels-last", action="store_true", help="images, and so all activations, in NHWC")
+    """What only Horovod has, and PyTorch."""
+    training.own_options(parser)
     parser.add_argument("--hooks-at-one", action="store_true", help="a single rank runs the gradient hooks too")
 
 
 def main() -> int:
     options = options_of(sys.argv[1:], MODELS, __doc__, own_options)
     hvd.init()
-    device = device_of(options.device)
+    device = training.device_of(options.device, hvd.rank(), hvd.local_rank())
     if device.kind == "cpu":
         sleep_while_waiting()
     code = benchmark.run("horovod-pytorch", options, Training(options, device))

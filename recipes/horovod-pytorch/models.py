@@ -1,8 +1,8 @@
 """Image classifiers, written out here because torchvision is not in every image.
 
-ResNet-18 and -50 follow He et al. 2015 with the stride in the 3x3 convolution (as torchvision and NVIDIA's examples
-have it); VGG-16 follows Simonyan and Zisserman 2014, without dropout, so that ranks compute alike. ``tiny`` is a
-ResNet of eight layers for demonstrations without a GPU.
+ResNet-18, -34 and -50 follow He et al. 2015 with the stride in the 3x3 convolution (as torchvision and NVIDIA's
+examples have it); VGG-16 follows Simonyan and Zisserman 2014, without dropout, so that ranks compute alike. ``tiny`` is
+a ResNet of eight layers for demonstrations without a GPU.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Vgg16(nn.Module):
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "resnet50": lambda: ResNet(Bottleneck, (3, 4, 6, 3), 64),
+    "resnet34": lambda: ResNet(Basic, (3, 4, 6, 3), 64),
     "resnet18": lambda: ResNet(Basic, (2, 2, 2, 2), 64),
     "vgg16": Vgg16,
     "tiny": lambda: ResNet(Basic, (1, 1, 1), 8),

@@ -1,8 +1,8 @@
 """Image classifiers by Keras' functional interface, the same networks as horovod-pytorch/models.py.
 
-ResNet-18 and -50 follow He et al. 2015 with the stride in the 3x3 convolution; VGG-16 follows Simonyan and Zisserman
-2014, without dropout, so that ranks compute alike. ``tiny`` is a ResNet of eight layers for demonstrations without a
-GPU. Keras 2 and Keras 3 both take them.
+ResNet-18, -34 and -50 follow He et al. 2015 with the stride in the 3x3 convolution; VGG-16 follows Simonyan and
+Zisserman 2014, without dropout, so that ranks compute alike. ``tiny`` is a ResNet of eight layers for demonstrations
+without a GPU. Keras 2 and Keras 3 both take them.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Builder:
 
 MODELS: dict[str, Callable[[Builder, Any], Any]] = {
     "resnet50": lambda make, x: make.resnet(x, "bottleneck", (3, 4, 6, 3), 64),
+    "resnet34": lambda make, x: make.resnet(x, "basic", (3, 4, 6, 3), 64),
     "resnet18": lambda make, x: make.resnet(x, "basic", (2, 2, 2, 2), 64),
     "vgg16": lambda make, x: make.vgg16(x),
     "tiny": lambda make, x: make.resnet(x, "basic", (1, 1, 1), 8),

@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from gpu_runner_inside import bandwidth
+from gpu_runner_inside.bandwidth import Timed
 
+from runner.images.build.build import build
+from runner.images.conversion.squashfs import convert
 from runner.images.store.stored_image import StoredImage
+from runner.progress import Silent
 from tests.support.commands import Runner
 from tests.support.local_jobs import outcome
+from tests.support.rank_records import records
+from tests.support.schema import check
+
+if TYPE_CHECKING:
+    import docker
 
 pytestmark = pytest.mark.integration
+TOLERANCE = 0.01  # of a loss, of 0.1 where it is smaller: ranks add floats in another order
 ALTERED = Path(__file__).parents[2] / "recipes" / "unsynchronised"
 
 
@@ -24,8 +36,20 @@ def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
     return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
 
 
+@pytest.fixture(scope="module")
+def tensorflow(engine_client: docker.DockerClient) -> StoredImage:
+    """The TensorFlow image on its stand-in base, in the store."""
+    image = build("tensorflow", "standin", engine_client, Silent())
+    return convert(image.reference, engine_client, Silent()).image
+
+
 def printed(run: Path, rank: int = 0) -> str:
     return (run / "logs" / f"rank-{rank}.out").read_text()
+
+
+def errors(run: Path) -> str:
+    """What both ranks wrote to stderr; the first that fails may end the other."""
+    return "".join((run / "logs" / f"rank-{rank}.err").read_text() for rank in range(2))
 
 
 def altered(local: Runner, recipe: str, fault: str, *arguments: str) -> str:
@@ -34,7 +58,28 @@ def altered(local: Runner, recipe: str, fault: str, *arguments: str) -> str:
     local("submit", "--gpus", "2", "--wait", "--", *words, code=5, cwd=ALTERED)
     run = local.newest()
     assert outcome(run) == "failed"
-    return "".join((run / "logs" / f"rank-{rank}.err").read_text() for rank in range(2))
+    return errors(run)
+
+
+def trained(local: Runner, recipe: str, gpus: int, **options: object) -> tuple[Path, list[dict[str, float]]]:
+    """The directory of a training's run, and its history."""
+    settings = [word for key, value in options.items() for word in ("--set", f"{key.replace('_', '-')}={value}")]
+    local("submit", "--recipe", recipe, "--gpus", str(gpus), "--wait", *settings, code=0)
+    run = local.newest()
+    assert outcome(run) == "ran"
+    return run, history_of(run)
+
+
+def history_of(run: Path) -> list[dict[str, float]]:
+    """What a training's rank 0 left after each epoch; empty before the first."""
+    path = run / "history.json"
+    found: list[dict[str, float]] = json.loads(path.read_text()) if path.exists() else []
+    return found
+
+
+def end_of(run: Path) -> str:
+    """The checksum of the parameters that a training ended with."""
+    return printed(run).rpartition("\nparameters ")[2].split(",")[0]
 
 
 def test_horovod_minimal(local: Runner) -> None:
@@ -55,3 +100,145 @@ def test_horovod_minimal(local: Runner) -> None:
 )
 def test_horovod_minimal_sees_a_wrong_world(local: Runner, fault: str, says: str) -> None:
     assert says in altered(local, "horovod-minimal", fault)
+
+
+def matches_one_rank(local: Runner, recipe: str, rate: float) -> None:
+    """Two ranks with half of the batch see the same images in a step, and Horovod's mean is one rank's gradient."""
+    same = {"epochs": 4, "warmup_epochs": 0, "data": "drawn"}
+    _, alone = trained(local, recipe, 1, batch_size=64, learning_rate=rate, **same)
+    _, both = trained(local, recipe, 2, batch_size=32, learning_rate=rate / 2, **same)
+    for one, two in zip(alone, both, strict=True):
+        assert two["rate"] == one["rate"] == pytest.approx(rate)
+        for name in ("loss", "validation_loss"):
+            assert abs(two[name] - one[name]) < TOLERANCE * max(one[name], 0.1), (one, two)
+    assert both[-1]["loss"] < both[0]["loss"] / 2
+
+
+def resumes_to_the_same_end(local: Runner, recipe: str, checkpoint: str) -> None:
+    """Killed after some epoch and resumed, it ends as a run that never stopped, which also shows the warm-up."""
+    words = ("--recipe", recipe, "--gpus", "2", "--set", "data=drawn")
+    child, killed = local.start_until(lambda run: len(history_of(run)) >= 2, "submit", *words, "--set", "epochs=1000")
+    child.communicate()
+    local("cancel", killed.name, code=0)
+    done = len(history_of(killed))
+    more = ("--mount", f"{killed}:/mnt", "--set", f"resume=/mnt/{checkpoint}", "--set", f"epochs={done + 2}")
+    local("submit", *words, *more, "--wait", code=0)
+    resumed = local.newest()
+    whole, history = trained(local, recipe, 2, data="drawn", epochs=done + 2)
+    assert f"resumed from /mnt/{checkpoint}: {done} epochs are done" in printed(resumed)
+    assert history_of(resumed) == history
+    assert end_of(resumed) == end_of(whole) != ""
+    assert [each["rate"] for each in history[:3]] == pytest.approx([0.05 * (1 + part / 3) for part in (1, 2, 3)])
+
+
+def test_horovod_train_matches_one_rank(local: Runner) -> None:
+    matches_one_rank(local, "horovod-train", 0.1)
+
+
+def test_horovod_train_killed_and_resumed_gives_the_same_end(local: Runner) -> None:
+    resumes_to_the_same_end(local, "horovod-train", "checkpoint.pt")
+
+
+def test_horovod_train_says_why_it_cannot_resume(local: Runner, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").write_text("nothing of the kind")
+    more = ("--mount", f"{tmp_path}:/mnt", "--set", "resume=/mnt/checkpoint.pt", "--wait")
+    local("submit", "--recipe", "horovod-train", "--gpus", "2", *more, code=5)
+    said = errors(local.newest())
+    assert "cannot resume from /mnt/checkpoint.pt: UnpicklingError" in said
+    assert "give a checkpoint.pt that this recipe wrote" in said
+    assert "Traceback" not in said
+
+
+def test_horovod_train_sees_that_gradients_stay_local(local: Runner) -> None:
+    said = altered(local, "horovod-train", "no-allreduce", "--epochs", "1", "--data", "drawn")
+    assert "the parameters differ between ranks: gradients were not averaged" in said
+
+
+@pytest.mark.parametrize("through", ["horovod", "torch"])
+def test_allreduce(local: Runner, through: str) -> None:
+    """Its table is made of the raw times that every rank has left, and claims nothing."""
+    settings = ("--set", f"through={through}", "--set", "max-bytes=64K", "--set", "rounds=3", "--set", "iterations=4")
+    local("submit", "--recipe", "allreduce", "--gpus", "2", "--wait", *settings, code=0)
+    run = local.newest()
+    assert outcome(run) == "ran"
+    left = records(run, "allreduce")
+    assert sorted(left) == [0, 1]
+    for record in left.values():
+        check(record)
+        assert (record["through"], record["operation"], record["size"]) == (through, "Gloo", 2)
+    said = printed(run)
+    assert f"2 ranks, through {through} (Gloo), on processors; CPU: demonstration, no performance claim" in said
+    assert "every sum was right" in said
+    times = zip(*([Timed(**each) for each in left[rank]["times"]] for rank in (0, 1)), strict=True)
+    rows = [bandwidth.row(each) for each in times]
+    assert [each.bytes for each in rows] == [8 << place for place in range(14)]
+    assert bandwidth.table(rows) in said
+
+
+@pytest.mark.parametrize("through", ["horovod", "torch"])
+def test_allreduce_ends_with_a_wrong_sum(local: Runner, through: str) -> None:
+    said = altered(local, "allreduce", "wrong-sum", "--through", through)
+    assert f"an allreduce of 8 bytes through {through} gave a wrong sum" in said
+
+
+def test_ddp_is_measured_like_horovod(local: Runner) -> None:
+    """The same network, data and measure: their losses after the same steps agree."""
+    results = {}
+    for recipe in ("ddp-pytorch", "horovod-pytorch"):
+        local("submit", "--recipe", recipe, "--gpus", "2", "--wait", "--set", "steps=20", code=0)
+        run = local.newest()
+        assert outcome(run) == "measured"
+        result = json.loads((run / "result.json").read_text())
+        reports = records(run, "report")
+        for record in (*reports.values(), result):
+            check(record)
+        assert (result["recipe"], result["proven"]) == (recipe, True)
+        results[recipe] = (result, reports)
+    (ddp, of_ddp), (horovod, of_horovod) = results["ddp-pytorch"], results["horovod-pytorch"]
+    assert (ddp["framework"], ddp["horovod_version"]) == ("torch", None)
+    for name in ("model", "batch_size", "image_px", "precision", "steps", "warmup_steps"):
+        assert ddp[name] == horovod[name]
+    for rank in (0, 1):
+        ours, theirs = of_ddp[rank], of_horovod[rank]
+        assert ours["gradient_checksum"] == theirs["gradient_checksum"], "the same data and parameters to begin with"
+        assert ours["allreduce_bytes_per_step"] == theirs["allreduce_bytes_per_step"]
+        assert abs(ours["loss_final"] - theirs["loss_final"]) < TOLERANCE * theirs["loss_final"]
+
+
+@pytest.mark.parametrize("wireup", ["rendezvous", "torchrun"])
+def test_ddp_without_allreduces_is_not_proven(local: Runner, wireup: str) -> None:
+    words = ("python3", "main.py", "/opt/recipes/ddp-pytorch", "ddp-alone", "--demonstration", "--device", "cpu")
+    small = ("--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32")
+    more = ("--wireup", wireup, "--wait")
+    done = local("submit", "--gpus", "2", *more, "--", *words, *small, code=6, cwd=ALTERED)
+    assert "the ranks are not synchronised" in done.out
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_keras_matches_one_rank(local: Runner) -> None:
+    # At 0.1 it grows steeply enough to make 1 % of what oneDNN rounds otherwise for another batch.
+    matches_one_rank(local, "horovod-train-keras", 0.02)
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_keras_killed_and_resumed_gives_the_same_end(local: Runner) -> None:
+    resumes_to_the_same_end(local, "horovod-train-keras", "checkpoint.npz")
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_keras_3_is_refused(local: Runner) -> None:
+    """With it, Horovod's optimizer averages nothing, without a word."""
+    words = ("--recipe", "horovod-train-keras", "--gpus", "2", "--env", "TF_USE_LEGACY_KERAS=0", "--wait")
+    local("submit", *words, code=5)
+    assert "this is Keras 3" in (local.newest() / "logs" / "rank-0.err").read_text()
+
+
+@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.parametrize("recipe", ["horovod-pytorch", "ddp-pytorch", "horovod-tensorflow"])
+def test_resnet34_is_the_papers(local: Runner, recipe: str) -> None:
+    """21,797,672 parameters, as in torchvision."""
+    short = ("--set", "model=resnet34", "--set", "steps=2", "--set", "warmup-steps=1")
+    local("submit", "--recipe", recipe, "--gpus", "2", "--wait", *short, code=0)
+    run = local.newest()
+    assert outcome(run) == "measured"
+    assert {each["allreduce_bytes_per_step"] for each in records(run, "report").values()} == {4 * 21_797_672}

@@ -1,7 +1,10 @@
 """The benchmark with its synchronisation taken out, to see that it is reported. For tests only.
 
-``main.py RECIPE_DIR no-allreduce|same-data|both|wrong-sum ARGUMENTS...``: runs RECIPE_DIR/main.py with gradients that
-stay local, or with data drawn from the same seed on every rank; ``wrong-sum``: with allreduces that are off by one.
+``main.py RECIPE_DIR FAULT ARGUMENTS...``: runs RECIPE_DIR/main.py with a FAULT:
+
+no-allreduce   gradients stay local (Horovod)              ddp-alone      gradients stay local (DDP)
+same-data      every rank draws from the same seed         both           of Horovod's
+wrong-sum      allreduces are off by one
 """
 
 from __future__ import annotations
@@ -31,6 +34,20 @@ def draw_the_same_data() -> None:
 def falsify_sums() -> None:
     allreduce = hvd.allreduce
     hvd.allreduce = lambda tensor, **options: allreduce(tensor, **options) + 1
+    hvd.allreduce_ = lambda tensor, **options: tensor.copy_(allreduce(tensor, **options) + 1)
+    torch.distributed.all_reduce = lambda tensor: tensor.add_(1)
+
+
+def leave_out_ddp() -> None:
+    class Unwrapped(torch.nn.Module):
+        def __init__(self, module: torch.nn.Module, **_options: object) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.module(x)
+
+    torch.nn.parallel.DistributedDataParallel = Unwrapped
 
 
 if __name__ == "__main__":
@@ -39,6 +56,8 @@ if __name__ == "__main__":
         leave_out_allreduce()
     if fault in ("same-data", "both"):
         draw_the_same_data()
+    if fault == "ddp-alone":
+        leave_out_ddp()
     if fault == "wrong-sum":
         falsify_sums()
     sys.argv = [f"{directory}/main.py", *sys.argv[3:]]

@@ -62,7 +62,7 @@ def judge(facts: Sequence[RankFacts], expected_size: int) -> Proof:
         "world": (
             size == expected_size and sorted(each.rank for each in facts) == list(range(size))
             and all(each.size == size for each in facts),
-            f"Horovod sees a world of {size}, {expected_size} tasks were started: it fell back to separate worlds",
+            f"the framework's world has {size} ranks, {expected_size} were started: it fell back to separate worlds",
         ),
         "gradients_differ": (
             len({each.gradients for each in facts}) == size,
