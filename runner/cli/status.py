@@ -110,7 +110,9 @@ def _watch(selection: Selection) -> int:
         console = Console()
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                lines = _lines(list_runs(selection), selection, console.width)
+                listing = list_runs(selection)
+                lines = _lines(listing, selection, console.width)
+                lines += [f"warning: {error.what}" for error in listing.errors]
                 lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
                 live.update(Text("\n".join(lines)), refresh=True)
                 time.sleep(_WATCH_EVERY_S)

@@ -29,7 +29,7 @@ def describe(progress: JobProgress, tasks: int) -> str:
         where = "waiting for the scheduler"
     else:
         where = progress.state.name.lower() or "not known to the scheduler"
-        if progress.state.phase == "pending" and progress.state.reason:
+        if progress.state.phase in ("pending", "unknown") and progress.state.reason:
             where += f" ({printable(progress.state.reason)})"
     return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
 

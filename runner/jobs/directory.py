@@ -152,8 +152,9 @@ def linked() -> Iterator[RunDirectory]:
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:
-            if link.is_dir():
-                yield RunDirectory(Path(link.path).resolve())
+            path = Path(link.path)
+            if path.is_dir():  # also False where it cannot be reached
+                yield RunDirectory(path.resolve())
 
 
 def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:

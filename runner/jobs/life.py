@@ -63,7 +63,8 @@ def standing(
 ) -> Verdict | Standing:
     """The run's verdict if its job is over, else its state now.
 
-    A job that ended unnoticed is judged now, as ``finish`` does, which may wait for records to become visible.
+    A job that ended unnoticed is judged now, as ``finish`` does, which may wait for records to become visible. One that
+    the scheduler does not know has ended if its script left an end marker.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
@@ -74,7 +75,8 @@ def standing(
     if run.read("ended.json", JobState) is None:
         scheduler, job_id = scheduler_of(run)
         state = scheduler.state(job_id, run.path)
-        if state.phase in ("pending", "running"):
+        is_over = state.phase == "ended" or (state.phase == "unknown" and (run.path / "exit.json").exists())
+        if not is_over:
             return Standing(job_id, progress(run, state, 0.0), tasks_of(run))
     return finish(run, on_progress, warn, clock=clock)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -79,7 +80,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class _Read:
     run: RunDirectory
-    record: Submitted | None
+    record: Submitted
     plan: _Plan
     verdict: _Verdict | None
     ended: bool
@@ -87,7 +88,7 @@ class _Read:
     @property
     def is_open(self) -> bool:
         """Whether only the scheduler knows its state."""
-        return self.record is not None and not self.record.refused and not self.ended
+        return not self.record.refused and not self.ended
 
 
 def list_runs(selection: Selection) -> Listing:
@@ -97,7 +98,7 @@ def list_runs(selection: Selection) -> Listing:
     refused = 0
     chosen: list[_Read] = []
     for read in _selected(selection):
-        if read.record is not None and read.record.refused and not selection.states:
+        if read.record.refused and not selection.states:
             refused += 1
             continue
         chosen.append(read)
@@ -106,7 +107,7 @@ def list_runs(selection: Selection) -> Listing:
     more = not selection.states and selection.last is not None and len(chosen) > selection.last
     if more:
         chosen.pop()
-    states, errors = query((read.run, read.record) for read in chosen if read.record is not None and read.is_open)
+    states, errors = query((read.run, read.record) for read in chosen if read.is_open)
     until = time.monotonic() + _JUDGING_S
     rows = []
     for read in chosen:
@@ -119,21 +120,29 @@ def list_runs(selection: Selection) -> Listing:
 
 
 def _selected(selection: Selection) -> Iterator[_Read]:
-    """By what the run directories say, the newest first."""
+    """By what the run directories say, the newest first; one that cannot be read is passed over."""
     for run in linked():
         if selection.name and not run.name.startswith(selection.name):
             continue
-        record = run.read("job.json", Submitted)
-        if record is None or record.submitted_s < selection.since_s:
-            continue  # without a record it was cut off before the scheduler was called
-        plan = run.read("plan.json", _Plan) or _Plan()
-        if selection.site and plan.site != selection.site:
-            continue
-        verdict = run.read("verdict.json", _Verdict)
-        if verdict is not None and verdict.outcome == "unknown":
-            verdict = None
-        ended = verdict is not None or run.read("ended.json", JobState) is not None
-        yield _Read(run, record, plan, verdict, ended)
+        with suppress(OSError):
+            read = _read(run)
+            if read is None or read.record.submitted_s < selection.since_s:
+                continue
+            if selection.site and read.plan.site != selection.site:
+                continue
+            yield read
+
+
+def _read(run: RunDirectory) -> _Read | None:
+    """None where it was cut off before the scheduler was called."""
+    record = run.read("job.json", Submitted)
+    if record is None:
+        return None
+    verdict = run.read("verdict.json", _Verdict)
+    if verdict is not None and verdict.outcome == "unknown":
+        verdict = None
+    ended = verdict is not None or run.read("ended.json", JobState) is not None
+    return _Read(run, record, run.read("plan.json", _Plan) or _Plan(), verdict, ended)
 
 
 def _judged(read: _Read, state: JobState | None, until: float) -> _Read:
@@ -153,7 +162,6 @@ def _judged(read: _Read, state: JobState | None, until: float) -> _Read:
 
 def _row(read: _Read, state: JobState | None) -> ListedRun:
     record, verdict = read.record, read.verdict
-    assert record is not None
     shown: State = "unknown"
     if record.refused:
         shown = "not-submitted"

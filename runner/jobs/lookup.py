@@ -6,6 +6,7 @@ A submission that the scheduler refused is a run only to whoever gives its whole
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def find(run: str | None) -> RunDirectory:
 
 def was_refused(run: RunDirectory) -> bool:
     """Whether the scheduler did not take its job."""
-    record = run.read("job.json", Submitted)
+    record = _record(run)
     return record is not None and bool(record.refused)
 
 
@@ -91,8 +92,15 @@ def _is_whole(run: RunDirectory, wanted: str) -> bool:
         return True
     if not wanted[0].isdigit():
         return False
-    record = run.read("job.json", Submitted)
+    record = _record(run)
     return record is not None and wanted in (record.job_id, record.job_id.partition(".")[0])
+
+
+def _record(run: RunDirectory) -> Submitted | None:
+    """None also where the directory cannot be read: it is no obstacle to finding others."""
+    with suppress(OSError):
+        return run.read("job.json", Submitted)
+    return None
 
 
 def _is_beginning(run: RunDirectory, wanted: str) -> bool:

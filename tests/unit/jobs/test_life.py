@@ -12,9 +12,9 @@ import pytest
 from runner.errors import UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
-from runner.jobs.life import finish, standing, tasks_of
+from runner.jobs.life import Standing, finish, standing, tasks_of
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState, Submitted
+from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.evidence import report
 from tests.support.plans import PLAN
@@ -68,6 +68,17 @@ def test_waiting_ends_when_the_time_is_over(run: RunDirectory) -> None:
         finish(run, seen.append, unexpected_warning, timeout_s=0.0)
     assert seen
     assert not (run.path / "verdict.json").exists()
+
+
+def test_a_job_that_its_scheduler_does_not_know_is_not_waited_for(run: RunDirectory) -> None:
+    """One of another machine: it may still run there."""
+    now = standing(run, unexpected, unexpected_warning)
+    assert isinstance(now, Standing)
+    assert now.progress.state == JobState("unknown", reason="of another boot or another machine")
+    run.write("exit.json", ExitMarker("1", 3, 1.0))
+    verdict = standing(run)
+    assert isinstance(verdict, Verdict)
+    assert verdict.outcome == "failed"
 
 
 def test_without_a_readable_plan_the_number_of_ranks_is_unknown(run: RunDirectory) -> None:

@@ -10,6 +10,7 @@ from runner.errors import UsageError
 from runner.files import atomic
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
+from runner.jobs.listing import Selection, list_runs
 from runner.jobs.lookup import find
 from runner.model.job import Submitted
 from runner.model.verdict import Verdict
@@ -104,3 +105,16 @@ def test_the_name_in_an_id() -> None:
     assert name("20261121-205349-imp-2") == "imp"
     assert name("20261121-205349-big-model-3.1-16.2") == "big-model-3.1"
     assert name("a-directory-of-mine") == "a-directory-of-mine"
+
+
+def test_what_cannot_be_read_in_the_list_of_runs_is_no_obstacle(root: Path, tmp_path: Path) -> None:
+    run = submitted(root, "train", "1")
+    runs = tmp_path / "state" / "runs"
+    (runs / "loop").symlink_to("loop")
+    (runs / "gone").symlink_to("/no/such/run")
+    (runs / "file").touch()
+    broken = submitted(root, "train-too", "2")
+    (broken.path / "job.json").unlink()
+    (broken.path / "job.json").symlink_to("job.json")
+    assert find("1").path == find("train").path == run.path
+    assert [listed.run for listed in list_runs(Selection()).runs] == [run.run_id]
