@@ -20,6 +20,7 @@ from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.site import Site
 from runner.preparation.site_check import SiteReport
+from runner.sites.unknowns import Unknown
 
 
 class ImageRow(msgspec.Struct, frozen=True):
@@ -201,6 +202,15 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...]
 
 
+class DetectedSite(msgspec.Struct, frozen=True):
+    """A site file for the cluster that answers here, where it was written (null: nowhere), and what it leaves open."""
+
+    file: str | None
+    text: str
+    scheduler: str
+    unknown: tuple[Unknown, ...]
+
+
 # Every command with --json. A result may always be null, where an error left none.
 RESULTS: dict[str, tuple[Any, ...]] = {
     "build": (BuiltImage, Built, DefinitionFile),
@@ -226,6 +236,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "recipe new": (NewRecipe,),
     "site list": (list[Named],),
     "site show": (ShownSite,),
+    "site detect": (DetectedSite,),
     "site check": (SiteReport,),
     "env create": (MadeEnvironment, EnvironmentScript),
     "env wheels": (CollectedPackages,),

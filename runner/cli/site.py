@@ -82,8 +82,14 @@ def show_site(site: str, as_json: bool) -> int:
 @click.option("--partition", help="Partition that jobs will use. [default: the one whose nodes have the most GPUs]")
 @_ON_NODE
 @_OPTIONS
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def detect_site(
-    output: Path | None, name: str | None, partition: str | None, on_node: bool, options: tuple[tuple[str, str], ...]
+    output: Path | None,
+    name: str | None,
+    partition: str | None,
+    on_node: bool,
+    options: tuple[tuple[str, str], ...],
+    as_json: bool,
 ) -> int:
     """Write a site file for the cluster that this host is part of.
 
@@ -92,13 +98,20 @@ def detect_site(
     """
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
     from runner.sites.detection import draft
+    from runner.sites.unknowns import unknowns
+    from runner.strict_yaml import document_of
 
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
+    left = unknowns((document_of(text.encode(), "the draft"),)) if output is None else write_draft(output, text)
+    if as_json:
+        from runner.cli import json_output
+
+        file = None if output is None else str(output.absolute())
+        return json_output.show({"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left})
     if output is None:
         click.echo(text, nl=False)
         return Exit.GOOD
-    left = write_draft(output, text)
     needed = [entry for entry in left if entry.needed]
     click.echo(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:", err=True)
     for entry in needed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,20 @@ def test_time_that_is_over_leaves_the_error(printed: Any) -> None:
         assert (found.exit_code, found.error.code, found.result) == (9, "unknown", None)
     finally:
         assert printed("cancel", run_id, "--json").result["had_ended"] is False
+
+
+def test_ctrl_c_while_waiting_is_a_document_too(printed: Any) -> None:
+    run_id = printed("submit", *LOCAL, "--", "sleep", "60").result["run"]
+    try:
+        interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        found = printed("wait", run_id, "--json")
+        assert (found.exit_code, found.error.code) == (Exit.INTERRUPTED, "interrupted")
+        assert "continues" in found.error.what
+        assert run_id in found.error.fix
+    finally:
+        interrupt.cancel()
+        printed("cancel", run_id, "--json")
 
 
 def test_bytes_that_are_no_text_survive(printed: Any, tmp_path: Path) -> None:

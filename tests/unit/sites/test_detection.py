@@ -345,6 +345,10 @@ def test_a_pbs_that_answers_becomes_a_file(
     assert run(["site", "detect", "--on-node"]) == Exit.REFUSED
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()
+    assert run(["site", "detect", "--name", "ours", "--json"]) == Exit.GOOD
+    facts = result(capfd.readouterr().out)
+    assert (facts["file"], facts["text"], facts["scheduler"]) == (None, path.read_text(), "PBS 2022.1.1.20220926110806")
+    assert "pbs.resources" in [entry["key"] for entry in facts["unknown"]]
     assert run(["site", "check", str(path), "--json"]) == Exit.GOOD
     report = result(capfd.readouterr().out)
     assert "pbs.resources" in [entry["key"] for entry in report["defaulted"]]
