@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Every rank, and the batch script.")
 @click.option("-n", "lines", type=click.IntRange(min=0), metavar="N", help="The last N lines of each log.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended, then print its verdict.")
-def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print the logs as JSON.")
+def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool, as_json: bool) -> int:
     """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest).
 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
@@ -37,6 +38,9 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
+    if follow and as_json:
+        fix = "use wait --json, then logs --json"
+        raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = parse_ranks(ranks) if ranks is not None else None
     directory = find(run)
     tasks = tasks_of(directory)
@@ -56,17 +60,37 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         files = log_files(directory, Selection(()))  # no rank wrote anything: what the batch script did
     if not files and named is None and _ended_well(directory):
         click.echo("the job ended well and wrote nothing", err=True)
-        return Exit.GOOD
+        return _show_json(files, lines) if as_json else Exit.GOOD
     if not files:
         raise UsageError(
             _why_none(directory) if named is None else f"rank {ranks} wrote nothing",
             where=str(directory.logs),
             fix=f"see `{PROGRAM} status {directory.run_id}`",
         )
+    if as_json:
+        return _show_json(files, lines)
     if failed:
         click.echo(f"rank {failed} failed first; others: --rank LIST, --all", err=True)
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
+
+
+def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
+    from runner.cli import json_output
+    from runner.jobs.logs import left_out, read
+    from runner.model.output import LogText
+
+    return json_output.show(
+        [
+            LogText(
+                str(file.path),
+                file.rank,
+                b"".join(read(file, lines)).decode("utf-8", "replace"),
+                left_out(file) if lines is None else None,
+            )
+            for file in files
+        ]
+    )
 
 
 def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:

@@ -15,7 +15,7 @@ from runner.jobs.comparison import Difference
 from runner.model.environment import Environment
 from runner.model.listed_run import RunList
 from runner.model.origin import CodeRecord, NodeShare
-from runner.model.output import SCHEMA, Cancellation, Document, Preparation, RunFacts
+from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.site import Site
@@ -224,6 +224,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "run": (RunFacts, Preparation),
     "status": (RunFacts, RunList),
     "wait": (RunFacts,),
+    "logs": (list[LogText],),
     "cancel": (Cancellation,),
     "show": (ShownRun,),
     "rerun": (RunFacts, Preparation),

@@ -109,6 +109,21 @@ class Preparation(msgspec.Struct, frozen=True):
     unconfirmed: tuple[str, ...]
 
 
+class LogText(msgspec.Struct, frozen=True):
+    """One log of a run.
+
+    Attributes:
+        path: of the file. rank: whose it is; null for the batch script's, and for what is run once a node.
+        text: all of it, or the last lines that were requested.
+        left_out_bytes: of a very long log, how much is left out at its beginning; null where lines were requested.
+    """
+
+    path: str
+    rank: int | None
+    text: str
+    left_out_bytes: int | None
+
+
 class Cancellation(msgspec.Struct, frozen=True):
     """The answer of ``cancel``.
 

@@ -109,7 +109,7 @@ def test_a_refused_job_names_the_check_and_shows_no_secret_unless_the_script_is_
 
 
 def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any, tmp_path: Path) -> None:
-    submitted = printed("submit", *LOCAL, "--", sys.executable, "-c", "import sys; sys.exit(3)")
+    submitted = printed("submit", *LOCAL, "--", sys.executable, "-c", "print('hé\\nho'); raise SystemExit(3)")
     run_id = submitted.result["run"]
     waited = printed("wait", run_id, "--json")
     status = printed("status", run_id, "--json")
@@ -128,6 +128,10 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
     assert (waited.result["state"], waited.result["scheduler"]["name"]) == ("ended", "FAILED")
     assert (waited.result["gpus"], waited.result["ranks_started"], waited.result["ranks_ended"]) == (2, 2, 2)
     assert submitted.result["submitted"] <= waited.result["started"] <= waited.result["ended"]
+    (log,) = printed("logs", run_id, "--rank", "1", "--json").result
+    assert (Path(log["path"]).name, log["rank"], log["text"]) == ("rank-1.out", 1, "hé\nho\n")
+    assert [each["text"] for each in printed("logs", run_id, "--rank", "1", "-n", "1", "--json").result] == ["ho\n"]
+    assert printed("logs", run_id, "--follow", "--json").exit_code == Exit.USAGE
     assert (status.exit_code, status.error, status.result) == (0, None, waited.result)
     assert printed("cancel", run_id, "--json").result["had_ended"] is True
 
