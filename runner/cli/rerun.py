@@ -16,6 +16,7 @@ from runner.suggest import instead
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
+    from runner.model.plan import Plan, PlannedImage
     from runner.preparation.job import PreparedJob
 
 
@@ -75,13 +76,28 @@ def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
     if prepared.code_directory is not None:
         code, text = code_record(prepared.program, prepared.code_directory, with_diff=True)
     differences = (*plan_differences(first.plan(), prepared.plan), *code_differences(first, code, text))
-    if prepared.plan.image.pinned:
-        click.echo(f"image or environment: {prepared.plan.image.pinned}", err=True)
+    if line := image_line(first.plan().image, prepared.plan):
+        click.echo(line, err=True)
     if differences:
         click.echo(f"differs from {first.run_id} (first -> now):", err=True)
         show_differences(differences, err=True)
     else:
         click.echo(f"the same plan and code as {first.run_id}", err=True)
+
+
+def image_line(first: PlannedImage, plan: Plan) -> str:
+    """Which image will run, compared with the first run's; empty for a job without a container."""
+    from runner.model.runtimes import RUNTIMES
+
+    image = plan.image
+    if not RUNTIMES[plan.runtime].is_container:
+        return ""
+    if not image.digest and not image.path:
+        return f"image: {image.reference}, by its name: it may stand for another image than in the first run"
+    is_same = (image.digest, image.sha256) == (first.digest, first.sha256) and (
+        image.digest or image.path == first.path
+    )
+    return f"image: {image.pinned}, {'the one that ran' if is_same else f'not the one that ran ({first.pinned})'}"
 
 
 def _job(verb: str) -> click.Command:

@@ -89,7 +89,8 @@ def _fields(facts: RunFacts, more: RunDetails, problem: str) -> Iterator[tuple[s
     yield "", f"in {more.typed_in}" if more.typed_in else ""
     yield "", f"repeats {more.rerun_of}" if more.rerun_of else ""
     yield from _code(more)
-    yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {facts.ranks} ranks on {_count(facts.nodes)}"
+    shape = f"{_count(facts.ranks, 'rank')} on {_count(facts.nodes, 'node')}"
+    yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
         yield "image", facts.image
         yield "", more.image_file if more.image_file != facts.image else ""
@@ -132,8 +133,8 @@ def _changes(code: CodeRecord) -> str:
     return f"with uncommitted changes: {names}{f' and {more} more' if more > 0 else ''}{kept}"
 
 
-def _count(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _node(node: NodeShare) -> str:

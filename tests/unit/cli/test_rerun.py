@@ -8,11 +8,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.cli import run
+from runner.cli.rerun import image_line
 from runner.errors import Exit
+from runner.model.plan import PlannedImage
 from tests.support import documents
+from tests.support.plans import PLAN
 from tests.support.repositories import git, repository
 
 ODD = "a b$q'\"ü\n.py"
@@ -115,3 +119,16 @@ def test_an_option_to_leave_out_must_exist(project: Path, call: Call) -> None:
     call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
     run_id = str(facts(call)["run"])
     assert "did you mean 'stage'?" in call("rerun", run_id, "--without", "sttage", code=Exit.USAGE)[1]
+
+
+def test_the_image_is_compared_with_the_one_that_ran() -> None:
+    def line(image: PlannedImage, runtime: str = "pyxis") -> str:
+        return image_line(
+            PlannedImage("a:1", "sha256:00", "/s/1"), msgspec.structs.replace(PLAN, image=image, runtime=runtime)
+        )
+
+    assert line(PlannedImage("a:1@sha256:00", "sha256:00", "/s/1")) == "image: a:1@sha256:00, the one that ran"
+    assert "not the one that ran (a:1@sha256:00)" in line(PlannedImage("a:1", "sha256:11", "/s/2"))
+    assert "not the one that ran" in line(PlannedImage("/x.sqsh", "", "/x.sqsh"))
+    assert "by its name: it may stand for another" in line(PlannedImage("a:1", "", ""), "shifter")
+    assert line(PlannedImage("", "", ""), "native") == ""
