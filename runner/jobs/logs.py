@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -90,7 +91,7 @@ def log_files(run: RunDirectory, selection: Selection) -> tuple[LogFile, ...]:
         match = _RANK.match(path.name)
         log = LogFile(path, int(match[1]) if match else None)
         with suppress(OSError):
-            if selection.holds(log) and path.stat().st_size > 0:
+            if selection.holds(log) and stat.S_ISREG((status := path.stat()).st_mode) and status.st_size > 0:
                 logs.append(log)
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))

@@ -62,6 +62,8 @@ def test_logs_stand_in_order_and_empty_ones_are_left_out(run: RunDirectory) -> N
     for name in ("rank-10.out", "rank-2.err", "rank-2.out", "batch.err", "rank-0.out", "node-n0.log"):
         write(run, name)
     write(run, "rank-1.out", "")
+    (run.logs / "rank-3.out").mkdir()
+    (run.logs / "rank-3.err").symlink_to("/dev/zero")
     names = [log.path.name for log in log_files(run, Selection())]
     assert names == ["batch.err", "node-n0.log", "rank-0.out", "rank-2.out", "rank-2.err", "rank-10.out"]
     assert [log.path.name for log in log_files(run, one_rank(2))] == ["rank-2.out", "rank-2.err"]
