@@ -169,6 +169,7 @@ def files(spec: BoxSpec, account: Account, pristine: Mapping[str, str]) -> dict[
         "etc/hostname": f"{HOSTNAME}\n",
         "etc/passwd": passwd(account, pristine["etc/passwd"]),
         "etc/group": group(account, pristine["etc/group"]),
+        "etc/box/name": f"{spec.name}\n",
         "etc/box/nodes": _text(spec.node_names),
         "etc/box/gpus": _text(_GPU.format(number) for number in range(spec.shape.gpus)),
         "etc/box/user": f"{account.name}\n",

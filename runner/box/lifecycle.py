@@ -127,6 +127,14 @@ def find(name: str) -> Box | None:
     return Box(name, state, state / "bin", pid, record.version, record.spec)
 
 
+def inside(root: Path = Path("/")) -> str:
+    """The name of the box that this process runs in, as in the shell of its salloc; empty outside of any."""
+    try:
+        return (root / "etc/box/name").read_text().strip()
+    except OSError:
+        return ""
+
+
 def names() -> tuple[str, ...]:
     """Every box that has left a state directory, up or not."""
     return tuple(sorted(path.name for path in boxes_dir().glob("*/")))

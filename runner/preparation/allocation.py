@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from runner.errors import RefusedError
 from runner.model.allocation import Allocation
 from runner.model.plan import Plan
@@ -28,11 +30,13 @@ def existing_allocation(site: Site) -> Allocation | None:
     return allocation(clients(site))
 
 
-def missing_allocation(planned: Plan) -> RefusedError:
+def missing_allocation(planned: Plan, site: Site) -> RefusedError:
     """The error where this shell has none; its fix requests one in the shape of the job."""
+    directory = clients(site)
+    path = f"{shlex.quote(str(directory))}/" if directory is not None else ""
     return RefusedError(
         "this shell has no allocation: SLURM_JOB_ID is not set",
         where="this shell",
-        fix=f"{salloc(planned, runtime(planned.runtime).step(planned))}\n"
+        fix=f"{path}{salloc(planned, runtime(planned.runtime).step(planned))}\n"
         "         then run the same command in its shell; or use `submit`, which requests its own allocation",
     )

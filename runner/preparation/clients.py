@@ -19,6 +19,8 @@ def clients(site: Site) -> Path | None:
         return None
     from runner import box  # what makes one is long to import, and no other site needs it
 
+    if box.inside() == site.box:
+        return None
     running = box.find(site.box)
     if running is None:
         raise RefusedError(

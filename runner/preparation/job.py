@@ -110,7 +110,7 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
         allocation=allocation,
     )
     if in_allocation and allocation is None:
-        raise missing_allocation(planned)
+        raise missing_allocation(planned, choices.site)
     observed = observe(options, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, options.force)
     script = render(planned, staging.step(planned, runtime(planned.runtime)))

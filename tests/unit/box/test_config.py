@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.box import Bind, BoxSpec, NodeShape, config, root
+from runner.box import Bind, BoxSpec, NodeShape, config, inside, root
 from runner.errors import UsageError
 
 ROOT = config.Account(0, 0, "root", "/root")
@@ -85,6 +85,7 @@ def test_files_hold_the_spank_lines_and_the_way_to_run_as_the_user() -> None:
     spec = BoxSpec(spank=("required /opt/spank_x.so a=b", "optional /opt/y.so"))
     files = config.files(spec, USER, PRISTINE)
     assert files["etc/slurm/plugstack.conf"] == "required /opt/spank_x.so a=b\noptional /opt/y.so\n"
+    assert files["etc/box/name"] == "box\n", "by it a program inside knows where it is"
     assert "--map-user" in files["etc/box/as.sh"]
     assert "--map-user" not in config.files(spec, ROOT, PRISTINE)["etc/box/as.sh"]
 
@@ -150,3 +151,10 @@ def test_the_key_of_a_root_follows_what_goes_into_it() -> None:
 def test_slurm_version_is_the_packages_upstream_one() -> None:
     status = "Package: bash\nVersion: 5.2\n\nPackage: slurm-client\nStatus: x\nVersion: 1:22.05.8-4+deb12u3\n\n"
     assert root.slurm_version(status) == "22.05.8"
+
+
+def test_a_process_inside_knows_its_box(tmp_path: Path) -> None:
+    assert inside(tmp_path) == ""
+    (tmp_path / "etc/box").mkdir(parents=True)
+    (tmp_path / "etc/box/name").write_text(config.files(BoxSpec(name="mine"), ROOT, PRISTINE)["etc/box/name"])
+    assert inside(tmp_path) == "mine"
