@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -89,17 +90,16 @@ def test_ctrl_c_ends_the_step_and_not_the_allocation(runner: Runner, hold: Hold)
 
 def test_from_within_a_step_and_from_salloc_itself(runner: Runner, tmp_path: Path) -> None:
     """A shell that runs in a step holds what a further step needs: they share. Inside the box, as on a real node."""
-    site = tmp_path / "site.yaml"
-    site.write_text("".join(line for line in runner.site.read_text().splitlines(True) if not line.startswith("box:")))
     salloc = [str(runner.clients / "salloc"), "--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=2"]
     within = ["srun", "--ntasks=1", "--ntasks-per-node=1", "--cpus-per-task=64"]
     for step in ([], within):
-        words = [*salloc, "--cpus-per-task=32", *step, *runner.argv(*PROBE, "--gpus", "2", site=site)]
+        words = [*salloc, "--cpus-per-task=32", *step, *runner.argv(*PROBE, "--gpus", "2")]
         done = subprocess.run(
             words, capture_output=True, text=True, check=False, timeout=120, env=runner.environment(), cwd=tmp_path
         )
         assert done.returncode == 0, (done.stdout, done.stderr)
         assert "verdict: ran" in done.stdout
+        assert re.search(r"^a step of job \d+: 2 ranks", done.stdout, re.MULTILINE), "Slurm's number"
 
 
 def test_without_an_allocation(runner: Runner) -> None:
@@ -107,5 +107,8 @@ def test_without_an_allocation(runner: Runner) -> None:
     done = runner(*PROBE, "--gpus", "16", code=3)
     assert "salloc --job-name=probe --nodes=2 --ntasks-per-node=8 --gpus-per-node=a100:8 --cpus-per-task=32" in done.err
     assert "submit" in done.err
+    assert f"{runner.clients}/salloc --job-name" in done.err, (
+        "where PATH has no Slurm, as here, the command runs as it is"
+    )
     ended = runner(*PROBE, "--gpus", "2", code=3, env={"SLURM_JOB_ID": "999999"})
     assert "Slurm does not know it" in ended.err
