@@ -18,7 +18,7 @@ RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
 Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
 1 launcher-fault (an unforeseen error), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
 114 rendezvous-port-taken, 115 rendezvous-address, 116 record-not-written, 117 horovod-without-gloo,
-118 cuda-driver-missing, 119 cuda-driver-unusable, 120 cuda-driver-too-old, 121 gpus-missing,
+118 cuda-driver-missing, 119 cuda-driver-unusable, 120 cuda-driver-too-old, 121 gpus-missing, 122 environment-differs,
 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
 """
 

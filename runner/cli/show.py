@@ -71,18 +71,22 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     click.echo(f"{job}: {plan.tasks} ranks on {nodes} ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
     if not RUNTIMES[plan.runtime].is_container:
-        click.echo(f"environment: {pinned or _default_environment(plan)}")
+        click.echo(f"environment: {_environment(plan)}")
     else:
         click.echo(f"image {pinned}{_as_of(plan.image)}")
     click.echo(f"run {run.run_id}: {run.path}")
 
 
-def _default_environment(plan: Plan) -> str:
+def _environment(plan: Plan) -> str:
+    if plan.python is not None:
+        return f"{plan.python.prefix} (Python {plan.python.version}; compared on every node)"
+    if plan.image.pinned:
+        return plan.image.pinned
     if plan.load:
         return "the one that the site's setup loads"
-    if SCHEDULERS[plan.scheduler].nodes == "this-machine":
+    if SCHEDULERS[plan.scheduler].nodes != "allocated":
         return "this shell's"
-    return "the nodes' default; one that is active in this shell is NOT used (--env-name DIR names one)"
+    return "each node's own python3; this shell has no environment that is used (--env-name DIR names one)"
 
 
 def _as_of(image: PlannedImage) -> str:

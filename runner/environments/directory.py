@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from runner.environments import own
 from runner.errors import RefusedError, UsageError
 from runner.invocation import PROGRAM
 from runner.model.environment import Environment
@@ -76,7 +77,7 @@ def read(root: Path) -> Environment | None:
 
 
 def find(name_or_directory: str, scratch: str, site: str) -> Environment:
-    """The environment of a name or directory.
+    """The environment of a name or directory; of a directory also a virtual or conda environment that the user made.
 
     Raises:
         RefusedError: it is not there or not finished, or as ``user_directory``. UsageError: as ``directory_of``.
@@ -84,6 +85,8 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     by_path = "/" in name_or_directory
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
     environment = read(root)
+    if environment is None and by_path and not (root / SCRIPT).exists():
+        environment = own.of_directory(root)
     if environment is None:
         begun = (root / SCRIPT).exists()
         at = f" --at {root.parent}" if by_path else ""

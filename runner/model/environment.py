@@ -47,6 +47,7 @@ class Environment(msgspec.Struct, frozen=True):
     """An environment that ``env create`` has made and tested (``environment.json``).
 
     Attributes:
+        framework: empty where it is unknown: an environment that the user made.
         kind: what was made; for ``modules`` nothing was made, and the site's modules were tested.
         directory: absolute, of what was made; empty for ``modules``.
         inputs: hash of all that went into it.
@@ -55,11 +56,12 @@ class Environment(msgspec.Struct, frozen=True):
         about: what it contains, in the form that images use.
         mpi, nccl: as requested: ``auto``, ``none``, a flavour, a directory.
         made_s: Unix time.
+        python: version, for comparing on each node; empty for one that is not compared.
     """
 
     name: str
     kind: Kind
-    framework: Framework
+    framework: Framework | Literal[""]
     directory: str
     inputs: str
     setup: Setup
@@ -68,3 +70,4 @@ class Environment(msgspec.Struct, frozen=True):
     mpi: str = "auto"
     nccl: str = "auto"
     made_s: float = 0.0
+    python: str = ""

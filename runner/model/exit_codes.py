@@ -51,7 +51,7 @@ TABLE = (
     ExitCode(
         NOT_LOADED,
         "not-loaded",
-        "a module, conda or virtual environment of the site could not be loaded",
+        "a module, conda or virtual environment could not be loaded",
         "batch script",
     ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),
@@ -82,6 +82,7 @@ TABLE = (
     ExitCode(119, "cuda-driver-unusable", "NVIDIA's driver does not start", "launcher"),
     ExitCode(120, "cuda-driver-too-old", "NVIDIA's driver is too old for the CUDA of the program", "launcher"),
     ExitCode(121, "gpus-missing", "CUDA shows fewer GPUs than planned", "launcher"),
+    ExitCode(122, "environment-differs", "a node's Python is not the one that the job was submitted with", "launcher"),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

@@ -69,6 +69,13 @@ class StepNodes(msgspec.Struct, frozen=True):
     job_id: str = ""
 
 
+class PlannedPython(msgspec.Struct, frozen=True):
+    """The Python that each node's ``python3`` must be: its environment's directory, and its version."""
+
+    prefix: str
+    version: str
+
+
 class ListedHosts(msgspec.Struct, frozen=True):
     """Nodes that no scheduler gives out: the user's own ssh reaches them.
 
@@ -116,6 +123,7 @@ class Plan(msgspec.Struct, frozen=True):
         existing_allocation: the part of one that the job is a step of (``held`` in plan.json); None where the job
             requests its own.
         hosts: its nodes, where there is no scheduler; None where one gives them out.
+        python: of an environment that the user made, for comparing at the start; None where nothing is compared.
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
@@ -167,6 +175,7 @@ class Plan(msgspec.Struct, frozen=True):
     unset: tuple[str, ...] = ()
     hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"
+    python: PlannedPython | None = None
 
     @property
     def started_by(self) -> SchedulerName:

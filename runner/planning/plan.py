@@ -11,7 +11,7 @@ from runner.errors import UsageError
 from runner.model.allocation import Allocation
 from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage
+from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage, PlannedPython
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
@@ -41,12 +41,14 @@ def plan(
     environment: Environment | None = None,
     *,
     allocation: Allocation | None = None,
+    python: PlannedPython | None = None,
 ) -> Plan:
     """Decide everything about a job.
 
     Args:
         environment: replaces the setup of the site's native way.
         allocation: an existing one that the job becomes a step of; None for a job that gets its own.
+        python: that each node must have, without a container.
 
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the fix.
@@ -141,6 +143,7 @@ def plan(
             modules=recipe.needs if not RUNTIMES[runtime].is_container and not load else (),
         ),
         bind=request.bind,
+        python=python,
     )
 
 

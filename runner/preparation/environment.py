@@ -251,7 +251,7 @@ def choose_proof(
     return Proof(
         made.name,
         made.setup,
-        framework or made.framework,
+        framework or made.framework or "pytorch",
         made.env,
         made.mpi,
         nccl_for(user_site.site, made.nccl),

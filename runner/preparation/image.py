@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Literal, cast
 
 from runner import paths
+from runner.environments import own
 from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
 from runner.invocation import PROGRAM
-from runner.model.environment import Environment
+from runner.model.environment import Environment, Setup
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
-from runner.model.plan import RESULTS, WORKSPACE, PlannedImage
+from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
 from runner.model.recipe import Recipe
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite
 from runner.planning.plan import image_reference
 from runner.preparation import registry_image
@@ -36,6 +38,8 @@ class JobImage:
     Attributes:
         planned: the image as the plan names it; an environment in the place of one.
         problem: why it cannot be used; empty if it can. fix: what makes it usable.
+        python: that each node must have; None where nothing is to be compared.
+        note: a line for the user about the environment of this shell; empty for none.
         environment: None for an image, and for what a site's setup alone provides.
     """
 
@@ -43,6 +47,8 @@ class JobImage:
     problem: str = ""
     fix: str = ""
     environment: Environment | None = None
+    python: PlannedPython | None = None
+    note: str = ""
 
 
 def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
@@ -53,12 +59,36 @@ def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
     """
     form = facts(choices.runtime).image
     if form == "none" and choices.environment:
-        environment = find(choices.environment, scratch, choices.site.name)
-        return JobImage(as_image(environment), environment=environment)
+        return _environment(find(choices.environment, scratch, choices.site.name))
+    if form == "none":
+        return _environment_of_shell(choices)
     planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
     if form == "registry" and not why:
         why, fix = registry_image.problem(choices.runtime, planned.reference, _mount_points(choices))
     return JobImage(planned, why, fix)
+
+
+def _environment(environment: Environment) -> JobImage:
+    return JobImage(as_image(environment), environment=environment, python=_python(environment))
+
+
+def _environment_of_shell(choices: Choices) -> JobImage:
+    """The one that is active in this shell, if the job's nodes would not have it otherwise and the site brings none."""
+    nothing = PlannedImage(reference="", digest="", path="")
+    way = choices.site.ways.get(choices.runtime, RuntimeAtSite())
+    nodes = SCHEDULERS[choices.site.scheduler].nodes
+    if nodes == "this-machine" or way.load or way.setup != Setup():
+        return JobImage(nothing)
+    environment, note = own.of_shell()
+    if environment is None:
+        return JobImage(nothing, note=note)
+    if nodes == "listed":  # they get the variables of this shell
+        return JobImage(nothing, python=_python(environment))
+    return _environment(environment)
+
+
+def _python(environment: Environment) -> PlannedPython | None:
+    return PlannedPython(environment.directory, environment.python) if environment.python else None
 
 
 def _mount_points(choices: Choices) -> tuple[str, ...]:
@@ -126,7 +156,7 @@ def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
 
 def as_image(environment: Environment) -> PlannedImage:
     """An environment in the place of an image: it has the same facts."""
-    about = environment.about
+    about = environment.about if environment.framework else None
     return PlannedImage(environment.name, "", environment.directory, mpi=mpi_of(about), about=about)
 
 

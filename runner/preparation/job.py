@@ -100,6 +100,8 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
     loaded = recipe_or_program(options.recipe, options.program)
     choices = choose_all(user_site, options.request, process.find)
     image = find_image(loaded.recipe, choices, user_site.personal.scratch)
+    if image.note:
+        say(image.note)
     allocation = existing_allocation(choices.site) if in_allocation else None
     planned = plan(
         loaded.recipe,
@@ -108,6 +110,7 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
         image.planned,
         image.environment,
         allocation=allocation,
+        python=image.python,
     )
     if in_allocation and allocation is None:
         raise missing_allocation(planned, choices.site)

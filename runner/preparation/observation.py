@@ -125,6 +125,8 @@ def _both_names(path: Path) -> tuple[str, ...]:
 
 def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) -> tuple[str, str]:
     """What the environment lacks for the recipe, and the fix; empty for a container, or where nothing is lacking."""
+    if image.environment is not None and not image.environment.framework:
+        return lacking(recipe.needs, Path(image.environment.directory, "bin/python3")) if recipe.needs else ("", "")
     if image.environment is not None:
         return environment_fit.lacking(recipe, image.environment)
     if not runs_here:

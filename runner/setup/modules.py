@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from runner import process
 from runner.invocation import PROGRAM
@@ -18,11 +19,11 @@ for name in sys.argv[1:]:
 _FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
 
 
-def lacking(needs: Sequence[str]) -> tuple[str, str]:
-    """What ``python3`` of PATH lacks to run a program that imports ``needs``, and the commands that provide it; empty
-    if it lacks nothing.
+def lacking(needs: Sequence[str], python: Path | None = None) -> tuple[str, str]:
+    """What a Python (None: ``python3`` of PATH) lacks to run a program that imports ``needs``, and the commands that
+    provide it; empty if it lacks nothing.
     """
-    python = process.find("python3")
+    python = python or process.find("python3")
     if python is None:
         return "no python3 is in PATH", "activate an environment that has one"
     done = process.run((python, "-c", _LOOK, *needs), timeout_s=60, check=False)

@@ -16,7 +16,12 @@ FAILURES = (
     _stopped(NODE_NOT_READY, "see the container runtime's line in the logs, and the space on the nodes", "site"),
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)", "user"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
-    _stopped(NOT_LOADED, "`module avail` lists what there is; correct the setup in the site file", "user"),
+    _stopped(
+        NOT_LOADED,
+        "`module avail` lists what there is; correct the setup in the site file; an environment of your own must lie "
+        "where every node sees it",
+        "user",
+    ),
     Failure(
         code="run-directory-not-written",
         source="job exit code",

@@ -23,6 +23,12 @@ def _error(code: str, fix: str, who: Who, outcome: Outcome, consequence: Consequ
 
 
 FAILURES = (
+    _error(
+        "environment-differs",
+        "put the environment where every node sees it under the same path, and make it of a Python that every node has",
+        "user",
+        "infrastructure",
+    ),
     _error("world-mismatch", "start the ranks by the script that was submitted, unchanged", "user", "not-proven"),
     _error("world-unknown", "start the ranks by srun, mpiexec or the script that was submitted", "user", "failed"),
     _error("rendezvous-timeout", "see the log of the rank it waited for, then submit again", "user", "infrastructure"),

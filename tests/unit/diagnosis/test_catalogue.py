@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[Source, str, str]] = {
     "run-directory-not-written": ("job exit code", "116", ""),
     "job-exit-code": ("job exit code", "9", ""),
     "disk-full": ("run directory", "full", ""),
+    "environment-differs": ("launcher error", "environment-differs", ""),
     "world-mismatch": ("launcher error", "world-mismatch", ""),
     "world-unknown": ("launcher error", "world-unknown", ""),
     "rendezvous-timeout": ("launcher error", "rendezvous-timeout", ""),

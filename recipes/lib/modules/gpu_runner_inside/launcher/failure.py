@@ -15,6 +15,7 @@ STATUS = {
     "cuda-driver-unusable": 119,
     "cuda-driver-too-old": 120,
     "gpus-missing": 121,
+    "environment-differs": 122,
     "program-not-executable": 126,
     "program-not-found": 127,
 }

@@ -24,6 +24,7 @@ from gpu_runner_inside.launcher import (
     environment,
     fabric,
     gloo,
+    interpreter,
     meeting,
     network,
     nsys,
@@ -102,6 +103,8 @@ class Launch:
         self._record_start(
             here, token, shown
         )  # before the meeting: so each rank that came is known, even if others do not
+        if self.options.run_dir is not None:
+            interpreter.check(_plan(self.options.run_dir))
         made.update(self._driver_variables(here, made))
         if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
             self._say(

@@ -1,0 +1,79 @@
+"""An environment that the user made without us: the one that this shell is in, or that of a directory.
+
+What an environment is, its own Python says (``sys.prefix``); variables such as VIRTUAL_ENV may be left over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from runner import process
+from runner.errors import RefusedError
+from runner.model.environment import Activate, Environment, Setup
+from runner.model.image import ImageFacts
+
+_ASK = 'import json, sys; print(json.dumps([sys.prefix, "%d.%d.%d" % sys.version_info[:3]]))'
+_ASK_S = 60.0  # a cold Python on a network file system
+_CONDA_SH = "etc/profile.d/conda.sh"
+
+
+def of_shell() -> tuple[Environment | None, str]:
+    """The environment whose ``python3`` this shell's PATH finds first, and why it cannot be used in a job; None where
+    that is no environment's: the system's, or a module's.
+
+    Raises:
+        RunnerError: this Python does not answer.
+    """
+    python = process.find("python3")
+    if python is None:
+        return None, ""
+    prefix, version = _answer(python)
+    try:
+        return _of(Path(prefix), version), ""
+    except RefusedError as error:
+        return None, f"environment: {prefix} is active in this shell and NOT used: {error.what} ({error.fix})"
+
+
+def of_directory(root: Path) -> Environment | None:
+    """The virtual or conda environment of a directory; None where there is none.
+
+    Raises:
+        RefusedError: it is a conda environment, and conda itself is not found. RunnerError: its Python does not answer.
+    """
+    python = root / "bin/python3"
+    if not os.access(python, os.X_OK):
+        return None
+    prefix, version = _answer(python)
+    return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
+
+
+def _answer(python: Path) -> tuple[str, str]:
+    """Its prefix and version."""
+    prefix, version = json.loads(process.run((python, "-I", "-c", _ASK), timeout_s=_ASK_S).out)
+    return str(prefix), str(version)
+
+
+def _of(prefix: Path, version: str) -> Environment | None:
+    if (prefix / "pyvenv.cfg").is_file() and (prefix / "bin/activate").is_file():
+        setup = Setup(activate=Activate(virtualenv=str(prefix)))
+        return Environment(str(prefix), "virtualenv", "", str(prefix), "", setup, ImageFacts(), python=version)
+    if (prefix / "conda-meta").is_dir():
+        setup = Setup(conda=str(_conda(prefix)), activate=Activate(conda=str(prefix)))
+        return Environment(str(prefix), "conda", "", str(prefix), "", setup, ImageFacts(), python=version)
+    return None
+
+
+def _conda(prefix: Path) -> Path:
+    """The installation of conda that can activate ``prefix``: the shell's, or the one that it lies in."""
+    shell = os.environ.get("CONDA_EXE") or str(process.find("conda") or "")
+    places = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
+    for place in (*places, prefix, prefix.parent.parent):
+        if (place / _CONDA_SH).is_file():
+            return place
+    raise RefusedError(
+        f"no conda that activates {prefix} is found",
+        where=str(prefix),
+        fix=f"set CONDA_EXE to the bin/conda of an installation with {_CONDA_SH}",
+    )
