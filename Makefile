@@ -47,6 +47,11 @@ sqsh-tensorflow: venv ## the TensorFlow image as a squashfs
 prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--quick ...': options of `prove`)
 	@$(RUNNER) prove $(PROVE)
 
+.PHONY: dist
+dist: venv ## the release file in dist/, for `pip install dist/*.whl`
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
 .PHONY: lint
 lint: venv ## ruff, mypy, the layers, the shell scripts
 	@$(BIN)/ruff format --check .

@@ -1,5 +1,22 @@
-"""``python -m runner``: the command line."""
+"""``python -m runner``: the command line. A Python that is too old for the rest can read this file, and says so."""
 
-from runner.cli import main
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036  # whatever the package's metadata say, a checkout is called by any Python
+    sys.stderr.write(
+        "error: gpu-runner needs Python 3.10 or newer, and " + str(sys.executable) + " is " + sys.version.split()[0]
+        + "\n  fix:   call it with a newer one: a module of the site's, or `make venv`, which looks for one\n"
+    )  # fmt: skip
+    sys.exit(2)
+
+try:
+    from runner.cli import main
+except ModuleNotFoundError as error:  # novm: not reached by an old one
+    if error.name is None or error.name.partition(".")[0] == "runner":
+        raise
+    from runner.installation import report
+
+    sys.stderr.write(report(error.name) + "\n")
+    sys.exit(2)
 
 main()

@@ -130,7 +130,7 @@ def _end(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def run(argv: list[str] | None = None) -> int:
+def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each way to end)
     """Run the command line; returns the exit code (see runner.errors.Exit)."""
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -156,6 +156,13 @@ def run(argv: list[str] | None = None) -> int:
         reported = InfrastructureError(error.strerror or str(error), where=where, fix=fix)
         click.echo(f"error: {hidden(str(reported))}", err=True)
         return _document(reported, words)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "runner":
+            raise
+        from runner.installation import report
+
+        click.echo(report(error.name), err=True)
+        return Exit.USAGE
     except Exception as error:
         _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)
         raise
