@@ -205,7 +205,7 @@ def submit(
     values = _values(options)
     keep_diff = not values.pop("no_diff", False)
     job = make_options(gpus=gpus, arguments=_words(command), **values)
-    prepared = prepare(job)
+    prepared = prepare(job, keep=not dry_run)
     if dry_run:
         return Preparation(prepared.script, prepared.plan, prepared.findings, prepared.unconfirmed)
     if prepared.is_refused:
