@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import light_base, odd_image
+from tests.support.documents import result
 from tests.support.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ class Editor:
         return child
 
     def image(self, name: str) -> dict[str, Any]:
-        found = json.loads(self("images", "show", name, "--json").stdout)
+        found = result(self("images", "show", name, "--json").stdout)
         assert isinstance(found, dict)
         return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "faults"
 PLANT = Path(__file__).parent / "plant"
@@ -45,7 +46,7 @@ class Planted:
 def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]:
     """Submit every one; returns the run directories."""
     return {
-        name: Path(json.loads(runner(*each.submission("--json"), code=0).out)["directory"])
+        name: Path(result(runner(*each.submission("--json"), code=0).out)["directory"])
         for name, each in planted.items()
     }
 
