@@ -42,6 +42,11 @@ _FOLDERS = ("logs", "ranks", "nccl")
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 
 
+def is_whole_id(text: str) -> bool:
+    """Whether it has the form of a run's whole id."""
+    return _ID.match(text) is not None
+
+
 class RunDirectory:
     """One run's directory, absolute."""
 

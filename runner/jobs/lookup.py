@@ -14,7 +14,7 @@ import msgspec
 
 from runner.errors import UsageError
 from runner.invocation import PROGRAM
-from runner.jobs.directory import SCRIPT, RunDirectory, index, linked
+from runner.jobs.directory import SCRIPT, RunDirectory, index, is_whole_id, linked
 from runner.model.job import JobState, Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
@@ -42,7 +42,9 @@ def find(run: str | None) -> RunDirectory:
     if not run or "/" in run:
         raise _no_match(run)
     runs = tuple(linked())
-    for matches in (_is_whole, _is_beginning):
+    # The whole id of a run that is gone begins that of another one (-1 and -1.2), which is not meant.
+    ways = (_is_whole,) if is_whole_id(run) else (_is_whole, _is_beginning)
+    for matches in ways:
         matching = [each for each in runs if matches(each, run) and _is_run(each)]
         if len(matching) == 1:
             return matching[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_what_names_a_run_whole_goes_before_what_begins_another(root: Path) -> N
     assert find("201").name == "train-large"
     with pytest.raises(UsageError, match='"20" matches 2 runs'):  # a name, and a job
         find("20")
+
+
+def test_the_id_of_a_run_that_is_gone_means_no_other_run(root: Path) -> None:
+    """Else `cancel` with it would end the one that was submitted in the same second, or with more ranks."""
+    gone, second = (submitted(root, "train") for _ in range(2))
+    assert second.run_id == f"{gone.run_id}.2"
+    shutil.rmtree(gone.path)
+    with pytest.raises(UsageError, match="no run matches"):
+        find(gone.run_id)
+    assert find(gone.run_id[:-1]).path == second.path
 
 
 def test_what_fits_several_runs_names_them(root: Path) -> None:
