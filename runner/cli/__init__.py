@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "clean": ("clean", "Stop and remove everything of gpu-runner's on this machine."),
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
-    "recipe": ("recipe", "List, show and make recipes: what jobs run."),
+    "recipe": ("recipe", "List, show, make and check recipes: what jobs run."),
     "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
     "completion": ("completion", "Print the script that makes a shell complete command lines."),
     "schema": ("schema", "Print the JSON Schema of what --json prints."),

@@ -10,10 +10,13 @@ import click
 import msgspec
 
 from runner.cli.options import by_shell
+from runner.cli.text import printable
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
 if TYPE_CHECKING:
+    from runner.linting.check import Report
+    from runner.model.output import Problem
     from runner.model.recipe import Option, Recipe
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
@@ -95,6 +98,65 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
     click.echo(f"  next: {PROGRAM} recipe show {shlex.quote(name)}")
     click.echo(f"        {PROGRAM} submit --gpus 2 --site local --recipe {shlex.quote(name)} --wait")
     return Exit.GOOD
+
+
+@command.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+@_JSON
+def check_script(file: Path, as_json: bool) -> int:
+    """Read the training script FILE, and say which of the eight steps to several GPUs it has, lacks or does wrongly.
+
+    Nothing of it is run or imported. Exits with 3 if something is missing or wrong.
+    """
+    from runner.linting.check import check
+
+    report = check(file)
+    if as_json:
+        from runner.cli import json_output
+
+        rows = [
+            {"step": row.step, "name": row.name} | {key: getattr(row.finding, key) for key in _KEYS}
+            for row in report.rows
+        ]
+        facts = {"file": report.file, "way": report.way, "done_by": report.does_it_itself, "steps": rows}
+        return json_output.show(facts, exit_code=report.exit_code, error=_problem(report))
+    _print_report(report)
+    return report.exit_code
+
+
+_KEYS = ("state", "place", "reason", "fix")
+_WAYS = {"horovod": "Horovod", "ddp": "torch.distributed", "none": "neither Horovod nor torch.distributed"}
+
+
+def _problem(report: Report) -> Problem | None:
+    """The first step that is wrong or missing."""
+    from runner.model.output import Problem
+
+    for row in report.rows:
+        finding = row.finding
+        if finding.state in ("missing", "wrong"):
+            where = f"{report.file}, line {finding.place}" if finding.place else report.file
+            what = f"step {row.step}, {row.name}: {finding.reason}"
+            return Problem(f"step-{finding.state}", what, where, finding.fix, "user")
+    return None
+
+
+def _print_report(report: Report) -> None:
+    width = max(len(row.name) for row in report.rows)
+    places = max(4, *(len(row.finding.place) for row in report.rows))
+    by = report.does_it_itself or _WAYS[report.way]
+    click.echo(f"{printable(report.file)}: {by}")
+    click.echo(f"  {'step':{width + 2}}  {'state':11}  {'line':{places}}  reason")
+    for row in report.rows:
+        finding = row.finding
+        shown = f"{finding.state:11}  {printable(finding.place):{places}}  {printable(finding.reason)}"
+        click.echo(f"  {row.step} {row.name:{width}}  {shown}")
+    for row in report.rows:
+        if row.finding.state in ("missing", "wrong") and row.finding.fix:
+            click.echo(f"  fix, step {row.step}: {printable(row.finding.fix)}")
+    bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
+    unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
+    click.echo(f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)')
 
 
 def _print(recipe: Recipe, directory: str) -> None:

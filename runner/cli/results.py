@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -212,6 +212,26 @@ class DetectedSite(msgspec.Struct, frozen=True):
 
 
 # Every command with --json. A result may always be null, where an error left none.
+class CheckedStep(msgspec.Struct, frozen=True):
+    """One of the eight steps. ``place``: its line, or file and line; ``fix``: with a line of code, or empty."""
+
+    step: int
+    name: str
+    state: Literal["ok", "missing", "wrong", "cannot tell"]
+    place: str
+    reason: str
+    fix: str
+
+
+class CheckedScript(msgspec.Struct, frozen=True):
+    """A training script that was read. ``done_by``: a framework that does the steps by itself; empty for none."""
+
+    file: str
+    way: Literal["horovod", "ddp", "none"]
+    done_by: str
+    steps: list[CheckedStep]
+
+
 RESULTS: dict[str, tuple[Any, ...]] = {
     "build": (BuiltImage, Built, DefinitionFile),
     "convert": (ConvertedImage,),
@@ -235,6 +255,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "recipe list": (list[Named],),
     "recipe show": (ShownRecipe,),
     "recipe new": (NewRecipe,),
+    "recipe check": (CheckedScript,),
     "site list": (list[Named],),
     "site show": (ShownSite,),
     "site detect": (DetectedSite,),

@@ -1,0 +1,89 @@
+"""Step 7: rank 0 alone writes checkpoints and logs."""
+
+from __future__ import annotations
+
+from runner.linting.findings import Finding, Script, ok, unclear, wrong
+from runner.linting.names import LOCAL_RANK, RANK
+from runner.linting.trace import Event
+
+_CHECKPOINTS = frozenset(
+    ("torch.save", "torch.jit.save", ".save_weights", ".save_pretrained", ".save_model", ".save",
+     "keras.callbacks.ModelCheckpoint", "keras.models.save_model", "keras.saving.save_model",
+     "tensorflow.saved_model.save", "joblib.dump", "pickle.dump", "safetensors.torch.save_file",
+     "safetensors.torch.save_model", "numpy.save", "numpy.savez")
+)  # fmt: skip
+_LOGS = frozenset(
+    ("keras.callbacks.TensorBoard", "keras.callbacks.CSVLogger", "torch.utils.tensorboard.SummaryWriter",
+     "torch.utils.tensorboard.writer.SummaryWriter", "tensorboardX.SummaryWriter",
+     "tensorflow.summary.create_file_writer", "wandb.init")
+)  # fmt: skip
+# Every rank takes part in these.
+_TOGETHER = ("torch.distributed.checkpoint.", "torch.distributed.fsdp.", "orbax.")
+
+
+def judge(script: Script) -> list[Finding]:
+    """Whether several ranks write one file."""
+    trace = script.trace
+    condition = "hvd.rank() == 0" if script.way != "ddp" else "dist.get_rank() == 0"
+    kinds = [(event, _CHECKPOINTS) for event in trace.events if event.name in _CHECKPOINTS]
+    kinds += [(event, _LOGS) for event in trace.events if event.name in _LOGS]
+    kinds += [(event, _LOGS) for event in trace.events if _is_open(event)]
+    kinds = [(event, kind) for event, kind in kinds if not event.name.startswith(_TOGETHER) and not _is_image(event)]
+    good: list[Event] = []
+    doubtful: list[Finding] = []
+    for event, kind in kinds:
+        what = "writes the checkpoint" if kind is _CHECKPOINTS else "writes the log"
+        fix = f"if {condition}: {_call(event)}"
+        if event.guards & {"root"} or _by_root(event):
+            good.append(event)
+        elif "not_root" in event.guards:
+            return [wrong(f"every rank but rank 0 {what}", event, fix)]
+        elif _by_rank(event):
+            good.append(event)
+        elif "local_root" in event.guards:
+            reason = f"one rank of every node {what}: wrong on a file system that nodes share"
+            doubtful.append(unclear(reason, event, fix))
+        elif not event.certain and ":" in event.place:
+            doubtful.append(unclear(f"nothing is seen to call what {what}", event, fix))
+        elif script.way == "none":
+            return [Finding("missing", f"every rank {what}", event.place, fix)]
+        else:
+            return [wrong(f"every rank {what}", event, fix)]
+    if doubtful:
+        return doubtful[:1]
+    if good:
+        return [ok("rank 0 writes", good[0])]
+    return [ok("it writes no checkpoint that can be seen")]
+
+
+def _is_open(event: Event) -> bool:
+    if event.name not in ("builtins.open", ".open", "io.open"):
+        return False
+    mode = event.argument(1, "mode") if event.name != ".open" else event.argument(0, "mode")
+    return mode is not None and isinstance(mode.constant, str) and mode.constant[:1] in ("w", "a", "x")
+
+
+def _is_image(event: Event) -> bool:
+    """A picture or a plot that is saved."""
+    first = event.argument(0)
+    return (
+        event.name == ".save"
+        and first is not None
+        and isinstance(first.constant, str)
+        and first.constant.endswith((".png", ".jpg", ".pdf"))
+    )
+
+
+def _by_root(event: Event) -> bool:
+    return any(value.has("root_only", "is_root") for value in (*event.values, event.receiver))
+
+
+def _by_rank(event: Event) -> bool:
+    second = event.name in ("torch.save", "torch.jit.save", "pickle.dump", "joblib.dump") or "safetensors" in event.name
+    path = event.argument(1 if second else 0, "f", "path", "filepath", "file", "filename", "log_dir")
+    return path is not None and path.has("by_rank_in_text", RANK, LOCAL_RANK)
+
+
+def _call(event: Event) -> str:
+    name = event.name.removeprefix("builtins.")
+    return f"{name if not name.startswith('.') else 'model' + name}(...)"
