@@ -13,9 +13,7 @@ END = re.compile(r"CANCELLED AT|forcing job termination|Job step aborted|Termina
 # How programs end whose container's image is unmounted under them, as at the end of a job.
 IMAGE_LOST = re.compile(r"\[Errno 107\]|\bError 107\b|Transport endpoint is not connected|\bBus error\b")
 # What an ended step's tasks report.
-ENDED = re.compile(
-    rf"{IMAGE_LOST.pattern}|srun: error: .*(?:Exited with exit code|Segmentation fault|Killed|Terminated)"
-)
+ENDED = re.compile(r"srun: error: (?:\S+: )?tasks? [\d,-]+: (?!Out Of Memory)")
 # A line with which a program says what failed: "ValueError: ...", "error: ...".
 PROGRAM_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Fault)\b(?::|$)|\b(?i:error|fatal):")
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",

@@ -25,10 +25,16 @@ def of_script(lines: Iterable[str]) -> str:
     return telling[-1] if telling else consequences[0] if consequences else ""
 
 
-def before_image_was_lost(lines: Iterable[str]) -> str:
-    """Of a rank's log that ends with the loss of its image the last error before; empty for any other log."""
+def before_end(lines: Iterable[str]) -> str:
+    """Of a rank's log that ends with its step's end, or with the loss of its image, the telling line before: the last
+    before the step's end, and the last error before that loss. Empty for any other log, and where there is none.
+    """
     shown = [line.strip() for line in lines if line.strip()]
-    if not shown or not IMAGE_LOST.search(shown[-1]):
-        return ""
-    first = next(at for at, line in enumerate(shown) if IMAGE_LOST.search(line))
-    return next((line for line in reversed(shown[:first]) if PROGRAM_ERROR.search(line)), "")
+    own = list(shown)
+    while own and END.search(own[-1]):
+        own.pop()
+    line = own[-1] if len(own) < len(shown) and own else ""
+    if own and IMAGE_LOST.search(own[-1]):
+        first = next(at for at, each in enumerate(own) if IMAGE_LOST.search(each))
+        return next((each for each in reversed(own[:first]) if PROGRAM_ERROR.search(each)), line)
+    return line

@@ -49,7 +49,7 @@ class Evidence:
         batch_line: the last line of the batch script's log that reports an error, and no consequence of one where there
             is another; empty for none.
         rank_lines: the last line on the standard error of each rank that failed or left no exit record.
-        rank_quotes: of ranks whose log ends with the loss of their image, the last error before it.
+        rank_quotes: of ranks whose log ends with their step's end or the loss of their image, the telling line before.
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
         hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
@@ -151,8 +151,8 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         rank_quotes={
             rank: quote
             for rank, line in rank_lines.items()
-            if log_patterns.IMAGE_LOST.search(line)
-            and (quote := telling_line.before_image_was_lost(_lines(run.logs / f"rank-{rank}.err")))
+            if (log_patterns.IMAGE_LOST.search(line) or log_patterns.END.search(line))
+            and (quote := telling_line.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(nodes, starts),
         nccl=_nccl(run),

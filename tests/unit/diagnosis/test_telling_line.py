@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.diagnosis.telling_line import before_image_was_lost, of_script
+from runner.diagnosis.telling_line import before_end, of_script
 
 FAILED = "srun: error: dgx01: task 3: Exited with exit code 1"
 CANCELLED = "slurmstepd: error: *** JOB 5 ON dgx01 CANCELLED AT 2026-11-21T20:53:49 ***"
@@ -32,6 +32,8 @@ LOST = (
         ),
         (("job.sh: line 107: 30422 Bus error   ( exec ch-run )", "fatal: planted"), "fatal: planted"),
         (("fatal: planted", "job.sh: line 107: 30422 Bus error   ( exec ch-run )"), "fatal: planted"),
+        ((CANCELLED, "srun: error: dgx01: task 3: Aborted", "srun: error: dgx02: tasks 6-7: Bus error"), CANCELLED),
+        ((CANCELLED, "srun: error: dgx01: task 3: Out Of Memory"), "srun: error: dgx01: task 3: Out Of Memory"),
         (("hello",), ""),
         ((), ""),
     ],
@@ -43,11 +45,28 @@ def test_of_the_scripts_log_what_came_before_the_end_counts(lines: tuple[str, ..
 @pytest.mark.parametrize("error", ["ValueError: planted", "my.module.CustomError: x", "main.c:7: fatal: no GPU"])
 @pytest.mark.parametrize("lost", [LOST, LOST[-1:], ("bash: Bus error",)])
 def test_of_a_ranks_log_the_error_before_the_loss_of_its_image_counts(error: str, lost: tuple[str, ...]) -> None:
-    assert before_image_was_lost(("epoch 1", error, "cleaning up", *lost, "")) == error
+    assert before_end(("epoch 1", error, "cleaning up", *lost, "")) == error
 
 
 @pytest.mark.parametrize(
     "lines", [(), ("ValueError: planted",), ("epoch 1", *LOST), ("ValueError: x", *LOST, "after it")]
 )
 def test_a_log_without_such_an_end_or_without_another_error_is_quoted_as_ever(lines: tuple[str, ...]) -> None:
-    assert before_image_was_lost(lines) == ""
+    assert before_end(lines) == ""
+
+
+STEP = "slurmstepd-dgx01: error: *** STEP 9.1 ON dgx01 CANCELLED AT 2026-11-22T09:55:25 ***"
+
+
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        (("ValueError: planted", STEP), "ValueError: planted"),
+        (("ValueError: planted", *LOST, STEP, STEP), "ValueError: planted"),
+        (("epoch 1", *LOST, STEP), LOST[-1]),
+        ((STEP,), ""),
+        ((STEP, "ValueError: while it ended"), ""),
+    ],
+)
+def test_what_slurm_writes_of_the_end_into_a_ranks_log_is_not_quoted(lines: tuple[str, ...], quoted: str) -> None:
+    assert before_end(lines) == quoted
