@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
+import msgspec
+
 from runner.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.facts import run_facts
 from runner.model.finding import Finding
 from runner.model.names import Wireup
 from runner.model.output import Cancellation, Preparation, RunFacts
-from runner.model.request import parse_duration_s, parse_mount
+from runner.model.request import Request, parse_duration_s, parse_mount
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -205,6 +207,7 @@ def submit(
     values = _values(options)
     keep_diff = not values.pop("no_diff", False)
     job = make_options(gpus=gpus, arguments=_words(command), **values)
+    _check_types(job.request)
     prepared = prepare(job, keep=not dry_run)
     if dry_run:
         return Preparation(prepared.script, prepared.plan, prepared.findings, prepared.unconfirmed)
@@ -231,7 +234,18 @@ def _words(command: Sequence[str]) -> tuple[str, ...]:
     if isinstance(command, str):
         fix = f'a list of words, which no shell reads: command=["python", ...], not {command!r}'
         raise UsageError("the command is one text", where="command", fix=fix)
-    return tuple(os.fspath(word) for word in command)
+    try:
+        return tuple(_path(word) for word in command)
+    except TypeError as error:
+        raise UsageError(f"the command cannot be read: {error}", where="command", fix="a list of texts") from None
+
+
+def _check_types(request: Request) -> None:
+    """What a command line cannot hold, Python can: a text for a number, a number for a text."""
+    try:
+        msgspec.convert(msgspec.to_builtins(request), Request)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"an option has a wrong type: {error}", fix="docs/python.md shows the forms") from None
 
 
 def _values(options: Options) -> dict[str, Any]:
@@ -270,6 +284,21 @@ def _pairs(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _path(value: str | os.PathLike[str]) -> str:
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise TypeError(f"it is {type(text).__name__}, and must be a text or a path")
+    return text
+
+
+def _seconds(limit: str | int) -> int:
+    if not isinstance(limit, int):
+        return parse_duration_s(limit)
+    if limit <= 0:
+        raise ValueError("a time limit of zero, or less")
+    return limit
+
+
 def _several(values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise ValueError("it is one text, and must be a list")
@@ -278,17 +307,17 @@ def _several(values: Sequence[str]) -> tuple[str, ...]:
 
 # Option -> the name that ``make_options`` has for it, and how its value is read.
 _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "site": ("site", os.fspath),
-    "recipe": ("recipe", os.fspath),
-    "hostfile": ("hostfile", os.fspath),
-    "image": ("image", os.fspath),
+    "site": ("site", _path),
+    "recipe": ("recipe", _path),
+    "hostfile": ("hostfile", _path),
+    "image": ("image", _path),
     "runs": ("runs", Path),
     "mount": ("mounts", lambda texts: tuple(map(parse_mount, _several(texts)))),
     "env": ("env", lambda variables: tuple(variables.items())),
     "set": ("options", _pairs),
     "scheduler_option": ("scheduler_options", _pairs),
     "force": ("force", _several),
-    "time": ("walltime_s", lambda limit: limit if isinstance(limit, int) else parse_duration_s(limit)),
+    "time": ("walltime_s", _seconds),
     "name": ("job_name", str),
 }
 
