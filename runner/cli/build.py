@@ -59,6 +59,15 @@ from runner.invocation import PROGRAM
     metavar="DIR",
     help="Packages that `env wheels DIR` collected: the base must be in the engine, and nothing uses a network.",
 )
+@click.option("--requirement", "named", multiple=True, metavar="NAME==V", help="A further package. Repeatable.")
+@click.option(
+    "--requirements",
+    "listed",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Further packages, NAME==V, one a line.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     framework: str,
@@ -73,10 +82,12 @@ def command(
     definition: str | None,
     keras3: bool,
     wheels: Path | None,
+    named: tuple[str, ...],
+    listed: tuple[Path, ...],
     as_json: bool,
 ) -> int:
     """Build an image of FRAMEWORK with Horovod, tested by a two-process allreduce in the image."""
-    from runner.images.build import bases
+    from runner.images.build import bases, requirements
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
@@ -91,7 +102,15 @@ def command(
         base = chosen.base.reference
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
-    engines = {"--engine": engine, "--platform": platform, "--wheels": wheels} if tool or definition else {}
+    more = [requirements.requirement(text, f"--requirement {text}") for text in named]
+    for path in listed:
+        more += requirements.of_file(path.read_text("utf-8", errors="replace"), str(path))
+    packages = requirements.together(more)
+    if packages and wheels is not None:
+        fix = "leave --wheels out: what it collected is for Horovod alone"
+        raise UsageError("further packages need the package index", where="--requirement", fix=fix)
+    engines = {"--engine": engine, "--platform": platform, "--wheels": wheels, "--requirement": packages}
+    engines = engines if tool or definition else {}
     conflicting = [name for name, value in (*engines.items(), ("--with", tool and definition)) if value]
     if conflicting:
         way = "--definition" if definition else f"--with {tool}"
@@ -100,7 +119,7 @@ def command(
         return _definition(framework, base, args, definition, as_json=as_json)
     if tool:
         return _without_engine(framework, base, tool, args, as_json=as_json)
-    return _by_engine(framework, base, engine, platform, args, wheels, as_json=as_json)
+    return _by_engine(framework, base, engine, platform, args, wheels, packages, as_json=as_json)
 
 
 def _by_engine(
@@ -110,17 +129,23 @@ def _by_engine(
     platform: str | None,
     args: dict[str, str],
     wheels: Path | None,
+    more: tuple[str, ...],
     *,
     as_json: bool,
 ) -> int:
     from runner.cli.progress import display
     from runner.files.package_directory import opened
+    from runner.images.build import more_packages
     from runner.images.build.build import build
     from runner.images.engine.connection import connect
 
     packages = opened(wheels) if wheels is not None else None
+    client = connect(engine)
     with display(quiet=as_json) as progress:
-        built = build(framework, base, connect(engine), progress, platform=platform, args=args, packages=packages)
+        built = build(framework, base, client, progress, platform=platform, args=args, packages=packages)
+        if more:
+            nccl = args["NCCL"]
+            built = more_packages.add(built, framework, more, client, progress, nccl=nccl, platform=platform)
     if as_json:
         from runner.cli import json_output
 
@@ -130,6 +155,7 @@ def _by_engine(
     click.echo(f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB")
     click.echo(f"  base:   {built.base} ({built.base_digest})")
     _show_horovod(built.about)
+    _show_packages(built.about)
     click.echo(f"  next:   {PROGRAM} convert {built.reference}")
     return Exit.GOOD
 
@@ -160,6 +186,15 @@ def _show_horovod(about: Mapping[str, Any]) -> None:
     facts = facts_of(about)
     if facts is not None:
         click.echo(f"  Horovod {summary(facts.horovod)}")
+
+
+def _show_packages(about: Mapping[str, Any]) -> None:
+    from runner.cli.show import printable
+    from runner.model.image import facts_of
+
+    facts = facts_of(about)
+    for each in facts.packages if facts is not None else ():
+        click.echo(f"  package: {printable(f'{each.name} {each.version}, sha256 {each.sha256}')}")
 
 
 def _definition(framework: str, base: str | None, args: dict[str, str], to: str, *, as_json: bool) -> int:

@@ -58,6 +58,19 @@ class Horovod(msgspec.Struct, frozen=True):
         return "mpi" in {controller.lower() for controller in self.controllers}
 
 
+class Package(msgspec.Struct, frozen=True):
+    """A package that was added to a finished image.
+
+    Attributes:
+        sha256: of the file that pip installed; empty where pip does not say. requested: by name; else it came along.
+    """
+
+    name: str
+    version: str
+    sha256: str = ""
+    requested: bool = False
+
+
 class ImageFacts(msgspec.Struct, frozen=True):
     """Everything that an image built here records about itself; empty where it lacks a part.
 
@@ -66,7 +79,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
         cuda_archs: of the framework's kernels: ``sm_80``, ``compute_90``.
         driver_min: the least NVIDIA driver that runs programs of this CUDA line.
         driver_compat: of the driver's user half that the image carries for older hosts (NVIDIA's compat package).
-        source: commit that it was built from.
+        source: commit that it was built from. packages: what `build --requirement` added.
     """
 
     framework: str = ""
@@ -85,6 +98,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
     base: str = ""
     base_digest: str = ""
     source: str = ""
+    packages: tuple[Package, ...] = ()
 
 
 def facts_of(about: Mapping[str, Any]) -> ImageFacts | None:

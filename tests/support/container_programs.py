@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 CONTAINERS = Path(__file__).parents[2] / "containers" / "horovod"
-_NAMES = ("frameworks", "fixes", "install", "cuda", "wheel_record", "rank", "prove", "describe", "build", "collect")
+_NAMES = ("frameworks", "fixes", "install", "cuda", "wheel_record", "rank", "prove", "describe", "build", "collect",
+          "more_packages")  # fmt: skip
 
 
 @contextmanager

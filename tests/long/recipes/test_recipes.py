@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 TOLERANCE = 0.01  # of a loss, of 0.1 where it is smaller: ranks add floats in another order
+SCIKIT_LEARN = "scikit-learn==1.9.1"
+DIGITS = ("--set", "data=digits", "--set", "epochs=5")
 ALTERED = Path(__file__).parents[2] / "recipes" / "unsynchronised"
 
 
@@ -242,3 +244,31 @@ def test_resnet34_is_the_papers(local: Runner, recipe: str) -> None:
     run = local.newest()
     assert outcome(run) == "measured"
     assert {each["allreduce_bytes_per_step"] for each in records(run, "report").values()} == {4 * 21_797_672}
+
+
+def test_horovod_train_in_an_image_with_scikit_learn(local: Runner, engine_client: docker.DockerClient) -> None:
+    """Built on top of the finished image, with nothing of that changed, and written down with its hashes."""
+    words = ("build", "pytorch", "--base", "standin", "--requirement")
+    said = local(*words, SCIKIT_LEARN, code=0).out
+    assert f"package: {SCIKIT_LEARN.replace('==', ' ')}, sha256 " in said
+    reference = said.split(": ")[0]
+    assert reference.startswith("gpu-runner/horovod-pytorch:standin-with-")
+    assert f"{reference}: up to date" in local(*words, SCIKIT_LEARN, code=0).out
+    stored = convert(reference, engine_client, Silent()).image
+    added = {each["name"]: each for each in stored.about["packages"]}
+    assert added["scikit-learn"]["requested"] is True
+    assert added["scipy"]["requested"] is False, "it came along"
+    assert all(len(each["sha256"]) == 64 for each in added.values())
+    assert "numpy" not in added, "the image has it"
+    local("submit", "--recipe", "horovod-train", "--gpus", "2", "--wait", "--image", reference, *DIGITS, code=0)
+    run = local.newest()
+    assert "scikit-learn" in printed(run).splitlines()[0]
+    history = history_of(run)
+    assert history[-1]["loss"] < history[0]["loss"] / 3
+    plan = json.loads((run / "plan.json").read_text())
+    assert [each["name"] for each in plan["image"]["about"]["packages"]] == list(added)
+
+
+def test_a_package_that_the_base_holds_back_is_refused(local: Runner) -> None:
+    said = local("build", "pytorch", "--base", "standin", "--requirement", "numpy==1.26.4", code=5).err
+    assert "beside what the image has, which is kept as it is" in said
