@@ -189,7 +189,7 @@ def _show_horovod(about: Mapping[str, Any]) -> None:
 
 
 def _show_packages(about: Mapping[str, Any]) -> None:
-    from runner.cli.show import printable
+    from runner.cli.text import printable
     from runner.model.image import facts_of
 
     facts = facts_of(about)
