@@ -59,7 +59,7 @@ WORDS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "an option's value": (("submit", "--wireup", "pm"), ["pmix", "pmi2"]),
     "a site": (("submit", "--site", "tec"), ["technion"]),
     "a site's argument": (("site", "show", "tec"), ["technion"]),
-    "a recipe": (("submit", "--recipe", "horovod-t"), ["horovod-tensorflow"]),
+    "a recipe": (("submit", "--recipe", "horovod-te"), ["horovod-tensorflow"]),
     "an option of the recipe": (("submit", "--recipe", "horovod-pytorch", "--set", "mo"), ["model="]),
     "a runtime": (("submit", "--runtime", "charlie"), ["charliecloud"]),
     "a code": (("submit", "--force", "mount-s"), ["mount-source-missing"]),
