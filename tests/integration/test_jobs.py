@@ -27,6 +27,7 @@ from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.hostile import HOSTILE
 from tests.support.rank_records import has_started, records
+from tests.support.repositories import git, repository
 from tests.support.schema import check
 from tests.support.waiting import until
 
@@ -109,6 +110,22 @@ def test_a_probe_sees_what_was_requested(runner: Runner, tmp_path: Path) -> None
         assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe"
     assert json.loads((run / "verdict.json").read_text())["outcome"] == "ran"
     assert json.loads((run / "verdict.json").read_text())["images_per_s"] is None
+    shown = result(runner("show", run.name, "--json", code=0).out)
+    assert [(node["name"], node["gpus"]) for node in shown["node_list"]] == [
+        (name, list(range(8))) for name in ("dgx01", "dgx02")
+    ]
+
+
+def test_a_copy_of_the_users_files_runs_in_a_container(runner: Runner, tmp_path: Path) -> None:
+    top = repository(tmp_path / "r", {"my code/train.py": b"import os, helper\nprint(os.getcwd(), helper.VALUE)\n"})
+    start = top / "my code"
+    (start / "helper.py").write_text("VALUE = 'as submitted'\n")
+    git(top, "add", "-A")
+    runner("submit", "--gpus", "2", "--snapshot", "--", "python3", "train.py", code=0, cwd=start)
+    (start / "helper.py").write_text("VALUE = 'edited'\n")
+    run = runner.newest()
+    runner("wait", run.name, code=0)
+    assert (run / "logs" / "rank-1.out").read_text() == "/results/code/my code as submitted\n"
 
 
 # What would change a rank: interpreters, libraries, MPI, Horovod, and ways to the network that are not the node's.
