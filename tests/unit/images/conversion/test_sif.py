@@ -115,7 +115,9 @@ def test_a_reference_stands_for_the_newest_file(
     monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     job = sound("--runtime", "apptainer", "--image", "x/horovod:1", "--dry-run")
-    job[job.index("--site") + 1] = "slurm"
+    site = tmp_path / "site.yaml"
+    site.write_text("name: ours\nextends: slurm\nnode: {gpus: 8, cores: 64, memory_mb: 500000}\n")
+    job[job.index("--site") + 1] = str(site)
     publish(sif, target, "sha256:" + "b" * 64)
     names.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
     (target / "x.sqsh").write_bytes(b"")
