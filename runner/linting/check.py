@@ -12,7 +12,7 @@ from runner.errors import Exit, UsageError
 from runner.linting.findings import Finding, Script
 from runner.linting.loading import FITS, is_backward
 from runner.linting.names import is_optimizer
-from runner.linting.reading import read
+from runner.linting.reading.script import read
 from runner.linting.rules import RULES
 from runner.linting.source import Folder, read_script
 from runner.linting.trace import Trace

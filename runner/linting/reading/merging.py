@@ -1,0 +1,50 @@
+"""What is known of a value that is made from two others. Pure."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+from runner.linting import names
+from runner.linting.trace import ITSELF, Value, text_of, union
+
+
+def joined(one: Value, other: Value) -> Value:
+    """What is known of a value that is one of two."""
+    tags = one.tags | other.tags
+    items: tuple[tuple[Any, Value], ...] = ()
+    if one.items and [key for key, _ in one.items] == [key for key, _ in other.items]:
+        items = tuple((key, joined(value, dict(other.items)[key])) for key, value in one.items)
+    elif not one.items or not other.items:
+        items = one.items or other.items
+    return Value(
+        tags,
+        one.path or other.path,
+        one.constant if one.constant == other.constant else ...,
+        one.reference if one.reference is not None else other.reference,
+        items,
+    )
+
+
+def combined(operator: ast.operator, left: Value, right: Value) -> Value:
+    if isinstance(left.constant, str) or isinstance(right.constant, str):
+        if isinstance(operator, ast.Mod):
+            return text_of(replace(right, tags=right.tags | left.tags))
+        if isinstance(left.constant, str) and left.constant.lower().endswith(("cuda:", "gpu:")):
+            return Value(right.tags)
+        return text_of(union((left, right)))
+    tags = (left.tags | right.tags) - ITSELF
+    by_rank = left.has(names.EXACT) or (left.has(names.RANK) and right.has(names.LOCAL_SIZE))
+    is_local = right.has(names.LOCAL_RANK) and right.has(names.EXACT)
+    if isinstance(operator, ast.Add) and is_local and left.constant is ...:
+        return Value(frozenset((names.RANK, names.EXACT)))  # the node's first rank and the local rank
+    if isinstance(operator, ast.Mod) and by_rank and not right.has(names.SIZE):
+        return Value(frozenset((names.LOCAL_RANK, names.EXACT)))  # the rank by the GPUs of a node
+    if isinstance(operator, ast.Div | ast.FloorDiv) and right.has(names.SIZE):
+        tags |= {"over_size"}
+        if left.has("over_size") or left.has(names.SIZE):
+            tags -= {"over_size"}
+    if isinstance(operator, ast.Mult) and left.has("over_size") and right.has(names.SIZE):
+        tags -= {"over_size"}
+    return Value(tags)
