@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.linting import names
-from runner.linting.trace import NOTHING, Value, text_of, union
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value, text_of, union
 
 _CONDITIONS = frozenset(("is_root", "not_root", "is_local_root"))
 _ON_DEVICE = frozenset(("to", "cuda", "cpu", "eval", "train", "double", "half", "float", "compile", "requires_grad_"))
@@ -21,8 +21,8 @@ class Call:
 
     path: str
     number: int
-    arguments: tuple[Value, ...]
-    keywords: tuple[tuple[str, Value], ...]
+    arguments: Arguments
+    keywords: Keywords
     receiver: Value
 
     @property

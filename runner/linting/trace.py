@@ -40,6 +40,9 @@ class Value:
 
 
 NOTHING = Value()
+# Of a call: in their order, and by name; an empty name stands for ``**keywords``.
+Arguments = tuple[Value, ...]
+Keywords = tuple[tuple[str, Value], ...]
 # What is true of a value itself, and not of what is made with it.
 ITSELF = frozenset(("exact", "root_only", "fixed"))
 # What a thing does not have because its owner has it.
@@ -79,8 +82,8 @@ class Event:
     name: str
     node: ast.AST
     place: str
-    arguments: tuple[Value, ...] = ()
-    keywords: tuple[tuple[str, Value], ...] = ()
+    arguments: Arguments = ()
+    keywords: Keywords = ()
     receiver: Value = NOTHING
     guards: frozenset[str] = frozenset()
     loops: tuple[int, ...] = ()

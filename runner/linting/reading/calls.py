@@ -10,10 +10,11 @@ from runner.linting.reading.functions import call_function
 from runner.linting.reading.outside import external
 from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Class, Frame, Function
-from runner.linting.trace import NOTHING, Value
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value
 
 
 def call(reader: Reader, node: ast.Call, frame: Frame) -> Value:
+    """Read the callee and the arguments, then the call; its result."""
     discarded = reader.statement is node
     reader.statement = None
     callee = reader.value(node.func, frame)
@@ -47,9 +48,7 @@ def call(reader: Reader, node: ast.Call, frame: Frame) -> Value:
     return external(reader, path, node, frame, arguments, keywords, receiver, discarded)
 
 
-def _call_by_name(
-    reader: Reader, name: str, receiver: Value, arguments: tuple[Value, ...], keywords: tuple[tuple[str, Value], ...]
-) -> None:
+def _call_by_name(reader: Reader, name: str, receiver: Value, arguments: Arguments, keywords: Keywords) -> None:
     """A method of something unknown, whose telling name only classes of the source have."""
     if receiver.reference is not None or "_" not in name.strip("_") or len(name) < 10:
         return
@@ -61,7 +60,7 @@ def _call_by_name(
 
 
 def _local(
-    reader: Reader, function: Function, arguments: tuple[Value, ...], keywords: tuple[tuple[str, Value], ...],
+    reader: Reader, function: Function, arguments: Arguments, keywords: Keywords,
     receiver: Value, node: ast.Call, frame: Frame,
 ) -> Value:  # fmt: skip
     name = function.node.name if not isinstance(function.node, ast.Lambda) else "lambda"

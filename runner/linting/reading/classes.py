@@ -9,13 +9,14 @@ from runner.linting.reading.functions import call_function
 from runner.linting.reading.outside import external
 from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Class, Frame, Function, ancestors
-from runner.linting.trace import NOTHING, Value, union
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value, union
 
 
 def instance(
-    reader: Reader, kind: Class, arguments: tuple[Value, ...], keywords: tuple[tuple[str, Value], ...],
+    reader: Reader, kind: Class, arguments: Arguments, keywords: Keywords,
     node: ast.Call, frame: Frame,
 ) -> Value:  # fmt: skip
+    """Read ``__init__``; the instance, with what it was given and what its class asks for."""
     reader.made += 1
     tags = {f"instance:{reader.made}"} | set(_mentions(reader, kind))
     base = " ".join(names.canonical(each.path) for each in ancestors(kind))
@@ -23,11 +24,11 @@ def instance(
         tags.add(f"model:{reader.made}")
     if "Sampler" in base or "Sampler" in kind.node.name:
         tags.add(f"sampler:{reader.made}" if tags & {names.RANK} else f"plainsampler:{reader.made}")
-    instance = Value(frozenset(tags), reference=kind)
-    reader.event(f"new {kind.node.name}", node, frame, arguments, keywords, instance)
+    this = Value(frozenset(tags), reference=kind)
+    reader.event(f"new {kind.node.name}", node, frame, arguments, keywords, this)
     init = kind.method("__init__")
     if init is not None:
-        call_function(reader, init, arguments, keywords, instance)
+        call_function(reader, init, arguments, keywords, this)
     inherited = union((*arguments, *(value for _, value in keywords))).tags
     by_rank = (names.RANK, names.SIZE) if init is None or _uses_its_arguments(kind, init) else ()
     things = {tag for tag in inherited if ":" in tag or tag in by_rank}

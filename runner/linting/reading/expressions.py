@@ -8,7 +8,7 @@ from dataclasses import replace
 from runner.linting import names
 from runner.linting.reading.assignments import assign
 from runner.linting.reading.calls import call
-from runner.linting.reading.conditions import NOT_ROOT, ROOT, flag, test
+from runner.linting.reading.conditions import NOT_ROOT, ROOT, flag, guards_of
 from runner.linting.reading.functions import call_function
 from runner.linting.reading.imports import imported, refer
 from runner.linting.reading.merging import combined, joined
@@ -17,6 +17,10 @@ from runner.linting.reading.reader import Evaluate, Reader
 from runner.linting.reading.scope import Class, Frame, Function, Module
 from runner.linting.reading.syntax import dotted
 from runner.linting.trace import ITSELF, NOTHING, SCALARS, Value, text_of, union
+
+_BUILTINS = frozenset(
+    ("print", "open", "range", "enumerate", "zip", "len", "int", "float", "str", "min", "max", "getattr")
+)
 
 
 def _constant(reader: Reader, node: ast.Constant, _frame: Frame) -> Value:
@@ -36,20 +40,7 @@ def _name(_reader: Reader, node: ast.Name, frame: Frame) -> Value:
         looked = looked.above
     if node.id in frame.module.values:
         return frame.module.values[node.id]
-    if node.id in (
-        "print",
-        "open",
-        "range",
-        "enumerate",
-        "zip",
-        "len",
-        "int",
-        "float",
-        "str",
-        "min",
-        "max",
-        "getattr",
-    ):
+    if node.id in _BUILTINS:
         return Value(path=f"builtins.{node.id}")
     return Value(names.meaning(node.id))
 
@@ -59,12 +50,8 @@ def _attribute(reader: Reader, node: ast.Attribute, frame: Frame) -> Value:
     if path and path in frame.values:
         return frame.values[path]
     base = reader.value(node.value, frame)
-    if isinstance(base.reference, Module):
-        inner = base.reference.values.get(node.attr)
-        refer(reader, inner)
-        return inner if inner is not None else imported(reader, f"{base.path}.{node.attr}")
-    if base.path:
-        return imported(reader, f"{base.path}.{node.attr}")
+    if base.path or isinstance(base.reference, Module):
+        return _of_a_module(reader, base, node.attr)
     if isinstance(base.reference, Class):
         method = base.reference.method(node.attr)
         if method is not None and not base.numbered("instance"):
@@ -73,10 +60,25 @@ def _attribute(reader: Reader, node: ast.Attribute, frame: Frame) -> Value:
             return call_function(reader, method, (), (), base)
     if node.attr in reader.attributes and not base.has("wrapped_model"):
         return reader.attributes[node.attr]
+    return _of_its_owner(base, node.attr)
+
+
+def _of_a_module(reader: Reader, base: Value, name: str) -> Value:
+    """A name of a module: of the source, or of what it imports."""
+    if isinstance(base.reference, Module):
+        inner = base.reference.values.get(name)
+        refer(reader, inner)
+        if inner is not None:
+            return inner
+    return imported(reader, f"{base.path}.{name}")
+
+
+def _of_its_owner(base: Value, name: str) -> Value:
+    """What an attribute has from the value that it belongs to, where nothing else is known of it."""
     tags = base.tags - SCALARS
-    if node.attr in ("state_dict", "parameters", "module", "sampler", "dataset"):
+    if name in ("state_dict", "parameters", "module", "sampler", "dataset"):
         return replace(base, tags=tags, constant=..., items=())
-    return Value(tags | names.meaning(node.attr))
+    return Value(tags | names.meaning(name))
 
 
 def _subscript(reader: Reader, node: ast.Subscript, frame: Frame) -> Value:
@@ -138,7 +140,7 @@ def _bool_operation(reader: Reader, node: ast.BoolOp, frame: Frame) -> Value:
     with reader.guarded(""):
         for each in node.values:
             values.append(reader.value(each, frame))
-            inside, outside = test(reader, each, frame)
+            inside, outside = guards_of(reader, each, frame)
             guard = inside if isinstance(node.op, ast.And) else outside
             if guard:
                 reader.guards = (*reader.guards, guard)
@@ -157,7 +159,7 @@ def _unary(reader: Reader, node: ast.UnaryOp, frame: Frame) -> Value:
 
 def _if_expression(reader: Reader, node: ast.IfExp, frame: Frame) -> Value:
     reader.value(node.test, frame)
-    inside, outside = test(reader, node.test, frame)
+    inside, outside = guards_of(reader, node.test, frame)
     with reader.guarded(inside):
         then = reader.value(node.body, frame)
     with reader.guarded(outside):

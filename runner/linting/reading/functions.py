@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import reduce
 
 from runner.linting import names
 from runner.linting.reading.conditions import ROOT
@@ -10,46 +11,36 @@ from runner.linting.reading.merging import joined
 from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Frame, Function
 from runner.linting.reading.syntax import dotted, is_static
-from runner.linting.trace import NOTHING, Value
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value
 
 _MOST_DEPTH = 14
 
 
 def call_function(
-    reader: Reader,
-    function: Function,
-    arguments: tuple[Value, ...],
-    keywords: tuple[tuple[str, Value], ...],
-    receiver: Value,
+    reader: Reader, function: Function, arguments: Arguments, keywords: Keywords, receiver: Value
 ) -> Value:
+    """Read the body of a function; what it returns. ``receiver``: what a method belongs to."""
     node = function.node
     reader.seen.add(node)
     if isinstance(node, ast.Lambda):
-        return reader.value(node.body, Frame(function.module, bound(node.args, arguments), function.closure))
+        return reader.value(node.body, Frame(function.module, _by_place(node.args, arguments), function.closure))
     if node in reader.active or len(reader.active) >= _MOST_DEPTH or reader.out_of_steps:
         return NOTHING
-    values = bound(node.args, arguments)
-    first = node.args.args[0].arg if node.args.args else ""
-    if function.owner is not None and not is_static(node):
-        this = (
-            receiver if receiver.reference is not None else Value(frozenset(("instance:0",)), reference=function.owner)
-        )
-        values = bound(node.args, (this, *arguments))
-        values[first] = this
-    known = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs, *node.args.posonlyargs)}
-    values.update({name: value for name, value in keywords if name in known})
     outer = Frame(function.module, function.module.values)
+    values = _given(node, function, arguments, keywords, receiver)
     frame = Frame(function.module, values, function.closure or outer, node.name)
-    defaults = dict(zip([each.arg for each in node.args.args[::-1]], node.args.defaults[::-1], strict=False))
-    defaults.update(
-        {each.arg: value for each, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value}
-    )
-    for name in known:
+    defaults = _defaults(node.args)
+    for name in _parameters(node.args):
         if name not in values:
             meaning = names.meaning(name)
             values[name] = (
                 Value(meaning) if meaning else reader.quietly(defaults[name], outer) if name in defaults else NOTHING
             )
+    _read_body(reader, node, frame)
+    return reduce(joined, frame.returned) if frame.returned else NOTHING
+
+
+def _read_body(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame) -> None:
     guard = ROOT if any(names.ROOT_DECORATORS.search(dotted(each)) for each in node.decorator_list) else ""
     reader.active.append(node)
     branches, reader.branches, loops = reader.branches, 0, reader.loops
@@ -61,14 +52,34 @@ def call_function(
     finally:
         reader.branches, reader.loops = branches, loops
         reader.active.pop()
-    if not frame.returned:
-        return NOTHING
-    value = frame.returned[0]
-    for other in frame.returned[1:]:
-        value = joined(value, other)
-    return value
 
 
-def bound(parameters: ast.arguments, arguments: tuple[Value, ...]) -> dict[str, Value]:
+def _given(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, function: Function, arguments: Arguments, keywords: Keywords,
+    receiver: Value,
+) -> dict[str, Value]:  # fmt: skip
+    """The parameters that the call gives a value, by name; the instance of a method is the first."""
+    values = _by_place(node.args, arguments)
+    if function.owner is not None and not is_static(node):
+        unknown = Value(frozenset(("instance:0",)), reference=function.owner)
+        this = receiver if receiver.reference is not None else unknown
+        values = _by_place(node.args, (this, *arguments))
+        values[node.args.args[0].arg if node.args.args else ""] = this
+    known = _parameters(node.args)
+    values.update({name: value for name, value in keywords if name in known})
+    return values
+
+
+def _by_place(parameters: ast.arguments, arguments: Arguments) -> dict[str, Value]:
     names_of = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
     return dict(zip(names_of, arguments, strict=False))
+
+
+def _parameters(parameters: ast.arguments) -> set[str]:
+    return {each.arg for each in (*parameters.args, *parameters.kwonlyargs, *parameters.posonlyargs)}
+
+
+def _defaults(parameters: ast.arguments) -> dict[str, ast.expr]:
+    by_place = zip([each.arg for each in parameters.args[::-1]], parameters.defaults[::-1], strict=False)
+    by_name = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+    return {**dict(by_place), **{each.arg: value for each, value in by_name if value}}

@@ -11,6 +11,7 @@ from runner.linting.trace import Value
 
 
 def import_names(reader: Reader, node: ast.Import, frame: Frame) -> None:
+    """``import a.b as c``."""
     for alias in node.names:
         reader.trace.imports.add(alias.name)
         top = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -20,12 +21,9 @@ def import_names(reader: Reader, node: ast.Import, frame: Frame) -> None:
 
 
 def import_from(reader: Reader, node: ast.ImportFrom, frame: Frame) -> None:
-    base = node.module or ""
-    if node.level:
-        here = frame.module.source.name.removesuffix(".py").removesuffix("/__init__")
-        above = here.split("/")[: -node.level] if frame.module.source.name.endswith("/__init__.py") is False else [here]
-        base = ".".join(part for part in (*above, base) if part)
-    elif base:
+    """``from a import b``, ``from . import b``, ``from a import *``."""
+    base = _absolute(frame.module.source.name, node.level, node.module or "")
+    if base and not node.level:
         reader.trace.imports.add(base)
     for alias in node.names:
         if alias.name == "*":
@@ -40,6 +38,14 @@ def import_from(reader: Reader, node: ast.ImportFrom, frame: Frame) -> None:
         frame.values[alias.asname or alias.name] = value or imported(reader, f"{base}.{alias.name}".strip("."))
 
 
+def _absolute(file: str, level: int, name: str) -> str:
+    """The dotted name of what a file imports by a name with that many dots before it."""
+    if not level:
+        return name
+    here = file.removesuffix(".py").split("/")
+    return ".".join(part for part in (*here[:-level], name) if part)
+
+
 def refer(reader: Reader, value: Value | None) -> None:
     """A function or class of a module beside the script is named: it may be called where that is not seen."""
     if value is not None and isinstance(value.reference, Function | Class):
@@ -47,6 +53,7 @@ def refer(reader: Reader, value: Value | None) -> None:
 
 
 def imported(reader: Reader, path: str) -> Value:
+    """A name outside this file; the module beside the script, where it is one."""
     reader.trace.names.add(names.canonical(path))
     return Value(path=path, reference=_module(reader, path))
 

@@ -28,6 +28,7 @@ def joined(one: Value, other: Value) -> Value:
 
 
 def combined(operator: ast.operator, left: Value, right: Value) -> Value:
+    """What is known of ``left operator right``."""
     if isinstance(left.constant, str) or isinstance(right.constant, str):
         if isinstance(operator, ast.Mod):
             return text_of(replace(right, tags=right.tags | left.tags))

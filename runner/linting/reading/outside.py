@@ -12,12 +12,12 @@ from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Frame, Function
 from runner.linting.reading.syntax import dotted
 from runner.linting.results import Call, result_of
-from runner.linting.trace import NOTHING, Value, union
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value, union
 
 
 def external(
-    reader: Reader, path: str, node: ast.Call, frame: Frame, arguments: tuple[Value, ...],
-    keywords: tuple[tuple[str, Value], ...], receiver: Value, discarded: bool,
+    reader: Reader, path: str, node: ast.Call, frame: Frame, arguments: Arguments,
+    keywords: Keywords, receiver: Value, discarded: bool,
 ) -> Value:  # fmt: skip
     """A call of what the source does not have: its event, and what is known of its result."""
     if path in ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault") and arguments:
@@ -40,6 +40,7 @@ def external(
 
 
 def variable(reader: Reader, key: Value, default: Value = NOTHING) -> Value:
+    """An environment variable: what launchers give it, or the script did."""
     if isinstance(key.constant, str):
         if key.constant in names.VARIABLES:
             return Value(frozenset((names.VARIABLES[key.constant], names.EXACT)))
@@ -48,7 +49,7 @@ def variable(reader: Reader, key: Value, default: Value = NOTHING) -> Value:
     return Value(default.tags)
 
 
-def _attribute_by_name(reader: Reader, arguments: tuple[Value, ...]) -> Value:
+def _attribute_by_name(reader: Reader, arguments: Arguments) -> Value:
     """``getattr(thing, name, default)``."""
     name = arguments[1].constant
     if arguments[0].path:
@@ -74,15 +75,13 @@ def _mark_raw(node: ast.Call, frame: Frame, number: int) -> None:
         frame.values[node.args[0].id] = replace(held, tags=held.tags | {f"raw:{number}"})
 
 
-def _call_back(
-    reader: Reader, path: str, arguments: tuple[Value, ...], keywords: tuple[tuple[str, Value], ...]
-) -> None:
+def _call_back(reader: Reader, path: str, arguments: Arguments, keywords: Keywords) -> None:
     """Functions that are passed to others are called by them."""
     for value in (*arguments, *(value for _, value in keywords)):
         if isinstance(value.reference, Function) and not isinstance(value.reference.node, ast.Lambda):
             if value.reference.node in reader.seen and path.rpartition(".")[2] != "spawn":
                 continue
-            given: tuple[Value, ...] = ()
+            given: Arguments = ()
             if path.rpartition(".")[2] == "spawn":
                 rest = next(
                     (value for name, value in keywords if name == "args"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.linting.reading.scope import Class, Frame, Function, Module
 from runner.linting.source import Folder
-from runner.linting.trace import NOTHING, Event, Trace, Value, union
+from runner.linting.trace import NOTHING, Arguments, Event, Keywords, Trace, Value, union
 
 _MOST_STEPS = 100_000
 
@@ -120,8 +120,8 @@ class Reader:
         return self.steps > _MOST_STEPS
 
     def event(
-        self, name: str, node: ast.AST, frame: Frame, arguments: tuple[Value, ...],
-        keywords: tuple[tuple[str, Value], ...], receiver: Value = NOTHING, discarded: bool = False,
+        self, name: str, node: ast.AST, frame: Frame, arguments: Arguments,
+        keywords: Keywords, receiver: Value = NOTHING, discarded: bool = False,
     ) -> int:  # fmt: skip
         """Record an event; its number."""
         self.made += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from runner.linting.reading.syntax import dotted
 from runner.linting.source import Source
-from runner.linting.trace import Value
+from runner.linting.trace import Arguments, Value
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Class:
 
     node: ast.ClassDef
     module: Module
-    bases: tuple[Value, ...]
+    bases: Arguments
 
     def methods(self) -> Iterator[Function]:
         """Its own methods, ``__init__`` first."""
@@ -83,6 +83,7 @@ class Frame:
 
 
 def ancestors(kind: Class) -> Iterable[Value]:
+    """The bases of a class, and theirs."""
     for base in kind.bases:
         yield base
         if isinstance(base.reference, Class) and base.reference is not kind:

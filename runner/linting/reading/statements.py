@@ -6,7 +6,7 @@ import ast
 
 from runner.linting import names
 from runner.linting.reading.assignments import assign
-from runner.linting.reading.conditions import test
+from runner.linting.reading.conditions import guards_of
 from runner.linting.reading.imports import import_from, import_names
 from runner.linting.reading.merging import combined
 from runner.linting.reading.reader import Execute, Reader
@@ -48,7 +48,7 @@ def _expression(reader: Reader, node: ast.Expr, frame: Frame) -> None:
 
 def _if(reader: Reader, node: ast.If, frame: Frame) -> None:
     reader.value(node.test, frame)
-    inside, outside = test(reader, node.test, frame)
+    inside, outside = guards_of(reader, node.test, frame)
     always = ast.unparse(node.test).startswith("__name__ ==")
     reader.branches += not always
     with reader.guarded(inside):
@@ -56,7 +56,7 @@ def _if(reader: Reader, node: ast.If, frame: Frame) -> None:
     with reader.guarded(outside):
         reader.block(node.orelse, frame)
     reader.branches -= not always
-    inside, outside = test(reader, node.test, frame)  # for what comes after it in its block
+    inside, outside = guards_of(reader, node.test, frame)  # for what comes after it in its block
     if leaves(node.body) and outside:
         reader.guards = (*reader.guards, outside)
     elif node.orelse and leaves(node.orelse) and inside:
@@ -82,7 +82,7 @@ def _while(reader: Reader, node: ast.While, frame: Frame) -> None:
     reader.trace.loops[reader.made] = Loop(reader.made, NOTHING, reader.loops)
     before = reader.loops
     reader.loops = (*before, reader.made)
-    inside, _ = test(reader, node.test, frame)
+    inside, _ = guards_of(reader, node.test, frame)
     with reader.guarded(inside):
         reader.block(node.body, frame)
     reader.loops = before

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 
 def dotted(node: ast.expr) -> str:
+    """``a.b`` of ``a.b`` and of ``a.b(...)``; empty for what does not begin with a name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute | ast.Call):
         if isinstance(node, ast.Attribute):
@@ -27,6 +28,7 @@ def names_read_in(tree: ast.Module) -> frozenset[str]:
 
 
 def is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method takes no instance."""
     return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in node.decorator_list)
 
 

@@ -108,3 +108,16 @@ def test_nothing_of_the_script_is_run(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"import helper\nopen({str(trap)!r}, 'w')\nraise SystemExit(9)\n")
     check(tmp_path / "train.py")
     assert not trap.exists()
+
+
+def test_a_package_inside_a_package_imports_from_the_one_above(tmp_path: Path) -> None:
+    inner = tmp_path / "project" / "engine"
+    inner.mkdir(parents=True)
+    (tmp_path / "train.py").write_text(HEAD + "from project.engine import go\ngo()\n")
+    (tmp_path / "project" / "__init__.py").write_text("")
+    (tmp_path / "project" / "gpu.py").write_text(
+        "import torch\nimport horovod.torch as hvd\ndef choose():\n    torch.cuda.set_device(hvd.local_rank())\n"
+    )
+    (inner / "__init__.py").write_text("from ..gpu import choose\ndef go():\n    choose()\n    loss.backward()\n")
+    states = {row.step: row.finding.state for row in check(tmp_path / "train.py").rows}
+    assert states[2] == "ok"
