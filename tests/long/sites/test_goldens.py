@@ -64,7 +64,8 @@ def _is_as_planned(name: str, directory: Path, job: str) -> None:
         assert not arrived.differing(task.variables, variables), (name, rank)
         assert task.variables["SLURM_PROCID"] == str(rank).encode()
         assert task.variables["SLURM_CPUS_PER_TASK"] == str(cpus).encode()
-        assert task.variables["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, range(plan.gpus_per_node))).encode()
+        # A job with part of a node may lie beside another.
+        assert len(set(task.variables["CUDA_VISIBLE_DEVICES"].split(b","))) == plan.gpus_per_node
 
 
 @pytest.mark.parametrize(
