@@ -14,6 +14,9 @@ _SECRET_NAME = r"[\w-]*(?:passw|passphrase|secret|token(?!iz)|credential|(?:api|
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = rf"(?i:(?P<name>{_SECRET_NAME}\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
 _SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"
+# A word that is a name and its value, to its end (`--api-key=VALUE`); and what precedes a word that is a script.
+_WHOLE = rf"(?is:(?P<name>(?:--?[\w-]+=)?{_SECRET_NAME}=).+)"
+_SCRIPT_OPTION = r"-\w*c|--(?:command|wrap|eval)"
 
 
 def names_user(text: str) -> bool:
@@ -32,12 +35,24 @@ def is_secret_name(name: str) -> bool:
 
 
 def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
-    """A command's words, as ``hidden``, and with ``***`` for the values of secret names: ``HF_TOKEN=***``.
+    """A command's words, as ``hidden_value``, and with ``***`` for the values of secret names: ``HF_TOKEN=***``.
 
     What only its meaning makes secret is not recognised.
     """
-    shown = []
-    for before, word in zip(("", *words), words, strict=False):
-        secret = re.fullmatch(_SECRET_OPTION, before) is not None
-        shown.append("***" if secret else re.sub(_SECRET, lambda found: f"{found['name']}***", hidden(word)))
-    return tuple(shown)
+    return tuple(_hidden_word(before, word) for before, word in zip(("", *words), words, strict=False))
+
+
+def _hidden_word(before: str, word: str) -> str:
+    if re.fullmatch(_SECRET_OPTION, before):
+        return "***"
+    is_script = re.fullmatch(_SCRIPT_OPTION, before) is not None
+    if not is_script and (whole := re.fullmatch(_WHOLE, word)):
+        return f"{whole['name']}***"
+    return re.sub(_SECRET, lambda found: f"{found['name']}***", hidden_value(word))
+
+
+def hidden_value(text: str) -> str:
+    """``hidden``, and with ``***`` for tokens and keys of a known form."""
+    from runner.redact import TOKEN
+
+    return TOKEN.sub("***", hidden(text))

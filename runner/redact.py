@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-# What identifies a secret by its own form: GitHub, GitLab, Hugging Face, NVIDIA, AWS, Google, Slack, npm, PyPI,
-# OpenAI and Anthropic (sk-), JSON web tokens.
-_TOKEN = re.compile(
+# What identifies a secret by its own form: GitHub, GitLab, Hugging Face, NVIDIA, AWS, Google, Slack and its
+# webhooks, npm, PyPI, OpenAI and Anthropic (sk-), JSON web tokens.
+TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
     r"|nvapi-[\w-]{20,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|AIza[\w-]{30,}|xox[abeoprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}"
-    r"|pypi-[\w-]{30,}|sk-[\w-]{20,}|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
+    r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
 )
 # A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, 60 to 76
 # characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
@@ -42,6 +42,11 @@ _TOKEN_ASSIGNED = re.compile(
     rf"(?=[\w.+/=-]{{0,60}}\d)(?=[\w.+/=-]{{0,60}}[A-Za-z])[\w.+/=-]{{16,}}",
     re.IGNORECASE,
 )
+# W&B's keys have 40 hexadecimal digits, as Git's hashes have: one is a key where something called key gets it.
+_HEX_KEY = re.compile(
+    r"(?P<name>key['\"]?\]?[ \t]*[=:][ \t]*['\"]?|\bwandb login (?:--relogin )?['\"]?)[0-9a-f]{40}(?![0-9a-f])",
+    re.IGNORECASE,
+)
 _HEADER = re.compile(r"(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}", re.IGNORECASE)
 _URL_USER = re.compile(r"(?P<name>\w://)[^/\s'\"@]*@(?!sha256:)")
 REDACTED = "***"
@@ -54,7 +59,7 @@ def redacted(text: str) -> tuple[str, int]:
     names that say that they are secret. What only its meaning makes secret is not recognised.
     """
     count = 0
-    for pattern in (_KEY_BLOCK, _KEY_LINE, _TOKEN, _URL_USER, _HEADER, _ASSIGNED, _OPTION, _TOKEN_ASSIGNED):
+    for pattern in (_KEY_BLOCK, _KEY_LINE, TOKEN, _URL_USER, _HEADER, _ASSIGNED, _OPTION, _TOKEN_ASSIGNED, _HEX_KEY):
         text, found = pattern.subn(_redacted_match, text)
         count += found
     return text, count

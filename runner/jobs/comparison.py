@@ -10,7 +10,7 @@ import msgspec
 
 from runner.files import file_system
 from runner.files.hashes import sha256
-from runner.hide import hidden_command, is_secret_name
+from runner.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import Plan, PlannedImage
@@ -98,7 +98,7 @@ def _image(image: PlannedImage) -> dict[str, str]:
 
 
 def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
-    """The values of secret names are not shown: only that they differ."""
+    """Secret values are not shown, nor users and passwords in URLs: only that they differ."""
     one, two = (dict(plan.env) | dict.fromkeys(plan.unset, "taken away") for plan in (first, second))
     for difference in _mapping("environment", one, two):
         if is_secret_name(difference.key):
@@ -106,7 +106,9 @@ def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
             another = "*** (another value)" if shown == ["***", "***"] else shown[1]
             yield msgspec.structs.replace(difference, first=shown[0], second=another)
         else:
-            yield difference
+            values = hidden_value(difference.first), hidden_value(difference.second)
+            another = f"{values[1]} (another value)" if values[0] == values[1] else values[1]
+            yield msgspec.structs.replace(difference, first=values[0], second=another)
 
 
 def code_differences(first: RunDirectory, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:

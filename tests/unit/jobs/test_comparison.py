@@ -47,6 +47,15 @@ def test_decisions_images_and_variables() -> None:
     )
 
 
+def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
+    first = changed(PLAN, env=(("PROXY", "http://me:planted@proxy"), ("KEY", f"hf_{'planted0' * 4}")))
+    second = changed(PLAN, env=(("PROXY", "http://me:also-planted@proxy"),))
+    assert plan_differences(first, second) == (
+        Difference("environment", "PROXY", "http://***@proxy", "http://***@proxy (another value)"),
+        Difference("environment", "KEY", "***", "none"),
+    )
+
+
 def run_of(path: Path, commit: str, diff: str, outcome: str = "ran") -> RunDirectory:
     path.mkdir()
     run = RunDirectory(path)
