@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from runner.errors import RefusedError
 from runner.jobs.directory import RunDirectory
@@ -22,6 +22,10 @@ from runner.model.plan import COPY
 
 MOST_BYTES = 2_000_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _TooMuchError(Exception):
+    """A file has more bytes than may still be copied."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ def copy(snapshot: Snapshot, run: RunDirectory) -> None:
     """Copy the tracked files as they are now; those that were deleted meanwhile, or are no files, are left out.
 
     Raises:
-        RefusedError: they have more than MOST_BYTES bytes.
-        OSError: one cannot be read, or the run directory cannot be written.
+        RefusedError: they have more than MOST_BYTES bytes, or one cannot be read.
+        OSError: the run directory cannot be written.
     """
     target = run.path / COPY
     target.mkdir(mode=0o700)
@@ -57,13 +61,14 @@ def copy(snapshot: Snapshot, run: RunDirectory) -> None:
     copied = os.open(target, _DIRECTORY)
     try:
         for name in snapshot.names:
-            left -= _copy_one(source, copied, name)
-            if left < 0:
+            try:
+                left -= _copy_one(source, copied, name, left)
+            except _TooMuchError:
                 raise RefusedError(
                     f"the tracked files have more than {MOST_BYTES // 10**9} GB",
                     where=str(snapshot.top),
                     fix="keep data out of the repository, or leave out --snapshot",
-                )
+                ) from None
         with _parents(copied, _parts(f"{snapshot.start}/x"), make=True):
             pass  # the program's directory is there, even if it has no tracked file
     finally:
@@ -71,8 +76,14 @@ def copy(snapshot: Snapshot, run: RunDirectory) -> None:
         os.close(copied)
 
 
-def _copy_one(source: int, target: int, name: str) -> int:
-    """Copy a file or a link; returns its size in bytes."""
+def _copy_one(source: int, target: int, name: str, most: int) -> int:
+    """Copy a file or a link; returns its size in bytes.
+
+    Raises:
+        _TooMuchError: it has more than ``most`` bytes; no more of them were written.
+        RefusedError: it cannot be read.
+        OSError: the copy cannot be written.
+    """
     parts = _parts(name)
     if not parts:
         return 0
@@ -93,15 +104,33 @@ def _copy_one(source: int, target: int, name: str) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return 0
-        raise
+        if error.errno != errno.EACCES:
+            raise
+        raise RefusedError(
+            "a tracked file cannot be read: permission denied",
+            where=name,
+            fix="make it readable, or leave out --snapshot",
+        ) from None
     with os.fdopen(opened, "rb") as reading, _parents(target, parts, make=True) as into:
         mode = 0o700 if status.st_mode & stat.S_IXUSR else 0o600
         made = os.open(
             parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=into
         )
         with os.fdopen(made, "wb") as writing:
-            shutil.copyfileobj(reading, writing, 1 << 20)
-            return writing.tell()
+            return _copy_bytes(reading, writing, most)
+
+
+def _copy_bytes(reading: BinaryIO, writing: BinaryIO, most: int) -> int:
+    """Copy all bytes, by their number and not by the size that was seen: a file may grow."""
+    if os.fstat(reading.fileno()).st_size > most:
+        raise _TooMuchError
+    copied = 0
+    while chunk := reading.read(1 << 20):
+        copied += len(chunk)
+        if copied > most:
+            raise _TooMuchError
+        writing.write(chunk)
+    return copied
 
 
 @contextmanager

@@ -172,6 +172,26 @@ def test_submodules_are_copied_and_too_much_is_refused(
         copy(prepared.snapshot, again)
 
 
+def test_of_a_file_that_is_too_large_nothing_is_written(
+    tmp_path: Path, empty_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"12")
+    (tmp_path / "large").write_bytes(b"123456")
+    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
+    with pytest.raises(RefusedError, match="the tracked files have more than"):
+        copy(Snapshot(tmp_path, "", ("a", "large")), empty_run)
+    written = [path.stat().st_size for path in (empty_run.path / "code").iterdir()]
+    assert sum(written) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, empty_run: RunDirectory) -> None:
+    (tmp_path / "mine").write_bytes(b"x")
+    (tmp_path / "mine").chmod(0)
+    with pytest.raises(RefusedError, match="mine"):
+        copy(Snapshot(tmp_path, "", ("mine",)), empty_run)
+
+
 def test_a_submission_whose_copy_fails_leaves_nothing(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
