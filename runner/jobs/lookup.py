@@ -5,6 +5,7 @@ A submission that the scheduler refused is a run only to whoever gives its whole
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -37,7 +38,7 @@ def find(run: str | None) -> RunDirectory:
     if run is None:
         return _newest()
     for candidate in (Path(run), index() / run):
-        if (candidate / SCRIPT).is_file():
+        if _is_run_directory(candidate):
             return RunDirectory(candidate.resolve())
     if not run or "/" in run:
         raise _no_match(run)
@@ -81,6 +82,13 @@ def _newest() -> RunDirectory:
     refused = next(linked(), None)
     also = "" if refused is None else f"; {refused.run_id} was never submitted"
     raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
+
+
+def _is_run_directory(path: Path) -> bool:
+    """By its script and what is kept beside it: a directory of the user's own may have a ``job.sh``, too, and lie where
+    the name of a run is typed.
+    """
+    return (path / SCRIPT).is_file() and any(os.path.lexists(path / name) for name in ("job.json", "plan.json"))
 
 
 def _is_run(run: RunDirectory) -> bool:

@@ -45,6 +45,18 @@ def test_a_run_is_found_by_each_of_its_names(root: Path, monkeypatch: pytest.Mon
     assert find("12").name == "other"
 
 
+def test_a_directory_with_a_script_of_the_same_name_is_no_run(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submitted(root, "train", "1")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / directory.SCRIPT).touch()
+    monkeypatch.chdir(tmp_path)
+    assert find("train").path == run.path
+    with pytest.raises(UsageError, match="no run matches"):
+        find("./train")
+
+
 def test_what_names_a_run_whole_goes_before_what_begins_another(root: Path) -> None:
     whole = submitted(root, "train", "20")
     submitted(root, "train-large", "201")
