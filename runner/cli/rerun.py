@@ -139,9 +139,10 @@ def _name(job: click.Command, option: str) -> str:
 def _enter(directory: str) -> None:
     try:
         os.chdir(directory)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # of a damaged record
+        why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"the directory where the first run was submitted cannot be used: {error.strerror}",
+            f"the directory where the first run was submitted cannot be used: {why}",
             where=directory,
             fix="submit from another directory; `show` prints the command line",
         ) from None

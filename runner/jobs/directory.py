@@ -94,7 +94,7 @@ class RunDirectory:
             UsageError: none was recorded.
         """
         found = self.read(COMMAND, CommandLine)
-        if found is None or not found.arguments:
+        if found is None or not found.arguments or found.arguments[0] not in ("submit", "run"):
             raise UsageError(
                 "this run has no recorded command line: it is older, or was submitted from Python",
                 where=str(self.path / COMMAND),

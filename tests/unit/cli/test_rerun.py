@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import sys
@@ -113,6 +114,17 @@ def test_the_directory_of_the_first_run_must_be_there(project: Path, call: Call,
     call("submit", *LOCAL, "--wait", "--runs", str(tmp_path / "runs"), "--", sys.executable, ODD)
     shutil.rmtree(project)
     assert "cannot be used: No such file" in call("rerun", str(facts(call)["run"]), code=Exit.USAGE)[1]
+
+
+def test_a_record_that_is_not_of_a_job_or_damaged_is_refused(project: Path, call: Call) -> None:
+    call("submit", *LOCAL, "--wait", "--recipe", "probe")
+    directory = Path(str(facts(call)["directory"]))
+    for arguments, folder, why in (
+        (["box", "start"], "/", "no recorded command line"),
+        (["submit", "--gpus", "1"], "/\0", "cannot be used: embedded null byte"),
+    ):
+        (directory / "command.json").write_text(json.dumps({"arguments": arguments, "directory": folder}))
+        assert why in call("rerun", directory.name, code=Exit.USAGE)[1]
 
 
 def test_an_option_to_leave_out_must_exist(project: Path, call: Call) -> None:
