@@ -28,6 +28,8 @@ from runner.planning.directives import MEMORY
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+# Ends of a job by a user or by a limit: its ranks may have failed before.
+_FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
 # How far a rank had come that did not end by itself, the least first.
 _STAGES = (
     _NEVER_STARTED := "never started",
@@ -51,10 +53,12 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
     )
     progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
-    reasons = [cause, *filter(None, [failure.detail]), *progress]
+    crashed = _failed_before(evidence) if failure.code in _FROM_OUTSIDE else None
+    before = [] if crashed is None else [f"before that, {_cause(evidence, crashed)}"]
+    reasons = [cause, *filter(None, [failure.detail]), *before, *progress]
     missing = _not_launched(evidence) if progress else []
     if not missing:
-        verdict = failed_verdict(evidence, failure, reasons)
+        verdict = failed_verdict(evidence, failure, reasons, rank=None if crashed is None else crashed.rank)
         # The scheduler ended it: programs that lost their image then tell nothing.
         return msgspec.structs.replace(verdict, log="") if IMAGE_LOST.search(verdict.log) else verdict
     first, end = _reported(evidence, missing[0]), evidence.task_ends[missing[0]]
@@ -139,10 +143,7 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     failed = [record for record in evidence.exits.values() if record.status != 0]
     if not failed:
         return None
-    without_image = _ranks_without_image(evidence)
-    causes = [
-        record for record in failed if not _ended_by_others(evidence, record) and record.rank not in without_image
-    ]
+    causes = _causes(evidence)
     if not causes:
         return _ended_from_outside(evidence)
     first, rivals = _first(evidence, causes)
@@ -155,6 +156,29 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
     return failed_verdict(evidence, failure, reasons, rank=first.rank)
+
+
+def _causes(evidence: Evidence) -> list[ExitRecord]:
+    """The ends of ranks that failed by themselves."""
+    without_image = _ranks_without_image(evidence)
+    return [
+        record
+        for record in evidence.exits.values()
+        if record.status != 0 and not _ended_by_others(evidence, record) and record.rank not in without_image
+    ]
+
+
+def _failed_before(evidence: Evidence) -> ExitRecord | None:
+    """The rank that failed first, and before the job was ended from outside: before any rank that was stopped."""
+    causes = _causes(evidence)
+    times = end_times(evidence.exits, evidence.starts, evidence.nodes)
+    stopped_s = [times[rank].at_s for rank, record in evidence.exits.items() if _ended_by_others(evidence, record)]
+    first = _first(evidence, causes)[0] if causes else None
+    return first if first is not None and times[first.rank].at_s < min(stopped_s, default=float("inf")) else None
+
+
+def _cause(evidence: Evidence, record: ExitRecord) -> str:
+    return next(iter(_sentences(evidence, _failure_of(evidence, record), record)))
 
 
 def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, list[str]]:

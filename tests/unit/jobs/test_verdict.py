@@ -462,6 +462,26 @@ def test_who_cancelled_is_reported_as_far_as_it_is_known() -> None:
     assert told == "the job was cancelled by ann on login1, through `cancel` or Ctrl-C"
 
 
+@pytest.mark.parametrize("name", ["CANCELLED", "TIMEOUT"])
+def test_a_crash_before_the_end_from_outside_is_reported_with_it(name: str) -> None:
+    """Ranks that hang after a crash are ended by hand or by the limit: the crash is what the user looks for."""
+    stopped = {rank: ended(rank, **STOPPED, ended_s=100.0) for rank in range(3)}
+    crash = {"status": 139, "exit_code": None, "signal": 11}
+    before = "before that, rank 3 on n1 was ended by signal 11 (SIGSEGV)"
+    for exits, ended_s in ((stopped, 50.0), ({}, 50.0), (stopped, 101.0)):
+        evidence = changed(
+            state=JobState("ended", name),
+            exits=exits | {3: ended(3, **crash, ended_s=ended_s)},
+            rank_lines={3: "Segmentation fault"},
+            result=None,
+        )
+        verdict = judge(evidence)
+        is_first = ended_s < 100.0
+        assert verdict.outcome == ("cancelled" if name == "CANCELLED" else "failed")
+        assert (before in verdict.reasons) is is_first
+        assert (verdict.rank, verdict.log) == ((3, "logs/rank-3.err: Segmentation fault") if is_first else (None, ""))
+
+
 def test_the_node_that_failed_is_named() -> None:
     state = JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]")
     assert reasons_of(changed(state=state, failed_nodes=("n1",))) == (
