@@ -85,10 +85,12 @@ def _newest() -> RunDirectory:
 
 
 def _is_run_directory(path: Path) -> bool:
-    """By its script and what is kept beside it: a directory of the user's own may have a ``job.sh``, too, and lie where
-    the name of a run is typed.
+    """By its script, and its id or what is kept beside the script: another directory may have a ``job.sh``, too,
+    and its name may be that of a run.
     """
-    return (path / SCRIPT).is_file() and any(os.path.lexists(path / name) for name in ("job.json", "plan.json"))
+    return (path / SCRIPT).is_file() and (
+        is_whole_id(path.name) or any(os.path.lexists(path / name) for name in ("job.json", "plan.json"))
+    )
 
 
 def _is_run(run: RunDirectory) -> bool:
