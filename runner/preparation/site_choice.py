@@ -146,6 +146,13 @@ def _detected(cluster: Cluster, say: Say, *, keep: bool) -> tuple[Document, ...]
         return documents
     say(f"site: asking {_TITLES[cluster.scheduler]} about {cluster.name}; this is done once")
     found = detect()
+    if found.lacking:
+        why = "; ".join(f"`{command}`: {found.silent[command]}" for command in found.lacking)
+        raise RefusedError(
+            f"{cluster.name} has answered only in part, so no site file is kept: {why}",
+            where=found.scheduler,
+            fix=f"try again when the scheduler answers, or name the site: {_ways()}",
+        )
     text = draft(found, cluster.name)
     documents = with_bases(strict_yaml.document_of(text.encode(), str(path)))
     if keep:

@@ -28,6 +28,7 @@ class Detected:
         modules: that ``module avail`` lists here.
         silent: commands that did not answer, with the reason.
         day: when, ``2026-11-21``.
+        lacking: of the silent commands those without which a site is not described: for nodes, partitions, queues.
     """
 
     slurm: slurm.Slurm | None
@@ -37,6 +38,7 @@ class Detected:
     modules: tuple[str, ...]
     silent: Mapping[str, str]
     day: str
+    lacking: tuple[str, ...] = ()
 
     @property
     def scheduler(self) -> str:
@@ -101,6 +103,7 @@ def detect(
         raise RefusedError(f"no partition {partition!r} here", where="--partition", fix=fix)
     node = _node(cluster, clients, partition, on_node) if on_node is not None else None
     silent = cluster.silent if cluster is not None else complex_.silent if complex_ is not None else {}
+    needed = (of_slurm["nodes"], of_slurm["partitions"]) if cluster is not None else (of_pbs["queues"],)
     return Detected(
         slurm=cluster,
         pbs=complex_,
@@ -109,6 +112,7 @@ def detect(
         modules=host.modules(asked["modules"]),
         silent=silent,
         day=day,
+        lacking=tuple(answer.command for answer in needed if answer.problem),
     )
 
 

@@ -69,6 +69,21 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return made
 
 
+@pytest.mark.parametrize("client", ["sinfo", "scontrol"])
+def test_of_an_answer_in_part_nothing_is_kept(shell: Shell, client: str) -> None:
+    """Else one busy moment of the controller would spoil all later jobs."""
+    shell.slurm()
+    whole = (shell.clients / client).read_text()
+    part = "" if client == "sinfo" else whole.splitlines()[1]
+    shell.client(client, f"{part}\necho 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(RefusedError, match=f"answered only in part.*`{client} .*Unable to contact") as error:
+        shell.read()
+    assert "try again" in error.value.fix
+    assert shell.kept() == []
+    (shell.clients / client).write_text(whole)
+    assert shell.read().site.node.gpus == 8
+
+
 def test_the_slurm_that_answers_is_detected_once_and_kept(shell: Shell) -> None:
     shell.slurm()
     site = shell.read().site
