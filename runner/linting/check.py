@@ -115,7 +115,11 @@ def _not_for_us(script: Script) -> str:
     if trace.imported(*_DIVIDED):
         return "it divides the model among the ranks, and not the data alone"
     trains = any(is_backward(event) or event.name in FITS for event in trace.events)
-    if not trains and (script.way == "none" or not any(is_optimizer(event.name) for event in trace.events)):
+    if (
+        not trains
+        and not script.does_it_itself
+        and (script.way == "none" or not any(is_optimizer(event.name) for event in trace.events))
+    ):
         names = ("train", "hvd.DistributedOptimizer", "hvd.elastic.run", "tensorflow.compat.v1.train")
         if not trace.uncertain and not any(
             name.startswith(names) for name in (*trace.names, *(event.name for event in trace.events))

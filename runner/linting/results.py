@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ _CONDITIONS = frozenset(("is_root", "not_root", "is_local_root"))
 _ON_DEVICE = frozenset(("to", "cuda", "cpu", "eval", "train", "double", "half", "float", "compile", "requires_grad_"))
 _PATHS = frozenset(("join", "Path", "open", "joinpath", "with_suffix", "with_name", "replace", "abspath", "expanduser"))
 _LAYERS = ("torch.nn.", "timm.", "keras.", "transformers.")
+_PRETRAINED = re.compile(r"transformers\.\w*(Model|For[A-Z])\w*\.")
 _ZOOS = ("torchvision.models.", "keras.applications.", "timm.create_model")
 
 
@@ -55,6 +57,8 @@ def _is_text(call: Call) -> bool:
 
 
 def _is_model(call: Call) -> bool:
+    if call.last in ("from_pretrained", "from_config"):  # AutoModelForCausalLM.from_pretrained
+        return _PRETRAINED.match(call.path) is not None
     return call.path.startswith(_ZOOS) or (call.path.startswith(_LAYERS) and call.last[:1].isupper())
 
 

@@ -22,7 +22,7 @@ def call(reader: Reader, node: ast.Call, frame: Frame) -> Value:
     if isinstance(node.func, ast.Attribute) and not callee.path:
         receiver = reader.value(node.func.value, frame)
     arguments = tuple(reader.value(each, frame) for each in node.args)
-    keywords = tuple((each.arg or "", reader.value(each.value, frame)) for each in node.keywords)
+    keywords = tuple(pair for each in node.keywords for pair in _by_name(each.arg, reader.value(each.value, frame)))
     path = names.canonical(callee.path)
     if isinstance(callee.reference, Function) and not path:
         return _local(reader, callee.reference, arguments, keywords, receiver, node, frame)
@@ -46,6 +46,14 @@ def call(reader: Reader, node: ast.Call, frame: Frame) -> Value:
         path = f"?{node.func.id}" if isinstance(node.func, ast.Name) else "?"
         receiver = callee
     return external(reader, path, node, frame, arguments, keywords, receiver, discarded)
+
+
+def _by_name(name: str | None, value: Value) -> Keywords:
+    """A keyword; of ``**options`` what is known of its keys, too, but no literal: another may have taken its place."""
+    if name is not None:
+        return ((name, value),)
+    known = tuple((key, each) for key, each in value.items if isinstance(key, str) and each.constant is ...)
+    return (*known, ("", value))
 
 
 def _call_by_name(reader: Reader, name: str, receiver: Value, arguments: Arguments, keywords: Keywords) -> None:

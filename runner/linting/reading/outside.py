@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 from runner.linting import names
 from runner.linting.reading.functions import call_function
@@ -65,14 +66,27 @@ def _add_to(held: ast.expr, call: Call, frame: Frame) -> None:
     if name in frame.values:
         old = frame.values[name]
         added = frozenset(tag for tag in call.tags if tag not in ("root_only", "is_root"))
-        frame.values[name] = Value(old.tags | added, old.path, reference=old.reference)
+        frame.values[name] = Value(old.tags | added, old.path, reference=old.reference, items=_updated(old, call))
+
+
+def _updated(old: Value, call: Call) -> tuple[tuple[Any, Value], ...]:
+    """The keys of a dictionary after ``update``; none where not all are known."""
+    if call.last != "update" or not all(value.items for value in (old, *call.arguments)):
+        return ()
+    new = dict(old.items)
+    for value in call.arguments:
+        new.update(value.items)
+    return tuple({**new, **dict(call.keywords)}.items())
 
 
 def _mark_raw(node: ast.Call, frame: Frame, number: int) -> None:
     """The name of a model that is wrapped under another name stands for the one without synchronisation."""
-    if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in frame.values:
-        held = frame.values[node.args[0].id]
-        frame.values[node.args[0].id] = replace(held, tags=held.tags | {f"raw:{number}"})
+    model = node.args[0] if node.args else None
+    while isinstance(model, ast.Call) and model.args:  # torch.compile(model), convert_sync_batchnorm(model)
+        model = model.args[0]
+    if isinstance(model, ast.Name) and model.id in frame.values:
+        held = frame.values[model.id]
+        frame.values[model.id] = replace(held, tags=held.tags | {f"raw:{number}"})
 
 
 def _call_back(reader: Reader, path: str, arguments: Arguments, keywords: Keywords) -> None:

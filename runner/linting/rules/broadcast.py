@@ -6,6 +6,7 @@ import ast
 
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
 from runner.linting.names import LOCAL_RANK, RANK, is_optimizer
+from runner.linting.ranks import is_left_waiting
 from runner.linting.trace import Event, Trace
 
 _PARAMETERS = ("hvd.broadcast_parameters", "hvd.broadcast_variables", "hvd.broadcast_global_variables",
@@ -41,7 +42,7 @@ def judge(script: Script) -> list[Finding]:
             return [ok("by the elastic state", elastic[0])]
         return [script.missing("every rank begins with its own parameters", fix)]
     for event in both:
-        if "root" in event.guards or "not_root" in event.guards:
+        if event.guards & {"root", "not_root"} and is_left_waiting(event, trace):
             return [wrong("only some of the ranks come here, and wait for the others", event, fix)]
         root = event.argument(0 if event in callbacks else 1, "root_rank")
         if root is not None and root.has(RANK, LOCAL_RANK):

@@ -155,6 +155,8 @@ def _of_anything(script: Script, fix: str) -> Finding:
     if shards:
         return ok("by shard", shards[0])
     half = next((place for place, value in (*given, *loops) if value.has(SIZE)), None)
+    if "webdataset.split_by_node" in trace.names:
+        return ok("by webdataset's split_by_node")
     if sizes or half or any(value.has(SIZE) for _, value in (*given, *loops)):
         reason = "each rank takes a part of the steps, and shuffles all data with its own seed"
         return unclear(reason, sizes[0] if sizes else half, fix)

@@ -6,6 +6,7 @@ import ast
 
 from runner.linting.findings import Finding, Script, ok, wrong
 from runner.linting.loading import is_backward
+from runner.linting.names import is_optimizer
 from runner.linting.trace import Event, Trace
 
 _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
@@ -122,7 +123,55 @@ def _ddp(script: Script) -> list[Finding]:
     ]  # fmt: skip
     if raw:
         return [wrong("the loop trains the model that is not wrapped", raw[0], "output = ddp_model(input)")]
+    early = _optimizer_before_parts(trace, kept)
+    if early:
+        reason = "the optimizer has the parameters that the model had before it was divided"
+        return [wrong(reason, early, "optimizer = ...(model.parameters())  # after FullyShardedDataParallel")]
+    alone = _optimizer_of_another(trace, kept)
+    if alone:
+        return [wrong("the model of this optimizer is not wrapped: every rank trains its own", alone, fix)]
     return [ok(kept[0].last, kept[0])]
+
+
+def _optimizer_before_parts(trace: Trace, wrapped: list[Event]) -> Event | None:
+    """An optimizer of a model that FSDP divides later, where no other is made after it.
+
+    With ``use_orig_params`` the parameters stay the same objects (https://docs.pytorch.org/docs/stable/fsdp.html).
+    """
+    made = [event for event in trace.events if is_optimizer(event.name)]
+    for event in wrapped:
+        if event.last != "FullyShardedDataParallel" or event.argument(None, "use_orig_params") is not None:
+            continue
+        if event.has_unknown_arguments or not event.arguments or not event.certain:
+            continue
+        models = event.arguments[0].numbered("model")
+        before = [each for each in made if each.number < event.number and _models(each) & models]
+        if before and len(before) == len(made) and before[-1].certain:
+            return before[-1]
+    return None
+
+
+def _optimizer_of_another(trace: Trace, wrapped: list[Event]) -> Event | None:
+    """An optimizer that takes steps on a model of which no part is wrapped, where it is known what is wrapped."""
+    known = [event.arguments[0].numbered("model") if event.arguments else frozenset() for event in wrapped]
+    if trace.uncertain or not all(known) or any(event.last == "fully_shard" for event in wrapped):
+        return None
+    if any(event.name.startswith("dist.all_") and "grad" in _text(event) for event in trace.events):
+        return None
+    in_step = frozenset[str]().union(*known) | {f"model:{event.number}" for event in wrapped}
+    steps = [event for event in trace.by_name(".step") if event.certain and event.loops and not event.guards]
+    for event in trace.events:
+        if not is_optimizer(event.name) or not event.certain or event.guards or event.has_unknown_arguments:
+            continue
+        models = _models(event)
+        if models and not models & in_step and any(f"optimizer:{event.number}" in each.receiver.tags for each in steps):
+            return event
+    return None
+
+
+def _models(optimizer: Event) -> frozenset[str]:
+    parameters = optimizer.argument(0, "params")
+    return parameters.numbered("model") if parameters is not None else frozenset()
 
 
 def _text(event: Event) -> str:

@@ -7,6 +7,7 @@ import re
 
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
 from runner.linting.loading import is_backward, loaders, sharding
+from runner.linting.ranks import is_left_waiting
 from runner.linting.trace import Event
 
 _SYNCHRONIZE = frozenset(
@@ -42,7 +43,7 @@ def judge(script: Script) -> list[Finding]:
             by = "hvd.allreduce(value, op=hvd.Average)"
             return [wrong("allreduce(average=...) was replaced by op=", event, by)]
     for event in shared:
-        if event.guards & {"root", "not_root", "local_root"}:
+        if is_left_waiting(event, trace):
             return [wrong("only some of the ranks come here, and wait for the others", event, fix)]
         if event.discarded and event.name not in _IN_PLACE and not event.name.endswith("_"):
             return [wrong("the average is not used: allreduce returns it", event, fix)]

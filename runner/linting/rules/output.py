@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
 from runner.linting.names import LOCAL_RANK, RANK
-from runner.linting.trace import Event
+from runner.linting.ranks import is_left_waiting
+from runner.linting.trace import Event, Trace
 
 _CHECKPOINTS = frozenset(
     ("torch.save", "torch.jit.save", ".save_weights", ".save_pretrained", ".save_model", ".save",
@@ -17,14 +18,19 @@ _LOGS = frozenset(
      "torch.utils.tensorboard.writer.SummaryWriter", "tensorboardX.SummaryWriter",
      "tensorflow.summary.create_file_writer", "wandb.init")
 )  # fmt: skip
-# Every rank takes part in these.
+# Every rank takes part in these, as in `_COLLECTIVES`.
 _TOGETHER = ("torch.distributed.checkpoint.", "torch.distributed.fsdp.", "orbax.")
+_BARRIERS = ("dist.barrier", "dist.monitored_barrier", "hvd.barrier")
+_COLLECTIVES = (*_BARRIERS, "torch.distributed.checkpoint.save", "torch.distributed.checkpoint.save_state_dict")
 
 
 def judge(script: Script) -> list[Finding]:
     """Whether several ranks write one file."""
     trace = script.trace
     condition = "hvd.rank() == 0" if script.way != "ddp" else "dist.get_rank() == 0"
+    waiting = _waiting(trace)
+    if waiting:
+        return waiting
     kinds = [(event, _CHECKPOINTS) for event in trace.events if event.name in _CHECKPOINTS]
     kinds += [(event, _LOGS) for event in trace.events if event.name in _LOGS]
     kinds += [(event, _LOGS) for event in trace.events if _is_open(event)]
@@ -54,6 +60,25 @@ def judge(script: Script) -> list[Finding]:
     if good:
         return [ok("rank 0 writes", good[0])]
     return [ok("it writes no checkpoint that can be seen")]
+
+
+def _waiting(trace: Trace) -> list[Finding]:
+    """What rank 0 alone comes to where it writes, and all ranks must: a barrier, a checkpoint of parts."""
+    if trace.uncertain:
+        return []
+    parts = {f"model:{event.number}" for event in trace.by_name("*.FullyShardedDataParallel")}
+    if any(name.endswith(".LOCAL_STATE_DICT") for name in trace.names):
+        parts = set()
+    for event in trace.events:
+        is_state = event.name == ".state_dict" and bool(event.receiver.tags & parts)
+        if not event.certain or "root" not in event.guards or event.argument(None, "no_dist") is not None:
+            continue
+        if (event.name in _COLLECTIVES or is_state) and is_left_waiting(event, trace):
+            fix = f"{_call(event)}  # on every rank, before the condition"
+            if event.name in _BARRIERS:
+                return [wrong("only rank 0 comes to this barrier, and waits for the others", event, fix)]
+            return [wrong("each rank has a part of the checkpoint: rank 0 alone waits for the others", event, fix)]
+    return []
 
 
 def _is_open(event: Event) -> bool:

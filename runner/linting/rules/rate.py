@@ -32,7 +32,7 @@ def judge(script: Script) -> list[Finding]:
         if rate is not None and rate.has(SIZE):
             return [ok(f"by the number of ranks{note}", event)]
     later = [event for event in trace.events if event.name in ("set lr", "set learning_rate") and event.tags & {SIZE}]
-    later += [event for event in trace.events if _is_schedule(event) and (event.tags | event.receiver.tags) & {SIZE}]
+    later += [event for event in trace.events if _is_schedule(event) and _given(event) & {SIZE}]
     if later:
         return [ok(f"by the number of ranks{note}", later[0])]
     if trace.names & {"hvd.Adasum", "hvd.DistributedAdasumOptimizer"}:
@@ -71,6 +71,11 @@ def judge(script: Script) -> list[Finding]:
 
 def _place(event: Event) -> int:
     return 0 if event.name.startswith(("keras.", "tensorflow.")) else 1
+
+
+def _given(event: Event) -> frozenset[str]:
+    """What a schedule is made with; what a class of the script asks for elsewhere is not for its method."""
+    return event.tags if event.name.startswith("local ") else event.tags | event.receiver.tags
 
 
 def _is_schedule(event: Event) -> bool:

@@ -80,7 +80,17 @@ if hvd.rank() == 0:
     callbacks.append(tf.keras.callbacks.ModelCheckpoint("last.h5"))
 model.fit(data, epochs=3, callbacks=callbacks)
 """
-SCRIPTS = {"horovod": HOROVOD, "ddp": DDP, "keras": KERAS}
+# FSDP divides the model, and the optimizer is made before that.
+FSDP_LATE = DDP.replace("import DistributedDataParallel as DDP", "import DistributedDataParallel").replace(
+    "model = DDP(Net().to(local_rank), device_ids=[local_rank])\n",
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "class Net(torch.nn.Module): pass\nmodel = Net()\n",
+)
+FSDP_LATE = FSDP_LATE.replace("for epoch", "model = FSDP(model)\nfor epoch").replace("    if dist.get_rank() == 0:", (
+    "    state = model.state_dict()\n    if dist.get_rank() == 0:"
+)).replace("model.module.state_dict()", "state")  # fmt: skip
+FSDP = FSDP_LATE.replace("model = Net()\n", "model = FSDP(Net())\n").replace("model = FSDP(model)\n", "")
+SCRIPTS = {"horovod": HOROVOD, "ddp": DDP, "keras": KERAS, "fsdp": FSDP}
 
 
 def checked(directory: Path, text: str) -> Report:
@@ -101,6 +111,34 @@ def test_the_scripts_to_change_are_right(tmp_path: Path, name: str) -> None:
 
 # the script, what is replaced, by what, the step, its state
 MISTAKES: dict[str, tuple[str, str, str, int, str]] = {
+    "a barrier of rank 0": ("ddp", "        torch.save", "        dist.barrier()\n        torch.save", 7, "wrong"),
+    "a checkpoint of parts on rank 0": (
+        "ddp",
+        "        torch.save(",
+        "        import torch.distributed.checkpoint as dcp; dcp.save(s)\n        torch.save(",
+        7,
+        "wrong",
+    ),
+    "the state of FSDP on rank 0": ("fsdp", "torch.save(state", "torch.save(model.state_dict()", 7, "wrong"),
+    "an optimizer of the model before FSDP": ("fsdp", FSDP, FSDP_LATE, 5, "wrong"),
+    "a second model that is not wrapped": (
+        "ddp",
+        DDP,
+        DDP.replace("Net()", "torch.nn.Linear(4, 4)")
+        .replace("for epoch", "head = torch.nn.Linear(4, 1)\nsecond = torch.optim.SGD(head.parameters())\nfor epoch")
+        .replace("        optimizer.step()", "        optimizer.step()\n        second.step()"),
+        5,
+        "wrong",
+    ),
+    "a compiled model is wrapped, and another trained": (
+        "ddp",
+        DDP,
+        DDP.replace("model = DDP(Net().to(local_rank)", "net = Net()\nmodel = DDP(torch.compile(net)").replace(
+            "criterion(model(x)", "criterion(net(x)"
+        ),
+        5,
+        "wrong",
+    ),
     "no init": ("horovod", "hvd.init()", "pass", 1, "missing"),
     "init after the rank is asked for": ("horovod", "hvd.init()\n", "r = hvd.rank()\nhvd.init()\n", 1, "wrong"),
     "init on rank 0 only": ("ddp", "dist.init", "if os.environ['RANK'] == 0: dist.init", 1, "wrong"),
@@ -234,6 +272,57 @@ SOUND: dict[str, tuple[str, str, str]] = {
         "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
         "part = Subset(dataset, range(hvd.rank(), len(dataset), hvd.size()))\nloader = DataLoader(part)",
     ),
+    "rank 0 gathers in a branch of its own": (
+        "ddp",
+        "    if dist.get_rank() == 0",
+        "    if dist.get_rank() == 0: dist.gather(loss, parts)\n    else: dist.gather(loss)\n"
+        "    if dist.get_rank() == 0",
+    ),
+    "rank 0 sends its model in a branch of its own": (
+        "horovod",
+        "hvd.broadcast_parameters(model.state_dict(), root_rank=0)",
+        "if hvd.rank() == 0: hvd.broadcast_object(model.state_dict(), root_rank=0)\n"
+        "else: model.load_state_dict(hvd.broadcast_object(None, root_rank=0))",
+    ),
+    "rank 0 downloads first": (
+        "ddp",
+        "sampler =",
+        "if dist.get_rank() != 0: dist.barrier()\ndataset = load()\n"
+        "if dist.get_rank() == 0: dist.barrier()\nsampler =",
+    ),
+    "a barrier of a group": ("ddp", "        torch.save", "        dist.barrier(group=writers)\n        torch.save"),
+    "a checkpoint that one rank writes whole": (
+        "ddp",
+        "        torch.save(",
+        "        import torch.distributed.checkpoint as dcp; dcp.save(s, no_dist=True)\n        torch.save(",
+    ),
+    "arguments in a dictionary": (
+        "ddp",
+        "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+        "options = {'shuffle': True}\nif distributed:\n    options['sampler'] = sampler\n"
+        "    options.update({'shuffle': False})\nloader = DataLoader(dataset, **options)",
+    ),
+    "parts by webdataset": (
+        "ddp",
+        DDP,
+        DDP.replace("import os\n", "import os\nimport webdataset as wds\n")
+        .replace("sampler = DistributedSampler(dataset)\n", "")
+        .replace("    sampler.set_epoch(epoch)\n", "")
+        .replace(
+            "DataLoader(dataset, batch_size=32, sampler=sampler)",
+            "wds.WebLoader(wds.WebDataset(urls, nodesplitter=wds.split_by_node), batch_size=32)",
+        ),
+    ),
+    "an optimizer of a part of the wrapped model": (
+        "ddp",
+        "model = DDP(Net()",
+        "head = torch.nn.Linear(4, 4)\nmodel = DDP(torch.nn.Sequential(torch.nn.Linear(4, 4), head)",
+    ),
+    "FSDP that keeps the parameters": (
+        "ddp",
+        DDP,
+        FSDP_LATE.replace("FSDP(model)", "FSDP(model, use_orig_params=True)"),
+    ),
     "a schedule of the unwrapped optimizer": (
         "horovod",
         "hvd.broadcast_parameters(",
@@ -291,6 +380,11 @@ def test_a_script_of_one_process_lacks_every_step(tmp_path: Path) -> None:
     loop = "for x in torch.utils.data.DataLoader(d):\n    m(x).backward()\n    o.step()\ntorch.save(m, 'x')\n"
     found = states(checked(tmp_path, made + loop))
     assert {found[step] for step in (1, 2, 3, 4, 5, 6, 7)} <= {"missing", "wrong"}
+
+
+def test_who_trains_is_named_where_a_framework_does_the_steps(tmp_path: Path) -> None:
+    report = checked(tmp_path, "from transformers import Trainer\nTrainer(model, arguments).train()\n")
+    assert {row.finding.reason for row in report.rows} == {"Hugging Face's Trainer does this itself"}
 
 
 def test_a_class_that_a_table_names_is_read(tmp_path: Path) -> None:
