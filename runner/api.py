@@ -291,6 +291,13 @@ def _path(value: str | os.PathLike[str]) -> str:
     return text
 
 
+def _place(value: str | os.PathLike[str]) -> Path:
+    text = _path(value)
+    if "\0" in text:
+        raise ValueError("it has a NUL character")
+    return Path(text)
+
+
 def _seconds(limit: str | int) -> int:
     if not isinstance(limit, int):
         return parse_duration_s(limit)
@@ -309,9 +316,9 @@ def _several(values: Sequence[str]) -> tuple[str, ...]:
 _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "site": ("site", _path),
     "recipe": ("recipe", _path),
-    "hostfile": ("hostfile", _path),
+    "hostfile": ("hostfile", lambda path: str(_place(path))),
     "image": ("image", _path),
-    "runs": ("runs", Path),
+    "runs": ("runs", _place),
     "mount": ("mounts", lambda texts: tuple(map(parse_mount, _several(texts)))),
     "env": ("env", lambda variables: tuple(variables.items())),
     "set": ("options", _pairs),

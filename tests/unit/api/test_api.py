@@ -68,6 +68,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[RunnerError], str]] = {
     "GPUs that are a text": ({"gpus": "2"}, UsageError, "$.gpus"),
     "nodes that are a text": ({"nodes": "x"}, UsageError, "$.nodes"),
     "an image that is bytes": ({"image": b"x"}, UsageError, "must be a text"),
+    "a directory with a NUL": ({"runs": "a\0b"}, UsageError, "'runs' cannot be read: it has a NUL"),
+    "a file with a NUL": ({"hostfile": "a\0b"}, UsageError, "'hostfile' cannot be read: it has a NUL"),
     "a word that is a number": ({"command": ["python", 3]}, UsageError, "not int"),
     "a choice that is none": ({"bind": "maybe"}, UsageError, "$.bind"),
     "a site that is none": ({"site": "technoin"}, UsageError, "technion"),
