@@ -5,9 +5,11 @@ What an environment is, its own Python says (``sys.prefix``); variables such as 
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 from pathlib import Path
+
+import msgspec
 
 from runner import process
 from runner.errors import RefusedError
@@ -50,9 +52,22 @@ def of_directory(root: Path) -> Environment | None:
 
 
 def _answer(python: Path) -> tuple[str, str]:
-    """Its prefix and version."""
-    prefix, version = json.loads(process.run((python, "-I", "-c", _ASK), timeout_s=_ASK_S).out)
-    return str(prefix), str(version)
+    """Its prefix and version: the last line, as what starts a Python may print a banner before.
+
+    Raises:
+        RunnerError: it does not answer, or with something else.
+    """
+    said = process.run((python, "-I", "-c", _ASK), timeout_s=_ASK_S).out
+    try:
+        prefix, version = msgspec.json.decode(said.strip().rpartition("\n")[2], type=tuple[str, str])
+    except (ValueError, msgspec.MsgspecError):
+        raise RefusedError(
+            "this python3 does not say which environment it is of",
+            where=str(python),
+            fix="its last line must be its prefix and version, as JSON; see what this prints: "
+            + shlex.join((str(python), "-I", "-c", _ASK)),
+        ) from None
+    return prefix, version
 
 
 def _of(prefix: Path, version: str) -> Environment | None:

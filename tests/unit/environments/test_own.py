@@ -48,6 +48,15 @@ def conda_at(root: Path, name: str) -> Path:
     return made
 
 
+def started_by(root: Path, script: str) -> Path:
+    """A ``bin/python3`` that is a script."""
+    (root / "bin").mkdir()
+    python = root / "bin/python3"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return python
+
+
 def test_a_virtual_environment_is_what_its_python_says(venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{venv}/bin:/usr/bin:/bin")
     found, note = own.of_shell()
@@ -55,6 +64,22 @@ def test_a_virtual_environment_is_what_its_python_says(venv: Path, monkeypatch: 
     assert found is not None
     assert (found.directory, found.kind, found.python) == (str(venv), "virtualenv", platform.python_version())
     assert found.setup == Setup(activate=Activate(virtualenv=str(venv)))
+
+
+def test_a_banner_of_a_python_is_passed_over(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started_by(tmp_path, f"echo Loading modules; exec '{venv}/bin/python3' \"$@\"")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    found, _ = own.of_shell()
+    assert found is not None
+    assert found.directory == str(venv)
+
+
+@pytest.mark.parametrize("said", ["nonsense", "", "[1]", "null", '["\\ud800", "3"]', '["/", 3]'])
+def test_a_python_that_says_something_else_is_refused(said: str, tmp_path: Path) -> None:
+    python = started_by(tmp_path, f"echo '{said}'")
+    with pytest.raises(RefusedError, match="does not say which environment it is of") as error:
+        own.of_directory(tmp_path)
+    assert error.value.where == str(python)
 
 
 def test_a_variable_that_is_left_over_makes_no_environment(venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
