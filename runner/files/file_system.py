@@ -37,6 +37,22 @@ _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first
 _ATTEMPTS = 5
 
 
+def is_closed_to_others(path: Path) -> bool:
+    """Whether no other user but root can change what is in the directory ``path``, or put another one in its place."""
+    try:
+        real = path.resolve(strict=True)
+        above = all(_is_closed(each.stat(), sticky=True) for each in real.parents)
+        return path.is_absolute() and above and _is_closed(real.stat(), sticky=False)
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def _is_closed(status: os.stat_result, *, sticky: bool) -> bool:
+    """``sticky``: others may write where they cannot rename or remove what is not theirs."""
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (sticky and status.st_mode & stat.S_ISVTX)
+    return status.st_uid in (0, os.geteuid()) and not is_open
+
+
 def is_local(path: Path) -> bool:
     """Whether other machines cannot change what is there; False where that is unknown."""
     kind = magic(path)

@@ -162,6 +162,13 @@ def linked() -> Iterator[RunDirectory]:
                 yield RunDirectory(path.resolve())
 
 
+def is_linked(run: RunDirectory) -> bool:
+    """Whether this user has submitted it, and it still lies where it was."""
+    with suppress(OSError, RuntimeError):
+        return (index() / run.run_id).resolve(strict=True) == run.path.resolve()
+    return False
+
+
 def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
     """Copy the launcher and the recipe into the run directory, so that what ran can be read later.
 

@@ -13,7 +13,7 @@ import msgspec
 
 from runner import __version__, paths, process
 from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
-from runner.files import atomic
+from runner.files import atomic, file_system
 from runner.files.hashes import sha256
 from runner.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
@@ -139,7 +139,8 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
 
     Raises:
         NotAcceptedError: the scheduler did not accept the job.
-        UnknownStateError: it is unknown whether it did.
+        UnknownStateError: it is unknown whether it did; or its client programs are named by a run directory from
+            elsewhere, and another user may have put them there.
     """
     record = run.read("job.json", Submitted)
     if record is None:
@@ -152,7 +153,7 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
         raise NotAcceptedError(
             record.refused, where=str(run.path), fix="never submitted; fix the cause above and submit again"
         )
-    scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
+    scheduler = connect(record.scheduler, _clients_of(run, record))
     if record.job_id:
         return scheduler, record.job_id
     job_id = _id_in_records(run) or scheduler.find(run.path)
@@ -165,6 +166,24 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     with suppress(OSError):
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
+
+
+def _clients_of(run: RunDirectory, record: Submitted) -> Path | None:
+    """Where the client programs of the run's scheduler are; None for PATH.
+
+    A run directory of another user, or a copy of one, may name any programs: of a run that this user did not submit
+    only those are run that no other user can change.
+    """
+    if not record.clients:
+        return None
+    clients = Path(record.clients)
+    if directory.is_linked(run) or file_system.is_closed_to_others(clients):
+        return clients
+    raise UnknownStateError(
+        f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",
+        where=str(run.path / "job.json"),
+        fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
+    )
 
 
 def _id_in_records(run: RunDirectory) -> str:

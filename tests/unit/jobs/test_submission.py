@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
+from runner.jobs.life import standing
 from runner.jobs.submission import scheduler_of, submit
+from runner.model.job import Submitted
 from runner.schedulers import client_call
 from runner.schedulers.slurm.client import Slurm
 from tests.support.limits import largest_file
@@ -67,6 +71,31 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     squeue.write_text(f"#!/bin/sh\necho '7|PENDING|{run}'\n")
     squeue.chmod(0o755)
     assert scheduler_of(RunDirectory(run))[1] == "7"
+
+
+def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own(
+    submission: Submit, tmp_path: Path
+) -> None:
+    """The run directory of another user, or a copy of one, may name any: `status` of it would run them."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    for name, body in (("sbatch", "echo 7"), ("squeue", f"touch '{tmp_path}/planted'")):
+        (clients / name).write_text(f"#!/bin/sh\n{body}\n")
+        (clients / name).chmod(0o755)
+    own = submission(clients)
+    copy = RunDirectory(tmp_path / "copy" / own.run_id)
+    shutil.copytree(own.path, copy.path)
+    assert scheduler_of(copy)[1] == "7"
+    clients.chmod(0o777)
+    assert scheduler_of(own)[1] == "7"
+    for relative in (False, True):
+        if relative:
+            record = copy.read("job.json", Submitted)
+            assert record is not None
+            copy.write("job.json", msgspec.structs.replace(record, clients="clients"))
+        with pytest.raises(UnknownStateError, match="another user may change the scheduler's programs"):
+            standing(copy)
+    assert not (tmp_path / "planted").exists()
 
 
 def test_a_run_has_the_name_that_the_user_gave_to_its_job(submission: Submit, tmp_path: Path) -> None:
