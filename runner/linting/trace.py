@@ -16,7 +16,8 @@ class Value:
         tags: ``rank``, ``local_rank``, ``size``, ``local_size``: it depends on them; ``exact``: it is that rank, not
             only made with it; ``by_rank_in_text``: a text that depends on it; ``fixed``: it is one element of a list;
             ``over_size``: it was divided by the size; ``is_root``, ``not_root``, ``is_local_root``: it is true there;
-            ``root_only``: it is None, or not set, elsewhere; ``gpu0``: it names one fixed GPU; ``wrapped``; and things
+            ``root_only``: it is None, or not set, elsewhere; ``gpu0``: it names one fixed GPU;
+            ``in_memory``: a buffer, no file; ``wrapped``; and things
             that were made, with a number each: ``loader:3``, ``sampler:2``, ``optimizer:5``, ``model:1``.
         path: dotted name of what was imported, ``torch.optim.SGD``; empty for anything else.
         constant: of a literal; ``...`` for no literal.

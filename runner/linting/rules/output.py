@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
 from runner.linting.names import LOCAL_RANK, RANK
 from runner.linting.ranks import is_left_waiting
-from runner.linting.trace import Event, Trace
+from runner.linting.trace import Event, Trace, Value
 
 _CHECKPOINTS = frozenset(
     ("torch.save", "torch.jit.save", ".save_weights", ".save_pretrained", ".save_model", ".save",
@@ -34,7 +34,7 @@ def judge(script: Script) -> list[Finding]:
     kinds = [(event, _CHECKPOINTS) for event in trace.events if event.name in _CHECKPOINTS]
     kinds += [(event, _LOGS) for event in trace.events if event.name in _LOGS]
     kinds += [(event, _LOGS) for event in trace.events if _is_open(event)]
-    kinds = [(event, kind) for event, kind in kinds if not event.name.startswith(_TOGETHER) and not _is_image(event)]
+    kinds = [(event, kind) for event, kind in kinds if not _is_no_file_of_training(event)]
     good: list[Event] = []
     doubtful: list[Finding] = []
     for event, kind in kinds:
@@ -49,7 +49,9 @@ def judge(script: Script) -> list[Finding]:
         elif "local_root" in event.guards:
             reason = f"one rank of every node {what}: wrong on a file system that nodes share"
             doubtful.append(unclear(reason, event, fix))
-        elif not event.certain and ":" in event.place:
+        elif kind is _LOGS and trace.imported("ray", "horovod.ray"):
+            doubtful.append(unclear("a rank or Ray's driver writes the log", event, fix))
+        elif not event.certain and (":" in event.place or kind is _LOGS):
             doubtful.append(unclear(f"nothing is seen to call what {what}", event, fix))
         elif script.way == "none":
             return [Finding("missing", f"every rank {what}", event.place, fix)]
@@ -82,21 +84,26 @@ def _waiting(trace: Trace) -> list[Finding]:
 
 
 def _is_open(event: Event) -> bool:
+    """A text file that is written."""
     if event.name not in ("builtins.open", ".open", "io.open"):
         return False
     mode = event.argument(1, "mode") if event.name != ".open" else event.argument(0, "mode")
-    return mode is not None and isinstance(mode.constant, str) and mode.constant[:1] in ("w", "a", "x")
-
-
-def _is_image(event: Event) -> bool:
-    """A picture or a plot that is saved."""
-    first = event.argument(0)
+    if mode is None or not isinstance(mode.constant, str):
+        return False
     return (
-        event.name == ".save"
-        and first is not None
-        and isinstance(first.constant, str)
-        and first.constant.endswith((".png", ".jpg", ".pdf"))
+        mode.constant[:1] in ("w", "a", "x") and "b" not in mode.constant
+    )  # binary: a picture, or `pickle.dump` says it
+
+
+def _is_no_file_of_training(event: Event) -> bool:
+    """What all ranks write together, a buffer in memory, the null device, a picture or a plot."""
+    path = _path(event)
+    if event.name.startswith(_TOGETHER) or (path is not None and (path.has("in_memory") or path.path == "os.devnull")):
+        return True
+    is_picture = (
+        path is not None and isinstance(path.constant, str) and path.constant.endswith((".png", ".jpg", ".pdf"))
     )
+    return event.name == ".save" and (is_picture or event.argument(None, "format") is not None)
 
 
 def _by_root(event: Event) -> bool:
@@ -104,9 +111,13 @@ def _by_root(event: Event) -> bool:
 
 
 def _by_rank(event: Event) -> bool:
-    second = event.name in ("torch.save", "torch.jit.save", "pickle.dump", "joblib.dump") or "safetensors" in event.name
-    path = event.argument(1 if second else 0, "f", "path", "filepath", "file", "filename", "log_dir")
+    path = _path(event)
     return path is not None and path.has("by_rank_in_text", RANK, LOCAL_RANK)
+
+
+def _path(event: Event) -> Value | None:
+    second = event.name in ("torch.save", "torch.jit.save", "pickle.dump", "joblib.dump") or "safetensors" in event.name
+    return event.argument(1 if second else 0, "f", "path", "filepath", "file", "filename", "log_dir")
 
 
 def _call(event: Event) -> str:

@@ -290,6 +290,16 @@ SOUND: dict[str, tuple[str, str, str]] = {
         "if dist.get_rank() != 0: dist.barrier()\ndataset = load()\n"
         "if dist.get_rank() == 0: dist.barrier()\nsampler =",
     ),
+    "a picture and what is thrown away": (
+        "ddp",
+        "    if dist.get_rank() == 0",
+        "    image.save(out, format='PNG'); open(os.devnull, 'w'); open(f, 'wb')\n    if dist.get_rank() == 0",
+    ),
+    "a checkpoint in memory": (
+        "ddp",
+        "    if dist.get_rank() == 0",
+        "    import io; buffer = io.BytesIO(); torch.save(model.state_dict(), buffer)\n    if dist.get_rank() == 0",
+    ),
     "a barrier of a group": ("ddp", "        torch.save", "        dist.barrier(group=writers)\n        torch.save"),
     "a checkpoint that one rank writes whole": (
         "ddp",
@@ -433,3 +443,15 @@ def test_a_model_on_the_ranks_device_is_no_file_of_the_rank(tmp_path: Path) -> N
     text = DDP.replace("if dist.get_rank() == 0", "if True").replace(".to(local_rank)", ".to(device)")
     report = checked(tmp_path, text.replace("sampler =", 'device = torch.device("cuda", local_rank)\nsampler =', 1))
     assert states(report) == {7: "wrong"}
+
+
+def test_a_log_of_a_callback_that_nothing_is_seen_to_make_is_left_open(tmp_path: Path) -> None:
+    writer = "from torch.utils.tensorboard import SummaryWriter"
+    callback = f"class Callback(Base):\n    def __init__(self):\n        {writer}\n        SummaryWriter()\n"
+    assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}")) == {7: "cannot tell"}
+    assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}Callback()\n")) == {7: "wrong"}
+
+
+def test_a_log_that_rays_driver_may_write_is_left_open(tmp_path: Path) -> None:
+    text = f"import horovod.ray\n{HOROVOD}from torch.utils.tensorboard import SummaryWriter\nSummaryWriter()\n"
+    assert states(checked(tmp_path, text)) == {7: "cannot tell"}
