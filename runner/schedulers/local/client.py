@@ -71,13 +71,17 @@ class Local:
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """By the marker that the script leaves however it ends, and where there is none yet by the job's processes.
 
-        A script that has gone and left none was killed. Of a job of another boot or another machine that is not known.
+        A script that has gone and left none was killed. Of a job of another boot or another machine that is not known,
+        nor of a process that works in another directory: a record that was copied, or made by another user, may name
+        any.
         """
         here = socket.gethostname()
         job = JobProcesses(job_id)
         marker = _marker(run_directory)
         # A marker of another id is that of the same script, started by hand: before this job ended, or after.
         if (marker is None or marker.job != job_id) and (job.script() or job.running()):
+            if job.works_elsewhere(run_directory):
+                return JobState("unknown", reason="its process works in another directory")
             return JobState("running", "RUNNING", nodes=here)
         if marker is not None:
             name = marker.why or ("FAILED" if marker.exit else "COMPLETED")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -50,6 +51,18 @@ def test_an_end_is_recognised_by_its_marker(run: Path, exit_code: int, why: str,
     leaves(run, exit_code, why)
     until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
     assert Local().state(job, run) == JobState("ended", name, nodes=HERE, exit_code=exit_code)
+
+
+def test_a_process_that_works_elsewhere_is_no_job_of_the_run(run: Path, tmp_path: Path) -> None:
+    """Else `cancel` of a copied run directory, or of another user's, ends whatever process its record names."""
+    job = submitted(run, "exec sleep 60")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    try:
+        assert Local().state(job, run).phase == "running"
+        assert Local().state(job, copy).phase == "unknown"
+    finally:
+        Local().cancel(job)
 
 
 def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:
