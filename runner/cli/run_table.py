@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from runner.cli.text import age
+from runner.cli.text import age, printable
 from runner.model.listed_run import ListedRun
 
 _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
@@ -43,7 +43,7 @@ def _cells(run: ListedRun, now: datetime) -> dict[str, str]:
         "AGE": age((now - run.submitted).total_seconds()) if run.submitted else "",
         "RESULT": _result(run),
     }
-    return {name: text or _NOTHING for name, text in cells.items()}
+    return {name: printable(text) or _NOTHING for name, text in cells.items()}
 
 
 def _result(run: ListedRun) -> str:

@@ -157,7 +157,7 @@ def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
         click.echo(f"  = {printable(fact)}")
     if verdict.forced:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
-    if verdict.images_per_s is not None:
+    if verdict.images_per_s is not None and verdict.window_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
         steady = {True: "steady", False: "NOT steady", None: "cannot tell whether steady"}[verdict.steady]
         click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s, {steady}{label}")

@@ -169,7 +169,9 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:
-        click.echo(f"run {run.run_id}")
+        from runner.cli.text import printable
+
+        click.echo(f"run {printable(run.run_id)}")
         show_verdict(run, now)
     return Exit.GOOD
 
@@ -180,7 +182,7 @@ def _show_standing(run: RunDirectory, now: Standing) -> None:
     from runner.cli.waiting import describe
     from runner.jobs.output import last_output
 
-    click.echo(f"run {run.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}")
+    click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
     is_running = now.progress.state is not None and now.progress.state.phase == "running"
     last = last_output(run)
     if last is not None:

@@ -40,6 +40,11 @@ def test_a_pipe_gets_every_column() -> None:
     ]
 
 
+def test_a_name_with_control_characters_is_escaped() -> None:
+    for width in (None, 80, 40):
+        assert all(line.isprintable() for line in lines((row("x\x1b[2J\ny"),), NOW, width))
+
+
 def test_80_columns_do_without_the_name_that_the_id_has() -> None:
     assert lines((RUNS[0], row("resnet50")), NOW, 80) == [
         "RUN                          JOB   STATE    GPUS  SITE        AGE  RESULT",
