@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from runner import box
+from runner.box import Bind
 from runner.images.store.stored_image import StoredImage
 from tests.support import editing
 from tests.support.commands import Runner
@@ -23,15 +24,24 @@ from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_
 from tests.support.ordinary_user import probe
 from tests.support.sites.enroot_prefix import FOUND, box_spec
 
+# Where Enroot keeps its data if nobody says where: in the home.
+HOME_DATA = Path.home() / ".local/share/enroot"
+
 if FOUND:
 
     @pytest.fixture(scope="module", params=["enroot-home", "enroot", "pyxis"])
     def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
         """A box with both, configured as by an administrator unless data are to lie in the home."""
         name, (prefix,) = f"{request.param}-{os.getpid()}", FOUND
-        own_disk = None if request.param.endswith("-home") else tmp_path_factory.mktemp("enroot.conf.d")
+        if request.param.endswith("-home"):
+            HOME_DATA.mkdir(parents=True, exist_ok=True)
+            data = Bind(str(tmp_path_factory.mktemp("home")), str(HOME_DATA))  # not those of other boxes' jobs
+            spec = box_spec(name, prefix, None)
+            spec = msgspec.structs.replace(spec, binds=(*spec.binds, data))
+        else:
+            spec = box_spec(name, prefix, tmp_path_factory.mktemp("enroot.conf.d"))
         try:
-            cluster = Daemons(box.up(box_spec(name, prefix, own_disk)))
+            cluster = Daemons(box.up(spec))
             cluster.configure(SlurmdTimeout="10")
             yield cluster
         finally:
