@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,10 @@ from runner.preparation.job import prepare
 from runner.preparation.request import make_options
 from tests.support.repositories import git, repository
 
+CHECKOUT = Path(__file__).resolve().parents[3]
+# A command as root that may not read what its mode forbids, as for everybody else.
+_RIGHTS = "-dac_override,-dac_read_search"
+WITHOUT_OVERRIDE = ("setpriv", f"--bounding-set={_RIGHTS}", f"--inh-caps={_RIGHTS}") if os.geteuid() == 0 else ()
 ODD = "a b$q'\"ü\n"
 # Waits for the file that its first argument names, then imports what lies beside it, and leaves what it found.
 PROGRAM = """
@@ -184,12 +189,19 @@ def test_of_a_file_that_is_too_large_nothing_is_written(
     assert sum(written) == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, empty_run: RunDirectory) -> None:
-    (tmp_path / "mine").write_bytes(b"x")
-    (tmp_path / "mine").chmod(0)
-    with pytest.raises(RefusedError, match="mine"):
-        copy(Snapshot(tmp_path, "", ("mine",)), empty_run)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Root gives up the right to read every file first."""
+    repository(tmp_path / "r", {"train.py": b"", "mine": b"x"})
+    (tmp_path / "r/mine").chmod(0)
+    submit = (*LOCAL, "--runs", str(tmp_path / "runs"), "--", sys.executable, "train.py")
+    done = subprocess.run(
+        [*WITHOUT_OVERRIDE, sys.executable, "-m", "runner", *submit],
+        cwd=tmp_path / "r", env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.REFUSED, done.stderr
+    assert "error: a tracked file cannot be read: permission denied\n  where: mine\n" in done.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_submission_whose_copy_fails_leaves_nothing(
