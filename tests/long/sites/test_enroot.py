@@ -24,7 +24,7 @@ from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_
 from tests.support.ordinary_user import probe
 from tests.support.sites.enroot_prefix import FOUND, box_spec
 
-# Where Enroot keeps its data if nobody says where: in the home.
+# Where Enroot keeps its data by default: in the home.
 HOME_DATA = Path.home() / ".local/share/enroot"
 
 if FOUND:
