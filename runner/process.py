@@ -11,13 +11,16 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from runner.errors import InfrastructureError, RunnerError, UnknownStateError
+
+if TYPE_CHECKING:
+    import threading
 
 
 @dataclass(frozen=True)
@@ -127,32 +130,17 @@ def read(
         CommandNotFoundError, CommandTimeoutError.
     """
     import tempfile
-    import threading
 
     command = tuple(str(word) for word in argv)
-    late = threading.Event()
     with tempfile.TemporaryFile() as errors:
         child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=errors)
-
-        def expire() -> None:
-            late.set()
-            kill_group(child)
-
-        watchdog = threading.Timer(timeout_s, expire)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
+        with _limited(child, timeout_s) as late:
             assert child.stdout is not None
             with child.stdout as pipe:
                 out = pipe.read(most + 1)
             if len(out) > most:
                 kill_group(child)
             code = child.wait()
-        except BaseException:
-            kill_group(child)
-            raise
-        finally:
-            watchdog.cancel()
         if late.is_set():
             raise CommandTimeoutError(
                 f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
@@ -174,10 +162,25 @@ def stream(
     Raises:
         CommandNotFoundError, CommandTimeoutError (checked whenever a line arrives and by a watchdog).
     """
-    import threading
-
     command = tuple(str(word) for word in argv)
     child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    with _limited(child, timeout_s) as late:
+        assert child.stdout is not None
+        for line in child.stdout:
+            on_line(_decode(line).rstrip("\r\n"))
+        code = child.wait()
+    if late.is_set():
+        raise CommandTimeoutError(
+            f"{command[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(command)
+        )
+    return code
+
+
+@contextmanager
+def _limited(child: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
+    """Ends the child's group when its time is over, and if an exception ends the wait; gives whether it was late."""
+    import threading
+
     late = threading.Event()
 
     def expire() -> None:
@@ -188,20 +191,12 @@ def stream(
     watchdog.daemon = True
     watchdog.start()
     try:
-        assert child.stdout is not None
-        for line in child.stdout:
-            on_line(_decode(line).rstrip("\r\n"))
-        code = child.wait()
+        yield late
     except BaseException:
         kill_group(child)
         raise
     finally:
         watchdog.cancel()
-    if late.is_set():
-        raise CommandTimeoutError(
-            f"{command[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(command)
-        )
-    return code
 
 
 def foreground(
