@@ -1,0 +1,186 @@
+"""A study: many runs with one question, and what they gave.
+
+``Study`` is what was planned (``study.json`` in the study's directory) and never changes. ``StudyFacts`` is what is
+known of it now: made from the runs' own verdicts, as ``scale``, ``status STUDY`` and ``report`` show it. Rates are in
+samples (images) per second of the whole world unless a name says otherwise; shares are fractions (0.01 is 1 %).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from runner.model.origin import CommandLine
+from runner.model.verdict import Outcome
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+# full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: N worlds of one rank
+# at once. solo: one GPU alone, and solo-hooks: the same with the gradient hooks that a larger world has.
+Arm = Literal["full", "coordination", "uncoupled", "solo-hooks", "solo"]
+# separate: each launch is a job of its own. one-allocation: one job of the largest size, each launch a step in it.
+Way = Literal["separate", "one-allocation"]
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """One independent start of the program that a study wants: the unit of repetition.
+
+    Attributes:
+        key: unique in the study, and a file name: ``g0008-full-batch-size=128-r2``.
+        gpus: of the launch; one rank each. arm: the one it is named for; arms: all that its process alternates between.
+        settings: options of the recipe that this point sets, name and value, beyond those of the whole study.
+        repeat: from 1. place: in the order in which the launches run, from 0.
+        node, device: for solo arms, which of the study's nodes (from 0) and which GPU of it; None where it is open.
+    """
+
+    key: str
+    gpus: int
+    arm: Arm
+    repeat: int
+    place: int
+    arms: tuple[Arm, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    node: int | None = None
+    device: int | None = None
+
+
+class Study(msgspec.Struct, frozen=True):
+    """``study.json``: the question, as it was asked. Never changed after it was written.
+
+    Attributes:
+        study: its id. created: UTC, whole seconds.
+        command: the command line of ``scale``: what all launches share (site, recipe, image, time limit, ...).
+        gpus: sizes, rising. settings: one tuple per combination of ``--set`` values; at least one, may be empty.
+        strong: the whole batch is fixed, else the batch of each GPU.
+        launches: in the order of ``place``.
+    """
+
+    schema: Literal["1"]
+    study: str
+    created: Time
+    command: CommandLine
+    site: str
+    recipe: str
+    way: Way
+    gpus: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    settings: tuple[tuple[tuple[str, str], ...], ...]
+    repeats: int
+    strong: bool
+    launches: tuple[Launch, ...]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A figure with its 95 % interval over launches; low and high are None where there are too few launches."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
+
+
+class LaunchFacts(msgspec.Struct, frozen=True):
+    """A launch and its last attempt.
+
+    Attributes:
+        state: ``missing`` where no attempt was made, or the last one left no run; ``proven`` where its run is
+            ``measured``. Only a proven launch has a rate, and only it enters a curve.
+        run, directory: of the last attempt; empty without one. attempts: how many runs were started for it.
+        why: why it is not proven, one sentence; empty else.
+        images_per_s: of the named arm. step_s: median time of a step.
+        nodes: names, where recorded.
+        sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
+    """
+
+    launch: Launch
+    state: LaunchState
+    run: str = ""
+    directory: str = ""
+    attempts: int = 0
+    outcome: Outcome | None = None
+    why: str = ""
+    images_per_s: float | None = None
+    demonstration: str = ""
+    step_s: float | None = None
+    nodes: tuple[str, ...] = ()
+    sm_clock_mhz: float | None = None
+
+
+class PointFacts(msgspec.Struct, frozen=True):
+    """All launches of one size, arm and setting.
+
+    Attributes:
+        proven, wanted: number of launches.
+        images_per_s: over the proven launches; None where there is none.
+        efficiency_of_one: against one GPU alone (solo, else the full arm of one GPU). efficiency_of_uncoupled: against
+            as many GPUs at once that do not communicate. None without that base.
+        spread: standard deviation between launches over their mean; None below 2.
+        launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; empty without a spread.
+    """
+
+    gpus: int
+    arm: Arm
+    settings: tuple[tuple[str, str], ...]
+    proven: int
+    wanted: int
+    images_per_s: Estimate | None = None
+    efficiency_of_one: Estimate | None = None
+    efficiency_of_uncoupled: Estimate | None = None
+    spread: float | None = None
+    launches_needed: dict[str, int] = {}
+
+
+class LossRow(msgspec.Struct, frozen=True):
+    """One part of what is lost between one GPU alone and all of them.
+
+    Attributes:
+        name: ``gradient hooks``, ``node, power and input``, ``waiting for slower ranks``, ``coordination``,
+            ``exposed communication``, ``compute slowed by overlap``.
+        loss: share of the ideal throughput that it takes; rows and efficiency add up to 1.
+        clock_ratio: of the arms' SM clocks, later over earlier; None where a clock is unknown.
+        note: ``includes power`` where the clocks differ by more than 1 %; empty else.
+    """
+
+    name: str
+    loss: Estimate
+    clock_ratio: float | None = None
+    note: str = ""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Where the rest goes at one size. ``why``: why there is no attribution; then ``rows`` is empty."""
+
+    gpus: int
+    settings: tuple[tuple[str, str], ...]
+    efficiency: Estimate | None = None
+    rows: tuple[LossRow, ...] = ()
+    why: str = ""
+
+
+class StudyFacts(msgspec.Struct, frozen=True):
+    """A study now: the JSON of ``scale`` and ``status STUDY``, and all that a report shows but the runs' own records.
+
+    Attributes:
+        state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven.
+        demonstration: why no figure of it is a performance claim; empty where they are.
+        gpu_hours: that its runs have used so far, by their own records.
+    """
+
+    study: str
+    directory: str
+    name: str
+    state: Literal["running", "complete", "incomplete"]
+    site: str
+    recipe: str
+    way: Way
+    strong: bool
+    created: Time
+    launches: tuple[LaunchFacts, ...]
+    points: tuple[PointFacts, ...]
+    losses: tuple[Loss, ...]
+    demonstration: str = ""
+    gpu_hours: float = 0.0
