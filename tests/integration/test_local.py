@@ -18,6 +18,7 @@ from tests.support.documents import result
 from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started, records
+from tests.support.timed import SUBMIT as TIMED
 
 pytestmark = pytest.mark.integration
 
@@ -113,6 +114,23 @@ def test_a_planted_fault_is_reported(local: Runner, fault: str) -> None:
     assert verdict["outcome"] == what
     assert any(says in reason for reason in verdict["reasons"]), verdict
     assert session(leader(run)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "says"),
+    [
+        (None, 0, "parameters are equal after the last step"),
+        ("diverge", 6, "parameters differ between ranks"),
+        ("same-data", 6, "they train on the same data"),
+    ],
+)
+def test_the_timed_stand_in_is_measured_and_what_it_does_wrong_is_seen(
+    local: Runner, wrong: str | None, code: int, says: str
+) -> None:
+    planted = ("--set", f"wrong={wrong}") if wrong else ()
+    done = local(*TIMED, "--gpus", "3", "--set", "window-seconds=0.5", *planted, code=code)
+    assert says in done.out
+    assert ("images/s over" in done.out) is (wrong is None)
 
 
 def test_one_rank_that_fails_takes_the_others_along(local: Runner) -> None:
