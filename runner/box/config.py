@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from runner.box.spec import Bind, BoxSpec
+from runner.model.hardware import FAKE_GPUS
 
 HOSTNAME = "box"  # of the machine where the clients and the controller run
 # Of the first slurmd: below Linux's ephemeral range, and alone in the box's own network namespace.
@@ -59,6 +60,7 @@ class Account(msgspec.Struct, frozen=True):
 def slurm_conf(spec: BoxSpec, account: Account) -> str:
     """slurm.conf; the daemons run as the account."""
     shape = spec.shape
+    features = ",".join((*shape.features, *((FAKE_GPUS,) if shape.gpus else ())))
     lines = [
         "ClusterName=box",
         f"SlurmctldHost={HOSTNAME}({addresses(spec)[HOSTNAME]})",
@@ -99,7 +101,7 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         f" CPUs={shape.cpus} Boards=1 SocketsPerBoard={shape.sockets} CoresPerSocket={shape.cores_per_socket}"
         f" ThreadsPerCore={shape.threads_per_core} RealMemory={shape.memory_mb}"
         + (f" Gres=gpu:{shape.gpu_type}:{shape.gpus}" if shape.gpus else "")
-        + (f" Feature={','.join(shape.features)}" if shape.features else "")
+        + (f" Feature={features}" if features else "")
         + " State=UNKNOWN"
         for index, name in enumerate(spec.node_names)
     ]

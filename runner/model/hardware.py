@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+# A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
+FAKE_GPUS = "fake-gpus"
+DEMONSTRATION = "CPU, fake GPUs: demonstration, no performance claim"
+
 
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty where unknown; then nothing is checked.

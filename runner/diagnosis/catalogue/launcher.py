@@ -45,7 +45,8 @@ FAILURES = (
     ),
     _error(
         "cuda-driver-missing",
-        "{driver}; a program that uses no GPU: --env RUNNER_DRIVER_TIMEOUT_S=0 leaves the look out",
+        "{driver}; a program that uses no GPU: --env RUNNER_DRIVER_TIMEOUT_S=0 leaves the look out; nodes whose GPUs "
+        "are fake: `device: cpu` in the site file",
         "site",
         "infrastructure",
     ),

@@ -12,7 +12,7 @@ from runner.errors import RefusedError
 from runner.model.runtimes import NATIVE, PROGRAMS, RUNTIMES
 from runner.model.schedulers import SchedulerName
 from runner.sites.detection import answers, host, pbs, slurm, slurm_facts
-from runner.sites.detection.facts import Entry, Fact, Note
+from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 from runner.suggest import instead
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
@@ -127,7 +127,9 @@ def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
     )
     silence = [Note("description", f"no answer from `{command}`: {why}") for command, why in found.silent.items()]
     hosts = host.entries(found.login, found.node, found.modules, found.day)
-    return (*silence, *_runtime_entries(found), *of_scheduler, *hosts)
+    everything = (*silence, *_runtime_entries(found), *of_scheduler, *hosts)
+    known = {entry.key for entry in everything if isinstance(entry, Fact)}
+    return tuple(entry for entry in everything if not (isinstance(entry, Unknown) and entry.key in known))
 
 
 def _runtime_entries(found: Detected) -> tuple[Entry, ...]:

@@ -14,7 +14,7 @@ from runner.sites.unknowns import CONTINUED, DEFAULT, MARK
 
 _ORDER = (
     *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "slurm", "pbs"),
-    *("mpi", "hardware", "device", "local_scratch", "scratch", "home", "env", "image_tags", "sources"),
+    *("mpi", "hardware", "device", "demonstration", "local_scratch", "scratch", "home", "env", "image_tags", "sources"),
 )
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from runner.model.hardware import DEMONSTRATION, FAKE_GPUS
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 from runner.sites.detection.slurm import Node, Slurm, chosen
 
@@ -47,6 +48,10 @@ def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator
         "node.cpus_per_gpu", "the most CPUs that a job may have for each GPU: the site's guide; null for no such rule"
     )
     features = frozenset.intersection(*(node.features for node in group))
+    if FAKE_GPUS in features:
+        yield Fact("device", "cpu", f"{source}: these nodes have the feature {FAKE_GPUS}")
+        yield Fact("demonstration", DEMONSTRATION, f"{source}: these nodes have the feature {FAKE_GPUS}")
+        features -= {FAKE_GPUS}
     if features:
         yield Note("slurm", f"slurm.directives.constraint can ask for {', '.join(sorted(features))}: all have it")
     for other in _other_shapes(cluster.nodes, group):

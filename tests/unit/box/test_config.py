@@ -20,7 +20,8 @@ def test_default_nodes_are_two_dgx_a100() -> None:
     lines = config.slurm_conf(BoxSpec(), ROOT).splitlines()
     assert [line for line in lines if line.startswith("NodeName=")] == [
         f"NodeName=dgx0{n} NodeHostname=dgx0{n} NodeAddr=10.0.0.1{n} Port=2700{n} CPUs=256 Boards=1"
-        " SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=1000000 Gres=gpu:a100:8 State=UNKNOWN"
+        " SocketsPerBoard=2 CoresPerSocket=64 ThreadsPerCore=2 RealMemory=1000000"
+        " Gres=gpu:a100:8 Feature=fake-gpus State=UNKNOWN"
         for n in (1, 2)
     ]
     assert lines[-1] == ("PartitionName=batch Nodes=dgx01,dgx02 Default=YES MaxTime=INFINITE DefaultTime=30 State=UP")
@@ -36,12 +37,13 @@ def test_nodes_without_gpus_name_none() -> None:
     spec = BoxSpec(shape=NodeShape(gpus=0))
     assert config.gres_conf(spec) == ""
     assert "Gres=" not in config.slurm_conf(spec, ROOT)
+    assert "Feature=" not in config.slurm_conf(spec, ROOT)
 
 
 def test_nodes_have_the_features_and_the_partition_of_a_site() -> None:
     spec = BoxSpec(nodes=1, shape=NodeShape(features=("gpu", "hbm40g")), partition="amd_a100nv_8")
     node, partition = config.slurm_conf(spec, ROOT).splitlines()[-2:]
-    assert " Gres=gpu:a100:8 Feature=gpu,hbm40g State=UNKNOWN" in node
+    assert " Gres=gpu:a100:8 Feature=gpu,hbm40g,fake-gpus State=UNKNOWN" in node
     assert partition.startswith("PartitionName=amd_a100nv_8 Nodes=dgx01 Default=YES ")
 
 

@@ -151,6 +151,24 @@ def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> N
     assert site.scratch.path == "/scratch/{user}/x"
 
 
+def test_fake_gpus_are_detected_by_the_feature_that_all_these_nodes_have(tmp_path: Path) -> None:
+    """As the box's nodes have it: jobs compute on CPUs there, and say so. A node that was asked adds nothing."""
+    shape = "48|2|24|2|1031000|gpu:a100:8"
+    fake = f"g1|p|idle|{shape}|fake-gpus,ib\ng2|p|idle|{shape}|fake-gpus\n"
+    without_driver = NODE.replace("driver=", "other=")
+    path = drafted(tmp_path, detected(mixed(nodes=fake), node=without_driver))
+    assert "constraint can ask for" not in path.read_text()
+    assert "device" not in {entry.key for entry in unknowns(read_documents(str(path)))}
+    site = completed_file(path)
+    assert (site.device, site.demonstration) == ("cpu", "CPU, fake GPUs: demonstration, no performance claim")
+    assert site.sources["device"] == "sinfo --Node, 2026-11-21: these nodes have the feature fake-gpus"
+
+    real = detected(mixed(nodes=fake.replace(",ib", "").replace("fake-gpus", "(null)", 1)), node=without_driver)
+    path = drafted(tmp_path, real)
+    assert "device" in {entry.key for entry in unknowns(read_documents(str(path))) if entry.needed}
+    assert completed_file(path).device == "cuda", "a cluster whose driver is gone has a fault"
+
+
 def test_a_partition_can_be_named(tmp_path: Path) -> None:
     site = completed_file(drafted(tmp_path, detected(mixed()), partition="v100"))
     assert (site.node.gpus, site.node.gpu_type, list(site.queues)) == (4, "v100", ["v100"])
