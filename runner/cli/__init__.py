@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "images": ("images", "List, show, edit, verify and prune stored images."),
     "importer": ("importer", "Serve the image store to Pyxis, as its importer."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
-    "run": ("run", "Run a step in an existing allocation."),
+    "run": ("run_step", "Run a step in an existing allocation."),
     "status": ("status", "List the runs, or show the state of one."),
     "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
     "rerun": ("rerun", "Submit a run again, with changes."),

@@ -47,11 +47,18 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
 
 @command.command("down")
 @NAME
-def down(name: str) -> None:
+@JSON
+def down(name: str, as_json: bool) -> int:
     """Stop the box and everything that runs in it."""
     started = time.monotonic()
     ended = box.down(name)
-    click.echo(f"box {name} is down ({time.monotonic() - started:.1f} s)" if ended else f"box {name} was not up")
+    seconds = time.monotonic() - started
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show({"name": name, "was_up": ended, "seconds": seconds})
+    click.echo(f"box {name} is down ({seconds:.1f} s)" if ended else f"box {name} was not up")
+    return Exit.GOOD
 
 
 @command.command("status")

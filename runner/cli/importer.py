@@ -15,6 +15,8 @@ import click
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
+_IMPORT_S = 3600.0  # for an image of tens of gigabytes to come from a registry
+
 
 class _Sources(NamedTuple):
     """Where images come from: the store, and the other importer."""
@@ -43,10 +45,14 @@ def command(context: click.Context, store: Path, otherwise: Path | None) -> None
     context.obj = _Sources(store.absolute(), otherwise.absolute() if otherwise else None)
 
 
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON; Pyxis takes the path alone.")
+
+
 @command.command("get")
 @click.argument("image_uri")
+@_JSON
 @click.pass_obj
-def get(sources: _Sources, image_uri: str) -> int:
+def get(sources: _Sources, image_uri: str, as_json: bool) -> int:
     """Print the path of the squashfs of IMAGE_URI, an image as Enroot writes it."""
     from runner.errors import RefusedError, RunnerError
     from runner.images.store import integrity, store
@@ -59,10 +65,11 @@ def get(sources: _Sources, image_uri: str) -> int:
     except RunnerError as error:  # a sidecar that cannot be read, or a reference of a kind that only others know
         found, why = None, error.what
     if found is not None and not why:
-        click.echo(found.path)
-        return Exit.GOOD
+        return _served(str(found.path), None) if as_json else _path(found.path)
     if sources.otherwise is not None:
         click.echo(f"not from the store {sources.store}: {why}", err=True)
+        if as_json:
+            return _served(_output(sources.otherwise, "get", image_uri).partition("\n")[0], sources.otherwise)
         _become(sources.otherwise, "get", image_uri)
     raise RefusedError(
         f"the store has no {image_uri} that could be used: {why}",
@@ -72,12 +79,43 @@ def get(sources: _Sources, image_uri: str) -> int:
 
 
 @command.command("release")
+@_JSON
 @click.pass_obj
-def release(sources: _Sources) -> int:
+def release(sources: _Sources, as_json: bool) -> int:
     """Release what the other importer made; images of the store stay."""
+    if as_json:
+        from runner.cli import json_output
+
+        if sources.otherwise is not None:
+            _output(sources.otherwise, "release")
+        return json_output.show({"by": str(sources.otherwise or "")})
     if sources.otherwise is not None:
         _become(sources.otherwise, "release")
     return Exit.GOOD
+
+
+def _path(path: Path) -> int:
+    click.echo(path)
+    return Exit.GOOD
+
+
+def _served(path: str, by: Path | None) -> int:
+    from runner.cli import json_output
+
+    return json_output.show({"path": path, "by": str(by or "")})
+
+
+def _output(program: Path, *arguments: str) -> str:
+    """What the other importer prints; its messages go where ours go.
+
+    Raises:
+        CommandFailedError, CommandTimeoutError.
+    """
+    from runner.process import run
+
+    done = run((str(program), *arguments), timeout_s=_IMPORT_S)
+    click.echo(done.err, err=True, nl=False)
+    return done.out
 
 
 def _become(program: Path, *arguments: str) -> NoReturn:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from functools import partial
+from typing import Any
 
 import click
 import msgspec
 
 from runner.errors import Exit, RefusedError
 from runner.invocation import PROGRAM
+
+Document = Any
+Say = Callable[..., None]
 
 IMAGE = "gpu-runner/horovod-pytorch:standin"
 
@@ -23,6 +30,20 @@ class Step(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
 
 
+class Taken(Step, frozen=True):
+    """A step that was taken. ``document``: what its command prints with ``--json``; None where it printed none."""
+
+    exit_code: int
+    seconds: float
+    document: Document
+
+    @property
+    def name(self) -> str:
+        """In a few words."""
+        return self.arguments[0] if self.arguments else self.purpose
+
+
+_NEEDS = "packages and engine"
 STEPS: tuple[Step, ...] = (
     Step(
         "the image: the Dockerfile of containers/pytorch, on a base that needs no registry",
@@ -37,7 +58,8 @@ STEPS: tuple[Step, ...] = (
 @click.command(name="quickstart")
 @click.option("--only-prepare", is_flag=True, help="Only install missing packages and start an engine if none answers.")
 @click.option("--private-engine", is_flag=True, help="Use a private engine even if another one answers.")
-def command(only_prepare: bool, private_engine: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
     """Set everything up on this machine and run the main job (a CPU demonstration)."""
     from runner.setup.cluster import real_cluster
 
@@ -48,42 +70,56 @@ def command(only_prepare: bool, private_engine: bool) -> int:
             where="this machine",
             fix=f"submit to the cluster: {PROGRAM} submit --help",
         )
-    timings: list[tuple[str, float]] = []
-    code = _timed(timings, "packages and engine", partial(_prepare, private_engine))
+    say = partial(click.secho, err=as_json)
+    taken = [_timed(Step(_NEEDS, ()), lambda _words: _prepare(say, private_engine))]
     for step in () if only_prepare else STEPS:
-        if code != Exit.GOOD:
+        if taken[-1].exit_code != Exit.GOOD:
             break
-        click.secho(f"\n== {step.purpose}", bold=True)
-        click.echo(f"$ {PROGRAM} {' '.join(step.arguments)}")
-        code = _timed(timings, step.arguments[0], partial(_run, step.arguments))
-    click.secho("\n== time taken", bold=True)
-    for name, seconds in timings:
-        click.echo(f"  {name:<20} {seconds:8.1f} s")
-    if code != Exit.GOOD:
-        click.echo(f"{timings[-1][0]} ended with exit code {code}; its message is above", err=True)
-    return code
+        say(f"\n== {step.purpose}", bold=True)
+        say(f"$ {PROGRAM} {' '.join(step.arguments)}")
+        taken.append(_timed(step, documented if as_json else _run))
+    say("\n== time taken", bold=True)
+    for each in taken:
+        say(f"  {each.name:<20} {each.seconds:8.1f} s")
+    last = taken[-1]
+    if last.exit_code != Exit.GOOD:
+        click.echo(f"{last.name} ended with exit code {last.exit_code}; its message is above", err=True)
+    return show(taken) if as_json else last.exit_code
 
 
-def _prepare(private_engine: bool) -> int:
+def show(taken: Sequence[Taken]) -> int:
+    """The document of all steps; its error is that of the step that failed."""
+    from runner.cli import json_output
+    from runner.model.output import Problem
+
+    last = taken[-1]
+    error = None
+    if last.exit_code != Exit.GOOD:
+        own = last.document["error"] if last.document else None
+        error = msgspec.convert(own, Problem) if own else Problem("failed", f"{last.name} ended without saying why")
+    return json_output.show({"steps": taken}, exit_code=last.exit_code, error=error, command="quickstart")
+
+
+def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
     """Install packages, then start the private engine where no engine answers or the user requests it."""
     from runner.images.engine.private_engine import default_state, start
     from runner.setup import packages
 
-    click.secho("== what this machine needs", bold=True)
+    say("== what this machine needs", bold=True)
     answers = not private_engine and _engine_answers()
     missing = packages.missing(engine=not answers)
     for package in missing:
-        click.echo(f"  {package.name:<16} {package.why}")
+        say(f"  {package.name:<16} {package.why}")
     if missing:
-        packages.install(missing, lambda line: click.echo(f"$ {line}"))
+        packages.install(missing, lambda line: say(f"$ {line}"))
     else:
-        click.echo("  every package is installed")
+        say("  every package is installed")
     if not answers:
         why = "as requested" if private_engine else "no container engine answers"
-        click.echo(f"  {why}: starting a private one")
+        say(f"  {why}: starting a private one")
         # The following steps use this one, even if another one answers.
         os.environ["DOCKER_HOST"] = start(default_state())
-    return Exit.GOOD
+    return Exit.GOOD, None
 
 
 def _engine_answers() -> bool:
@@ -96,15 +132,22 @@ def _engine_answers() -> bool:
     return True
 
 
-def _run(arguments: tuple[str, ...]) -> int:
+def _run(arguments: tuple[str, ...]) -> tuple[int, Document]:
     from runner.cli import run
 
-    return run(list(arguments))
+    return run(list(arguments)), None
 
 
-def _timed(timings: list[tuple[str, float]], name: str, work: Callable[[], int]) -> int:
+def documented(arguments: tuple[str, ...]) -> tuple[int, Document]:
+    """Run a command with ``--json``; returns its document, too. Its messages go to standard error, as always."""
+    from runner.cli import run
+
+    with redirect_stdout(io.StringIO()) as printed:
+        code = run([*arguments, "--json"])
+    return code, json.loads(printed.getvalue() or "null")
+
+
+def _timed(step: Step, work: Callable[[tuple[str, ...]], tuple[int, Document]]) -> Taken:
     started = time.monotonic()
-    try:
-        return work()
-    finally:
-        timings.append((name, time.monotonic() - started))
+    code, document = work(step.arguments)
+    return Taken(step.purpose, step.arguments, int(code), time.monotonic() - started, document)

@@ -101,7 +101,7 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
 
 
 def _job(verb: str) -> click.Command:
-    found = importlib.import_module(f"runner.cli.{'run' if verb == 'run' else 'submit'}").command
+    found = importlib.import_module(f"runner.cli.{'run_step' if verb == 'run' else 'submit'}").command
     assert isinstance(found, click.Command)
     return found
 

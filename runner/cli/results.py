@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from runner.box import Box
+from runner.cli.quickstart import Taken
 from runner.images.build.build import BuiltImage
 from runner.images.build.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
@@ -20,6 +21,7 @@ from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.site import Site
 from runner.preparation.site_check import SiteReport
+from runner.setup.cleaning import Cleaned
 from runner.sites.unknowns import Unknown
 
 
@@ -211,7 +213,6 @@ class DetectedSite(msgspec.Struct, frozen=True):
     unknown: tuple[Unknown, ...]
 
 
-# Every command with --json. A result may always be null, where an error left none.
 class CheckedStep(msgspec.Struct, frozen=True):
     """One of the eight steps. ``place``: its line, or file and line; ``fix``: with a line of code, or empty."""
 
@@ -232,6 +233,34 @@ class CheckedScript(msgspec.Struct, frozen=True):
     steps: list[CheckedStep]
 
 
+class BoxDown(msgspec.Struct, frozen=True):
+    """A box that is down now, after ``seconds``; ``was_up``: it ran before."""
+
+    name: str
+    was_up: bool
+    seconds: float
+
+
+class ServedImage(msgspec.Struct, frozen=True):
+    """The squashfs that Pyxis is given. ``by``: path of the other importer; empty for the store."""
+
+    path: str
+    by: str
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Nothing is left of what ``by``, the path of the other importer, has made; empty where there is none."""
+
+    by: str
+
+
+class Quickstart(msgspec.Struct, frozen=True):
+    """The steps that were taken, up to the first that failed."""
+
+    steps: list[Taken]
+
+
+# Every command with --json. A result may always be null, where an error left none.
 RESULTS: dict[str, tuple[Any, ...]] = {
     "build": (BuiltImage, Built, DefinitionFile),
     "convert": (ConvertedImage,),
@@ -250,7 +279,12 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "rerun": (RunFacts, Preparation),
     "diff": (Comparison,),
     "box up": (Box,),
+    "box down": (BoxDown,),
     "box status": (list[Box],),
+    "quickstart": (Quickstart,),
+    "clean": (Cleaned,),
+    "importer get": (ServedImage,),
+    "importer release": (Released,),
     "prove": (ProofRecord,),
     "recipe list": (list[Named],),
     "recipe show": (ShownRecipe,),

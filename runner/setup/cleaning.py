@@ -6,12 +6,37 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from runner import box, paths, process
 from runner.errors import RefusedError
 from runner.images.engine import private_engine
 
 
-def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> None:
+class Removed(msgspec.Struct, frozen=True):
+    """What was removed: a file or a directory, with the files in it."""
+
+    path: str
+    bytes: int
+    files: int
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """What ``clean`` did.
+
+    Attributes:
+        cache: the cache directory. boxes: names of those that were stopped. engine: a private one was stopped.
+        left: what lies in the cache directory and is not ours.
+    """
+
+    cache: str
+    boxes: tuple[str, ...]
+    engine: bool
+    removed: tuple[Removed, ...]
+    left: tuple[str, ...]
+
+
+def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned:
     """Stop boxes and the private engine; remove what the verbs keep in the cache directory.
 
     Args:
@@ -23,32 +48,43 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> None:
     """
     cache = paths.cache_dir()
     _check_ours(cache)
+    stopped: list[str] = []
     for name in box.names():
         if box.down(name):
+            stopped.append(name)
             report(f"box {name} stopped")
-    if private_engine.stop(private_engine.default_state()):
+    engine = private_engine.stop(private_engine.default_state())
+    if engine:
         report("private engine stopped")
+    removed: tuple[Removed, ...] = ()
+    left: tuple[str, ...] = ()
     if keep_cache:
         report(f"kept: {cache}")
     elif cache.is_dir():
         private_engine.remove(private_engine.default_state())
-        _empty(cache, report)
+        removed, left = _empty(cache, report)
     else:
         report(f"nothing to remove: no {cache}")
+    return Cleaned(str(cache), tuple(stopped), engine, removed, left)
 
 
-def _empty(cache: Path, report: Callable[[str], None]) -> None:
-    """Remove what is ours, and the directory if nothing else is in it."""
+def _empty(cache: Path, report: Callable[[str], None]) -> tuple[tuple[Removed, ...], tuple[str, ...]]:
+    """Remove what is ours, and the directory if nothing else is in it; returns what was removed and what was left."""
+    removed: list[Removed] = []
+    left: list[str] = []
     for entry in sorted(cache.iterdir()):
         if entry.name in paths.CACHES:
             size, count = _size(entry)
             _remove(entry)
+            removed.append(Removed(str(entry), size, count))
             report(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
         elif entry.name != paths.MARKER:
+            left.append(str(entry))
             report(f"left {entry}: not ours")
     if all(entry.name == paths.MARKER for entry in cache.iterdir()):
         (cache / paths.MARKER).unlink(missing_ok=True)
         cache.rmdir()
+    return tuple(removed), tuple(left)
 
 
 def _check_ours(cache: Path) -> None:

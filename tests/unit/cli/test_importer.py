@@ -14,6 +14,7 @@ import pytest
 from runner.files.hashes import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
+from tests.support.documents import result
 from tests.support.squashfs import SUPERBLOCK
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +103,16 @@ def test_without_another_importer_the_user_learns_what_to_do(importer: Importer,
     assert (done.returncode, done.stdout) == (3, "")
     assert "runner convert --store" in done.stderr
     assert importer("release").returncode == 0
+
+
+def test_as_json_it_names_the_path_and_who_serves_it(importer: Importer, image: StoredImage) -> None:
+    stored = result(importer("get", f"docker://{image.reference}", "--json").stdout)
+    assert stored == {"path": str(image.path), "by": ""}
+    other = importer("get", "docker://ubuntu", "--json")
+    by = str(importer.path.parent / "simple_importer.sh")
+    assert result(other.stdout) == {"path": "/other/docker://ubuntu.sqsh", "by": by}
+    assert "other importer: get docker://ubuntu" in other.stderr
+    assert result(importer("release", "--json").stdout) == {"by": by}
 
 
 def test_release_may_come_twice_and_at_any_time(importer: Importer, image: StoredImage) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.cli import run
+from runner.cli import quickstart, run
 from runner.errors import Exit
 from runner.model.output import Document
 from tests.support.documents import document
@@ -49,7 +49,7 @@ FAILING: dict[str, tuple[list[str], str, Exit, str, str]] = {
     "no such verb": (["sumbit", "--json"], "", Exit.USAGE, "usage", "did you mean 'submit'?"),
     "no such verb of a group": (["images", "lits", "--json"], "images", Exit.USAGE, "usage", "lits"),
     "a value that is no number": (["submit", "--gpus", "x", "--json"], "submit", Exit.USAGE, "usage", "'x'"),
-    "a verb without facts": (["clean", "--json"], "clean", Exit.USAGE, "usage", "--json"),
+    "a verb without facts": (["schema", "--json"], "schema", Exit.USAGE, "usage", "--json"),
     "no such run": (["status", "none", "--json"], "status", Exit.USAGE, "usage", 'no run matches "none"'),
     "no such site": (["site", "show", "nowhere", "--json"], "site show", Exit.USAGE, "usage", "nowhere"),
     "no such image": (["images", "show", "x:1", "--json"], "images show", Exit.REFUSED, "refused", "no image x:1"),
@@ -134,6 +134,21 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
     assert printed("logs", run_id, "--follow", "--json").exit_code == Exit.USAGE
     assert (status.exit_code, status.error, status.result) == (0, None, waited.result)
     assert printed("cancel", run_id, "--json").result["had_ended"] is True
+
+
+def test_a_box_that_is_not_up_is_down(printed: Any) -> None:
+    found = printed("box", "down", "--name", "none", "--json").result
+    assert (found["name"], found["was_up"], found["seconds"] < 5) == ("none", False, True)
+
+
+def test_a_step_of_quickstart_has_the_document_of_its_command(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its error is that of the step that failed."""
+    code, found = quickstart.documented(("box", "down", "--name", "a/b"))
+    assert (code, found["command"], found["error"]["code"]) == (Exit.USAGE, "box down", "usage")
+    taken = [quickstart.Taken("the box", ("box", "up"), code, 0.5, found)]
+    assert quickstart.show(taken) == Exit.USAGE
+    shown = document(capfd.readouterr().out)
+    assert (shown.error and shown.error.what, shown.result["steps"][0]["document"]) == (found["error"]["what"], found)
 
 
 def test_time_that_is_over_leaves_the_error(printed: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from runner import paths
 from runner.cli import run
 from runner.errors import Exit
+from tests.support.documents import result
 
 
 @pytest.fixture
@@ -29,6 +30,18 @@ def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
     (cache / "thesis").touch()
     assert run(["clean"]) == Exit.GOOD
     assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
+
+
+def test_as_json_it_says_what_it_removed_and_left(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    paths.ensure_directory(cache / "wheels")
+    (cache / "wheels/a b.whl").write_bytes(b"x")
+    (cache / "thesis").touch()
+    assert run(["clean", "--json"]) == Exit.GOOD
+    out, err = capfd.readouterr()
+    facts = result(out)
+    assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
+    assert (facts["left"], facts["boxes"], facts["engine"]) == ([str(cache / "thesis")], [], False)
+    assert f"left {cache / 'thesis'}: not ours" in err
 
 
 @pytest.mark.parametrize("words", [["clean"], ["clean", "--keep-cache"]])
