@@ -40,6 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
     "rerun": ("rerun", "Submit a run again, with changes."),
     "diff": ("diff", "Show what differs between two runs."),
+    "compare": ("compare", "Compare measured figures with each other, or with a reference."),
     "logs": ("logs", "Print a run's logs."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("cancel", "Cancel a run's job."),

@@ -95,6 +95,12 @@ def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
     return map(CompletionItem, sorted(CODES))
 
 
+def _compare_codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
+    from runner.compare.fit import CODES
+
+    return map(CompletionItem, sorted(CODES))
+
+
 def _queues(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
     """Of the site that the command line names before."""
     from runner.sites.loader import read_site
@@ -126,6 +132,7 @@ _KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] =
     "recipes": _recipes,
     "runtimes": _runtimes,
     "codes": _codes,
+    "compare codes": _compare_codes,
     "queues": _queues,
     "recipe options": _options_of_recipe,
     "images": _images,

@@ -27,6 +27,7 @@ class Comparison:
             small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``.
         change: estimate of B / A - 1. low, high: its 95 % interval; None where there are too few launches.
         why: of ``no verdict``.
+        deviation: of one launch, standard deviation of its log rate; None where there are too few.
     """
 
     verdict: str
@@ -34,6 +35,7 @@ class Comparison:
     low: float | None = None
     high: float | None = None
     why: str = ""
+    deviation: float | None = None
 
 
 def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Comparison:
@@ -59,7 +61,8 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     power = math.fsum(value * value for value in x)
     estimate = math.fsum(p * q for p, q in zip(x, y, strict=True)) / power
     freedom = len(order) - 3.0
-    error = math.sqrt(math.fsum((q - estimate * p) ** 2 for p, q in zip(x, y, strict=True)) / freedom / power)
+    deviation = math.sqrt(math.fsum((q - estimate * p) ** 2 for p, q in zip(x, y, strict=True)) / freedom)
+    error = deviation / math.sqrt(power)
     half, tight = t_quantile(0.975, freedom) * error, t_quantile(0.95, freedom) * error
     low, high, limit = estimate - half, estimate + half, math.log1p(margin)
     within = estimate - tight > -limit and estimate + tight < limit
@@ -68,4 +71,21 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
     if power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
         verdict, why = "no verdict", "the order is not interleaved"
-    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why)
+    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)
+
+
+def launches_needed(change: float, deviation: float, power: float = 0.8) -> int:
+    """Launches of each side, interleaved, to find a true ``change`` at 5 %, where one launch deviates by ``deviation``.
+
+    Args:
+        change, deviation: shares, above 0. power: how often it is found.
+
+    Raises:
+        ValueError: more than 10,000.
+    """
+    size = math.log1p(change) / deviation
+    for launches in range(LEAST_LAUNCHES, 10_000):
+        freedom = 2.0 * launches - 3.0
+        if size * math.sqrt(launches / 2.0) >= t_quantile(0.975, freedom) + t_quantile(power, freedom):
+            return launches
+    raise ValueError("more than 10,000 launches")

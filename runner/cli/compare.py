@@ -1,0 +1,146 @@
+"""``compare``: proven figures against each other, or against references."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.cli.options import by_shell
+from runner.cli.text import printable
+from runner.errors import Exit, InfrastructureError, UsageError
+
+if TYPE_CHECKING:
+    from runner.model.compared import Compared
+    from runner.model.output import Problem
+
+_NARROWEST = 40
+
+
+def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """``2%`` or ``0.02``, above 0 and below 1."""
+    try:
+        share = float(value.removesuffix("%").strip()) / (100.0 if value.endswith("%") else 1.0)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no share such as 2% or 0.02") from None
+    if not 0.0 < share < 1.0:
+        raise click.BadParameter(f"{value!r} does not lie between 0 and 1; write 2% or 0.02")
+    return share
+
+
+@click.command()
+@click.argument("first", metavar="A", shell_complete=by_shell("runs"))
+@click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs"))
+@click.option("--margin", default="2%", callback=_share, help="Changes within it are called equivalent. Default: 2%.")
+@click.option(
+    "--fail-below",
+    type=click.FloatRange(min=0.0, min_open=True, max=10.0),
+    metavar="RATIO",
+    help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that cannot be told.",
+)
+@click.option(
+    "--reference",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    shell_complete=by_shell("files"),
+    help="Hold A against its reference in FILE (default: references.yaml beside your configuration).",
+)
+@click.option(
+    "--force",
+    multiple=True,
+    metavar="CODE",
+    shell_complete=by_shell("compare codes"),
+    help="Compare although this check refuses.",
+)
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, too.")
+@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write Markdown, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(
+    first: str, second: str | None, margin: float, fail_below: float | None, reference: str | None,
+    force: tuple[str, ...], junit: Path | None, markdown: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Compare the measured figures of A and B, or hold A against its reference.
+
+    A and B are each a run, or launches of one job with commas between them: an id, a name, the beginning of one, a
+    job's id or a directory. A verdict needs 3 launches of each side or more, in turns, on the same nodes.
+    """
+    from runner.compare.compare import compare_sides, compare_with_references, exit_of
+    from runner.compare.references import default_file
+    from runner.compare.sides import side_of
+
+    if (second is None) == (reference is None):
+        raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")
+    if second is None:
+        if fail_below is not None or force:
+            raise UsageError("--fail-below and --force need B", fix="the reference's own limits hold")
+        compared = compare_with_references(side_of(first), margin, Path(reference) if reference else default_file())
+    else:
+        sides = side_of(first), side_of(second)
+        compared = compare_sides(*sides, margin, fail_below=fail_below, force=force)
+    code = exit_of(compared)
+    _write_files(compared, junit, markdown)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(compared, exit_code=code, error=_problem(compared, code))
+    _show(compared)
+    return code
+
+
+def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
+    from runner.compare import ci
+
+    for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
+        if path is not None:
+            try:
+                path.write_text(text(compared), "utf-8", "replace")
+            except OSError as error:
+                raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def _problem(compared: Compared, code: Exit) -> Problem | None:
+    from runner.cli.json_output import of_findings
+    from runner.compare.ci import cases
+    from runner.model.output import Problem
+
+    if code == Exit.GOOD:
+        return None
+    if code == Exit.REFUSED:
+        return of_findings(compared.findings)
+    kind = "failure" if code == Exit.BELOW_REFERENCE else "error"
+    row = next(row for row in cases(compared) if row.result == kind)
+    return Problem(code.name.lower().replace("_", "-"), f"{row.name}: {row.lines[-1]}", who="user")
+
+
+def _show(compared: Compared) -> None:
+    from runner.compare.text import point_lines, reference_lines
+
+    for found in compared.findings:
+        label = "forced" if found.forced else "refused"
+        click.echo(f"{label} [{found.code}]: {printable(found.what)}\n  fix: {printable(found.fix)}", err=True)
+        if label == "refused":
+            click.echo(f"  override: --force {found.code}", err=True)
+    for point in compared.points:
+        click.echo(printable(" ".join((f"{point.gpus} GPUs", *point.settings))))
+        _lines(point_lines(point, compared))
+    for each in compared.references:
+        _lines(reference_lines(each))
+    if compared.differences:
+        _lines([f"differs: {', '.join(compared.differences)}"])
+    if compared.demonstration:
+        _lines([compared.demonstration])
+
+
+def _lines(lines: Iterable[str]) -> None:
+    """In a terminal no wider than it is; in a pipe each in one line."""
+    width = max(_NARROWEST, shutil.get_terminal_size().columns) - 2 if sys.stdout.isatty() else sys.maxsize
+    for line in map(printable, lines):
+        rows = [line] if len(line) <= width else textwrap.wrap(line, width, subsequent_indent="  ")
+        for row in rows:
+            click.echo(f"  {row}")

@@ -1,0 +1,1 @@
+"""Proven figures against each other, and against references: ``compare``."""

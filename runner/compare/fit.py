@@ -1,0 +1,88 @@
+"""What cannot be compared with what: rules over the plans of two launches, each with the code that overrides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from runner.compare.launches import MeasuredLaunch
+from runner.errors import UsageError
+from runner.model.finding import Finding
+from runner.suggest import instead
+
+_NONE = "none"
+
+
+def _option(name: str) -> Callable[[MeasuredLaunch], str]:
+    return lambda launch: launch.options.get(name, _NONE)
+
+
+# code -> what it is, and its value of a launch.
+_RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
+    "other-recipe": ("recipe", lambda launch: launch.plan.recipe),
+    "other-model": ("model", _option("model")),
+    "other-precision": ("precision", _option("precision")),
+    "other-batch": ("batch of a GPU", lambda launch: str(launch.batch)),
+    "other-image-size": ("image size", _option("image-size")),
+    "other-gpus": ("number of GPUs", lambda launch: str(launch.gpus)),
+    "other-placement": ("ranks on each node", lambda launch: ",".join(map(str, launch.plan.tasks_per_node))),
+    "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
+    "other-site": ("site", lambda launch: launch.plan.site),
+    "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),
+}
+_REPEATS = "not-repeats"
+CODES = frozenset((*_RULES, _REPEATS))
+
+
+def check_codes(force: Iterable[str]) -> frozenset[str]:
+    """The codes that ``--force`` names.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    codes = frozenset(force)
+    for code in sorted(codes - CODES):
+        raise UsageError(
+            f"compare has no code {code!r}",
+            where="--force",
+            fix=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
+        )
+    return codes
+
+
+def misfits(
+    first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch], force: frozenset[str]
+) -> tuple[Finding, ...]:
+    """Why two sides cannot be compared; those whose code is in ``force`` only warn.
+
+    Launches of a side must be repeats of each other: one program, image and environment.
+    """
+    found = [*_repeats("A", first), *_repeats("B", second)]
+    for code, (what, value) in _RULES.items():
+        values = [sorted(set(map(value, side))) for side in (first, second)]
+        if values[0] != values[1]:
+            one, two = (" and ".join(each) for each in values)
+            found.append(_finding(code, f"{what}: A has {one}, B has {two}", "compare runs that are equal in it"))
+    return tuple(_forced(each, force) for each in found)
+
+
+def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
+    first, *others = side
+    for other in others:
+        for what in ("program", "image", "env", "unset", "runtime", "tasks_per_node", "site"):
+            if getattr(first.plan, what) != getattr(other.plan, what):
+                yield _finding(
+                    _REPEATS,
+                    f"launches of {name} are no repeats: {other.run} has another {what} than {first.run}",
+                    "give launches of one and the same job, as `rerun` or `scale --repeats` make them",
+                )
+                return
+
+
+def _finding(code: str, what: str, fix: str) -> Finding:
+    return Finding(code, "refuse", what, fix)
+
+
+def _forced(finding: Finding, force: frozenset[str]) -> Finding:
+    if finding.code not in force:
+        return finding
+    return Finding(finding.code, "warn", finding.what, finding.fix, finding.who, forced=True)

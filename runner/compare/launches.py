@@ -1,0 +1,110 @@
+"""Launches that are measured, as ``compare`` needs them: from run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.errors import NotProvenError
+from runner.invocation import PROGRAM
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import Standing, standing
+from runner.jobs.nodes import nodes_of
+from runner.model.job import ExitMarker, Submitted
+from runner.model.plan import Plan
+from runner.model.records import Report, StartRecord
+from runner.model.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class MeasuredLaunch:
+    """A run whose verdict is ``measured``.
+
+    Attributes:
+        images_per_s: of the whole world. precision: its 95 % interval within the run; None where there is none.
+        batch: samples of a rank in a step; None where unknown.
+        nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
+        options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
+        demonstration: why the figure is no performance claim; empty where it is one.
+    """
+
+    run: str
+    plan: Plan
+    images_per_s: float
+    precision: tuple[float, float] | None
+    batch: int | None
+    nodes: frozenset[str]
+    began_s: float
+    ended_s: float
+    options: Mapping[str, str]
+    demonstration: str
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the run; on a site without GPUs, one rank stands for a GPU."""
+        return self.plan.tasks * self.plan.gpus_per_task
+
+
+def measured_launch(run: RunDirectory) -> MeasuredLaunch:
+    """The launch of a run.
+
+    Raises:
+        NotProvenError: it is not measured, or has not ended.
+        UsageError: its plan cannot be read.
+    """
+    now = standing(run)
+    if isinstance(now, Standing):
+        raise NotProvenError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then compare")
+    if now.outcome != "measured" or now.images_per_s is None:
+        why = f": {now.reasons[0]}" if now.reasons else ""
+        raise NotProvenError(
+            f"{run.run_id} is {now.outcome}, and only measured figures are compared{why}",
+            where=str(run.path),
+            fix=now.fix or "run it again, or leave it out",
+        )
+    return launch_of(run, now)
+
+
+def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
+    """The launch of a run with this verdict, which is ``measured``.
+
+    Raises:
+        UsageError: its plan cannot be read.
+    """
+    plan = run.plan()
+    starts = {
+        rank: start
+        for rank in range(plan.tasks)
+        if (start := run.read(f"ranks/{rank}.start.json", StartRecord)) is not None
+    }
+    report = run.read("ranks/0.report.json", Report)
+    submitted = run.read("job.json", Submitted)
+    marker = run.read("exit.json", ExitMarker)
+    began_s = starts[0].time_s if 0 in starts else None
+    return MeasuredLaunch(
+        run=run.run_id,
+        plan=plan,
+        images_per_s=verdict.images_per_s or 0.0,
+        precision=verdict.precision,
+        batch=report.batch_size if report else plan.samples_per_step,
+        nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
+        began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
+        ended_s=marker.end_s if marker else 0.0,
+        options=program_options(plan.program),
+        demonstration=verdict.demonstration,
+    )
+
+
+def program_options(program: Sequence[str]) -> dict[str, str]:
+    """Long options of a command: ``--NAME VALUE``, ``--NAME=VALUE``; a flag has an empty value."""
+    options: dict[str, str] = {}
+    for each, after in zip(program, (*program[1:], "--"), strict=True):
+        name, equals, value = each.removeprefix("--").partition("=")
+        if each.startswith("--") and name:
+            options[name] = value if equals or after.startswith("--") else after
+    return options
+
+
+def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:
+    """As they began."""
+    return tuple(sorted(launches, key=lambda launch: (launch.began_s, launch.run)))

@@ -1,0 +1,96 @@
+"""B against A at one point: a verdict, and what is missing for one. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from runner.compare.launches import MeasuredLaunch, in_order
+from runner.model.compared import ComparedPoint, ComparedSide, Judgement
+from runner.statistics.comparison import Comparison, compare, launches_needed
+
+CLAIMS = (0.01, 0.02, 0.05)  # changes for which the number of launches is given
+_LEAST_SPREAD = 1e-4  # of launches: what is less is chance
+
+
+def compare_point(
+    first: Sequence[MeasuredLaunch],
+    second: Sequence[MeasuredLaunch],
+    margin: float,
+    *,
+    fail_below: float | None = None,
+    settings: Sequence[str] = (),
+    not_proven: tuple[int, int] = (0, 0),
+) -> ComparedPoint:
+    """The launches of two sides, none empty, by the order in which they ran.
+
+    Args:
+        margin: share, above 0. fail_below: the ratio of B to A that B must reach.
+        not_proven: how many further launches of each side are not measured.
+    """
+    second_runs = {launch.run for launch in second}
+    launches = in_order((*first, *second))
+    order = "".join("B" if launch.run in second_runs else "A" for launch in launches)
+    made = compare(order, [launch.images_per_s for launch in launches], margin)
+    verdict, why = made.verdict, made.why
+    apart = "; ".join(_apart(launches))
+    if apart:
+        verdict, why = "no verdict", apart
+    needed: dict[str, int] = {}
+    if made.deviation is not None:
+        spread = max(made.deviation, _LEAST_SPREAD)
+        needed = {f"{change:.2f}": launches_needed(change, spread) for change in CLAIMS}
+    return ComparedPoint(
+        gpus=launches[0].gpus,
+        settings=tuple(settings),
+        first=_side(first, not_proven[0]),
+        second=_side(second, not_proven[1]),
+        order=order,
+        verdict=verdict,
+        change=made.change,
+        low=made.low,
+        high=made.high,
+        why=why,
+        spread=made.deviation,
+        launches_needed=needed,
+        judgement=_judgement(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
+    )
+
+
+def mean_of(rates: Iterable[float]) -> float:
+    """The geometric mean."""
+    logs = [math.log(rate) for rate in rates]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
+    ordered = in_order(launches)
+    return ComparedSide(
+        tuple(launch.run for launch in ordered), not_proven, mean_of(launch.images_per_s for launch in ordered)
+    )
+
+
+def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
+    """Why launches did not run side by side, so that what changed in between is in their difference."""
+    if any(launch.nodes != launches[0].nodes for launch in launches):
+        names = sorted({", ".join(sorted(launch.nodes)) or "unknown" for launch in launches})
+        yield f"the launches ran on different nodes ({' / '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
+    unknown = [launch.run for launch in launches if not launch.began_s]
+    if unknown:
+        yield f"it is unknown when {unknown[0]} ran"
+        return
+    for before, after in pairwise(launches):
+        if before.ended_s > after.began_s:
+            yield f"{before.run} and {after.run} ran at the same time"
+            return
+
+
+def _judgement(made: Comparison, fail_below: float | None, *, is_apart: bool) -> Judgement:
+    if fail_below is None:
+        return ""
+    if is_apart or made.low is None or made.high is None:
+        return "cannot tell"
+    if 1.0 + made.high < fail_below:
+        return "below"
+    return "good" if 1.0 + made.low >= fail_below else "cannot tell"

@@ -1,0 +1,111 @@
+"""Figures against references of the user's own: ``references.yaml``. The project ships none: none is proven yet."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner import paths, strict_yaml
+from runner.compare.launches import MeasuredLaunch, in_order
+from runner.compare.points import mean_of
+from runner.errors import UsageError
+from runner.model.compared import AgainstReference, Judgement
+from runner.model.reference import Reference, References
+from runner.statistics.comparison import LEAST_LAUNCHES
+from runner.statistics.student_t import t_quantile
+
+
+def default_file() -> Path:
+    """``references.yaml`` beside the user's configuration."""
+    return paths.config_file().with_name("references.yaml")
+
+
+def read_references(path: Path) -> tuple[Reference, ...]:
+    """The references in a file.
+
+    Raises:
+        UsageError: it is missing or not valid; says file:line and key.
+    """
+    return strict_yaml.load(path, References).references
+
+
+def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference:
+    """The reference of a launch's site, recipe, GPUs and options; the one that names most options, where several fit.
+
+    Raises:
+        UsageError: none fits, or several fit equally.
+    """
+    site, recipe = launch.plan.site, launch.plan.recipe
+    fitting = [
+        each
+        for each in references
+        if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus) and _fits(each.options, launch.options)
+    ]
+    most = max((len(each.options) for each in fitting), default=0)
+    best = [each for each in fitting if len(each.options) == most]
+    if len(best) == 1:
+        return best[0]
+    what = f"recipe {recipe} on {launch.gpus} GPUs of site {site}"
+    if best:
+        raise UsageError(
+            f"{len(best)} references fit {what}", where=str(file), fix="name options in them that tell them apart"
+        )
+    named = sorted({f"{each.recipe} on {each.gpus} GPUs" for each in references if each.site == site})
+    also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
+    raise UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
+
+
+def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path) -> AgainstReference:
+    """Launches of one job, at least one, against their reference. Pure.
+
+    From 3 launches on, the interval is Student's of the mean of their logarithms; of fewer it is the first one's within
+    its run, which says nothing of the next launch.
+    """
+    ordered = in_order(launches)
+    share = 1.0 / ordered[0].gpus if reference.unit == "images/s/GPU" else 1.0
+    rates = [launch.images_per_s * share for launch in ordered]
+    figure, interval, interval_of = mean_of(rates), ordered[0].precision, "this run"
+    if len(rates) >= LEAST_LAUNCHES:
+        interval, interval_of = _interval(rates), "launches"
+    elif len(rates) > 1:
+        interval = None
+    elif interval is not None:
+        interval = interval[0] * share, interval[1] * share
+    low, high = interval if interval is not None else (figure, figure)
+    at_least = reference.value * (1.0 + reference.lower)
+    at_most = None if reference.upper is None else reference.value * (1.0 + reference.upper)
+    judgement: Judgement = "below" if high < at_least else "good" if low >= at_least else "cannot tell"
+    return AgainstReference(
+        runs=tuple(launch.run for launch in ordered),
+        gpus=ordered[0].gpus,
+        value=reference.value,
+        unit=reference.unit,
+        at_least=at_least,
+        at_most=at_most,
+        source=reference.source,
+        date=reference.date,
+        file=str(file),
+        figure=figure,
+        low=None if interval is None else interval[0],
+        high=None if interval is None else interval[1],
+        interval_of="none" if interval is None else "launches" if interval_of == "launches" else "this run",
+        judgement=judgement,
+        above=at_most is not None and low > at_most,
+    )
+
+
+def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
+    """A flag that is wanted true stands without a value; one that is wanted false is not there."""
+    return all(
+        (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
+        for name, value in wanted.items()
+    )
+
+
+def _interval(rates: Sequence[float]) -> tuple[float, float]:
+    logs = [math.log(rate) for rate in rates]
+    half = t_quantile(0.975, len(logs) - 1.0) * statistics.stdev(logs) / math.sqrt(len(logs))
+    middle = math.fsum(logs) / len(logs)
+    return math.exp(middle - half), math.exp(middle + half)

@@ -1,0 +1,74 @@
+"""Run directories of measured launches, of four ranks on two nodes, as real jobs would leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from runner.files.hashes import sha256
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import judge_at_once
+from runner.model.job import ExitMarker, Submitted
+from runner.model.origin import CommandLine
+from tests.support.evidence import COMPLETED, changed, long_run, write_run
+from tests.support.plans import PLAN
+from tests.support.series import group_times
+
+BEGAN_S = 1_790_000_000.0  # of the first launch, Unix time
+LAUNCH_S = 1_000.0  # from one launch to the next
+PROGRAM = ("python3", "main.py", "--model", "resnet50", "--batch-size", "10", "--precision=fp32", "--compile")
+
+
+def measured_run(
+    root: Path, place: int, *, speed: float = 1.0, nodes: tuple[str, str] = ("n0", "n1"), **plan: Any
+) -> RunDirectory:
+    """A launch that was judged ``measured``: about 400 images/s x ``speed``, 400 groups of 10 steps.
+
+    Args:
+        place: among the launches, from 0: when it ran.
+        plan: what differs from the plan of ``PROGRAM`` on four GPUs.
+    """
+    began_s = BEGAN_S + LAUNCH_S * place
+    job = str(41 + place)
+    run = RunDirectory(root / f"20260921-1200{place:02d}-train-4")
+    for folder in ("ranks", "logs", "nccl"):
+        (run.path / folder).mkdir(parents=True)
+    times = [each * 10.0 / speed for each in group_times(Random(place), 400, mean_s=0.1)]
+    evidence = long_run(times)
+    starts = {
+        rank: msgspec.structs.replace(
+            each, time_s=began_s, job_id=job, token=f"t{place}", host=nodes[rank // 2], environment={"HOME": "/home/u"}
+        )
+        for rank, each in evidence.starts.items()
+    }
+    plan = {"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan
+    decided = msgspec.structs.replace(PLAN, **plan)
+    fields = {name: getattr(evidence, name) for name in type(evidence).__dataclass_fields__} | {
+        "plan": decided,
+        "starts": starts,
+        "exits": {
+            rank: msgspec.structs.replace(each, host=nodes[rank // 2], started_s=began_s, ended_s=began_s + 500.0)
+            for rank, each in evidence.exits.items()
+        },
+        "reports": {
+            rank: msgspec.structs.replace(
+                each, token=f"t{place}", gradients_device=decided.device, device_kind=decided.device
+            )
+            for rank, each in evidence.reports.items()
+        },
+        "marker": ExitMarker(job, 0, began_s + 510.0),
+    }  # fmt: skip
+    write_run(run, changed(**fields))
+    (run.path / "job.sh").write_text("#!/bin/bash\n# four ranks\n")
+    run.write("job.json", Submitted("slurm", job, "", sha256(run.path / "job.sh"), began_s - 5.0))
+    run.write("command.json", CommandLine(("submit", "--gpus", "4"), "/home/u"))
+    run.write("provenance.json", {"runner": "0.1.0", "python": "3.11.7"})
+    run.write("ended.json", COMPLETED)
+    (run.path / "versions").write_text("slurm\tslurm 22.05.8\npyxis\t0.24.0\n")
+    (run.path / "nodes").write_text("".join(f"{node}\n" for node in nodes))
+    verdict = judge_at_once(run)
+    assert verdict is not None and verdict.outcome == "measured", verdict
+    return run

@@ -1,0 +1,206 @@
+"""``compare``: proven figures against each other; what is refused, and what the exit code and the files for CI say."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from runner.cli import run as runner
+from runner.compare.fit import CODES
+from runner.errors import Exit
+from runner.jobs.directory import RunDirectory
+from runner.model.job import ExitMarker
+from runner.model.verdict import Verdict
+from tests.support.documents import document, result
+from tests.support.measured_runs import PROGRAM, measured_run
+
+Sides = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
+    """Launches in an order such as ``ABBABA``, B's ``ratio`` times as fast; launches differ by ``spread``."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+    def launched(order: str, ratio: float = 1.0, spread: float = 0.005, b: dict[str, Any] | None = None) -> Any:
+        random = Random(3)
+        names: dict[str, list[str]] = {"A": [], "B": []}
+        for place, side in enumerate(order):
+            speed = (ratio if side == "B" else 1.0) * (1.0 + spread * random.uniform(-1.0, 1.0))
+            run = measured_run(tmp_path / "runs", place, speed=speed, **((b or {}) if side == "B" else {}))
+            names[side].append(str(run.path))
+        return ",".join(names["A"]), ",".join(names["B"])
+
+    return launched
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert runner(["compare", *words, "--json"]) == code
+    return result(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(1.1, "faster"), (0.9, "slower"), (1.0, "equivalent")],
+)
+def test_launches_in_turns_get_a_verdict(
+    sides: Sides, ratio: float, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (point,) = compared(capsys, *sides("ABBABA", ratio))["points"]
+    assert (point["order"], point["verdict"]) == ("ABBABA", verdict)
+    assert point["low"] < ratio - 1.0 < point["high"]
+    assert point["launches_needed"]["0.05"] == 3
+    assert point["judgement"] == ""
+
+
+NO_VERDICT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "one launch a side": ("AB", {}, "fewer than 3 launches"),
+    "two of a side": ("ABBAB", {}, "fewer than 3 launches"),
+    "one side after the other": ("AAABBB", {}, "not interleaved"),
+    "other nodes": ("ABBABA", {"nodes": ("n0", "n7")}, "different nodes (n0, n1 / n0, n7)"),
+}
+
+
+@pytest.mark.parametrize("case", NO_VERDICT)
+def test_without_launches_side_by_side_there_is_no_verdict(
+    sides: Sides, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order, b, why = NO_VERDICT[case]
+    first, second = sides(order, 0.5, b=b)
+    (point,) = compared(capsys, first, second)["points"]
+    assert point["verdict"] == "no verdict"
+    assert why in point["why"]
+    assert compared(capsys, first, second, "--fail-below", "0.95", code=Exit.UNKNOWN)["points"][0]["judgement"] == (
+        "cannot tell"
+    )
+    assert runner(["compare", first, second]) == Exit.GOOD
+    assert "no verdict: " in capsys.readouterr().out
+
+
+def test_launches_that_overlap_in_time_get_no_verdict(
+    sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sides("ABBABA")
+    run = RunDirectory(Path(first.split(",", maxsplit=1)[0]))
+    marker = run.read("exit.json", ExitMarker)
+    assert marker is not None
+    run.write("exit.json", ExitMarker(marker.job, 0, marker.end_s + 700.0))
+    (point,) = compared(capsys, first, second)["points"]
+    assert "ran at the same time" in point["why"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "limit", "code", "judgement"),
+    [
+        (0.9, "0.95", Exit.BELOW_REFERENCE, "below"),
+        (1.0, "0.95", Exit.GOOD, "good"),
+        (0.95, "0.95", Exit.UNKNOWN, "cannot tell"),
+    ],
+)
+def test_a_limit_counts_by_the_interval(
+    sides: Sides, ratio: float, limit: str, code: Exit, judgement: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    files = tmp_path / "junit.xml", tmp_path / "out.md"
+    words = ("--fail-below", limit, "--junit", str(files[0]), "--markdown", str(files[1]))
+    found = compared(capsys, *sides("ABBABA", ratio), *words, code=code)
+    assert found["points"][0]["judgement"] == judgement
+    suite = ET.parse(files[0]).getroot()[0]
+    kind = {"below": "failure", "cannot tell": "error"}.get(judgement)
+    assert [each.tag for each in suite[0] if each.tag != "system-out"] == ([kind] if kind else [])
+    counted = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counted == {
+        "tests": "1", "failures": str(int(kind == "failure")), "errors": str(int(kind == "error")), "skipped": "0",
+    }  # fmt: skip
+    assert {"below": "**below**", "good": "| ok |", "cannot tell": "| cannot tell |"}[judgement] in files[1].read_text()
+
+
+def test_every_code_stands_on_the_pages() -> None:
+    for page in ("compare.md", "failures.md"):
+        text = (Path(__file__).parents[3] / "docs" / page).read_text("utf-8")
+        assert [code for code in CODES if f"`{code}`" not in text and f"`[{code}]`" not in text] == []
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "other-recipe": {"recipe": "another"},
+    "other-model": {"program": (*PROGRAM[:3], "vgg16", *PROGRAM[4:])},
+    "other-precision": {"program": (*PROGRAM[:-2], "--precision", "amp-bf16")},
+    "other-image-size": {"program": (*PROGRAM, "--image-size", "299")},
+    "other-device": {"gpu_type": "v100"},
+    "other-site": {"site": "elsewhere"},
+    "other-claim": {"demonstration": "demonstration, no performance claim: by hand"},
+}
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_what_cannot_be_compared_is_refused_with_its_code(
+    sides: Sides, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sides("ABBABA", 1.1, b=OTHERS[code])
+    assert runner(["compare", first, second, "--json"]) == Exit.REFUSED
+    printed = document(capsys.readouterr().out)
+    assert printed.error is not None and printed.error.code == code
+    assert printed.result["points"] == []
+    found = compared(capsys, first, second, "--force", code)
+    assert [(each["code"], each["forced"]) for each in found["findings"]] == [(code, True)]
+    assert found["points"][0]["verdict"] == "faster"
+    assert runner(["compare", first, second]) == Exit.REFUSED
+    assert f"override: --force {code}" in capsys.readouterr().err
+
+
+def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = sides("ABBABA", b={"env": (("NCCL_ALGO", "Ring"),)})
+    assert compared(capsys, first, second)["differences"] == ["environment NCCL_ALGO"]
+    one, two = first.split(","), second.split(",")
+    mixed = ",".join((one[0], two[1], one[2])), ",".join((two[0], one[1], two[2]))
+    assert runner(["compare", *mixed]) == Exit.REFUSED
+    assert "refused [not-repeats]: launches of A are no repeats: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outcome", ["not-proven", "failed", "ran"])
+def test_only_measured_figures_are_compared(sides: Sides, outcome: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """No code overrides it."""
+    first, second = sides("ABBABA")
+    run = RunDirectory(Path(second.split(",")[1]))
+    run.write("verdict.json", Verdict(outcome=outcome, reasons=("the reason",), images_per_s=900.0))
+    assert runner(["compare", first, second]) == Exit.NOT_PROVEN
+    said = capsys.readouterr().err
+    assert f"{run.run_id} is {outcome}, and only measured figures are compared: the reason" in said
+
+
+def test_a_demonstration_is_labelled(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label = "demonstration, no performance claim: by hand"
+    root = tmp_path / "demonstrations"
+    runs = [str(measured_run(root, place, demonstration=label).path) for place in range(6)]
+    words = (",".join(runs[each] for each in (0, 3, 5)), ",".join(runs[each] for each in (1, 2, 4)))
+    assert runner(["compare", *words, "--markdown", str(tmp_path / "m")]) == Exit.GOOD
+    assert label in capsys.readouterr().out
+    assert label in (tmp_path / "m").read_text()
+
+
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "nothing to compare with": (("A",), "B, or --reference"),
+    "both": (("A", "B", "--reference"), "B, or --reference"),
+    "a run twice": (("A,A", "B"), "is named twice"),
+    "a run on both sides": (("A", "A"), "is on both sides"),
+    "an unknown code": (("A", "B", "--force", "other-modle"), "did you mean 'other-model'?"),
+    "a margin of 200 %": (("A", "B", "--margin", "200%"), "does not lie between 0 and 1"),
+    "no run": (("A", ","), "no run is named"),
+    "a limit for a reference": (("A", "--fail-below", "0.9", "--reference"), "need B"),
+    "a file in no directory": (("A", "B", "--junit", "/nowhere/x.xml"), "cannot be written"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_said_in_words(sides: Sides, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = sides("AB")
+    words, says = WRONG[case]
+    typed = [each.replace("A", first) if set(each) <= set("A,") else second if each == "B" else each for each in words]
+    assert runner(["compare", *typed]) in (Exit.USAGE, Exit.INFRASTRUCTURE)
+    assert says in capsys.readouterr().err

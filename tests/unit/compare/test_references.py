@@ -1,0 +1,99 @@
+"""References: strict files of the user's own, and figures against them by the interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli import run as runner
+from runner.errors import Exit
+from tests.support.documents import result
+from tests.support.measured_runs import measured_run
+
+ONE = """\
+references:
+- site: s
+  recipe: r
+  gpus: 4
+  options: {model: resnet50, batch-size: 10, compile: true}
+  value: VALUE
+  unit: images/s
+  lower: -0.05
+  source: https://example.org/run
+  date: 2026-11-22
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+
+
+def against(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *, runs: int = 1, code: int) -> Any:
+    (tmp_path / "references.yaml").write_text(text)
+    names = [str(measured_run(tmp_path / "runs", place).path) for place in range(runs)]
+    assert runner(["compare", ",".join(names), "--reference", "--json"]) == code
+    return result(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "judgement"),
+    [(400, Exit.GOOD, "good"), (500, Exit.BELOW_REFERENCE, "below"), (421, Exit.UNKNOWN, "cannot tell")],
+)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_figure_is_judged_by_its_interval(
+    tmp_path: Path, value: int, code: Exit, judgement: str, runs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = against(tmp_path, ONE.replace("VALUE", str(value)), capsys, runs=runs, code=code)["references"]
+    assert found["judgement"] == judgement
+    assert found["at_least"] == pytest.approx(0.95 * value)
+    assert found["interval_of"] == ("launches" if runs == 3 else "this run")
+    assert found["low"] < found["figure"] < found["high"]
+
+
+def test_a_figure_above_its_reference_is_noted_and_a_unit_for_each_gpu_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ONE.replace("VALUE", "50").replace("images/s", "images/s/GPU") + "  upper: 0.1\n"
+    (found,) = against(tmp_path, text, capsys, code=Exit.GOOD)["references"]
+    assert found["above"]
+    assert found["figure"] == pytest.approx(100.0, rel=0.02)
+
+
+def test_the_reference_that_names_most_options_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = ONE.replace("VALUE", "900").replace(", batch-size: 10, compile: true", "")
+    narrow = ONE.replace("VALUE", "390").removeprefix("references:\n")
+    (found,) = against(tmp_path, wide + narrow, capsys, code=Exit.GOOD)["references"]
+    assert found["value"] == 390.0
+
+
+WRONG = {
+    "none of the site": (ONE.replace("site: s", "site: t"), "it has none of site s"),
+    "none of the size": (ONE.replace("gpus: 4", "gpus: 8"), "of this site it has r on 8 GPUs"),
+    "another model": (ONE.replace("resnet50", "vgg16"), "no reference fits"),
+    "two": (ONE + ONE.removeprefix("references:\n"), "2 references fit"),
+    "an unknown key": (ONE + "  bound: 1\n", "bound"),
+    "no source": (ONE.replace("  source: https://example.org/run\n", ""), "source"),
+    "a lower bound above": (ONE.replace("-0.05", "0.05"), "lower"),
+    "not a number": (ONE.replace("VALUE", ".nan"), "expected `float`"),
+    "without an end": (ONE.replace("VALUE", ".inf"), "value"),
+    "no date": (ONE.replace("2026-11-22", "yesterday"), "date"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_file_that_does_not_fit_is_said_in_words(
+    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, says = WRONG[case]
+    (tmp_path / "references.yaml").write_text(text.replace("VALUE", "400"))
+    assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
+    assert says.lower() in capsys.readouterr().err.lower()
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
+    assert str(tmp_path / "references.yaml") in capsys.readouterr().err
