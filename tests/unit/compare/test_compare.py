@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.compare.fit import CODES
+from runner.compare.fit import CODES, misfits
+from runner.compare.launches import measured_launch, program_options
 from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker
@@ -204,3 +207,19 @@ def test_wrong_usage_is_said_in_words(sides: Sides, case: str, capsys: pytest.Ca
     typed = [each.replace("A", first) if set(each) <= set("A,") else second if each == "B" else each for each in words]
     assert runner(["compare", *typed]) in (Exit.USAGE, Exit.INFRASTRUCTURE)
     assert says in capsys.readouterr().err
+
+
+def test_another_batch_size_or_placement_is_refused(tmp_path: Path) -> None:
+    launch = measured_launch(measured_run(tmp_path, 0))
+    three = msgspec.structs.replace(launch.plan, tasks_per_node=(2, 1))
+    for changed, codes in (
+        (dataclasses.replace(launch, batch=20), ["other-batch"]),
+        (dataclasses.replace(launch, plan=three), ["other-gpus", "other-placement"]),
+    ):
+        assert [found.code for found in misfits([launch], [changed], frozenset())] == codes
+        assert {found.severity for found in misfits([launch], [changed], frozenset(codes))} == {"warn"}
+
+
+def test_options_of_a_program_are_read_in_both_forms() -> None:
+    words = ("python3", "-u", "main.py", "--model", "vgg16", "--compile", "--precision=fp32", "--", "x")
+    assert program_options(words) == {"model": "vgg16", "compile": "", "precision": "fp32"}
