@@ -41,7 +41,7 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     "--fail-below",
     type=click.FloatRange(min=0.0, min_open=True, max=10.0),
     metavar="RATIO",
-    help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that cannot be told.",
+    help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that is unknown.",
 )
 @click.option(
     "--reference",

@@ -108,7 +108,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
 
 
 def exit_of(compared: Compared) -> Exit:
-    """3 where the sides cannot be compared, 7 where something is below its limit, 9 where that cannot be told."""
+    """3 where the sides cannot be compared, 7 where something is below its limit, 9 where that is unknown."""
     if any(found.severity == "refuse" for found in compared.findings):
         return Exit.REFUSED
     judgements = {point.judgement for point in compared.points} | {each.judgement for each in compared.references}

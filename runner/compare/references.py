@@ -1,4 +1,4 @@
-"""Figures against references of the user's own: ``references.yaml``. The project ships none: none is proven yet."""
+"""Figures against the user's references: ``references.yaml``. The project ships none: it has proven none yet."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_usage_is_said_in_words(sides: Sides, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_explained(sides: Sides, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sides("AB")
     words, says = WRONG[case]
     typed = [each.replace("A", first) if set(each) <= set("A,") else second if each == "B" else each for each in words]

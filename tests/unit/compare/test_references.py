@@ -1,4 +1,4 @@
-"""References: strict files of the user's own, and figures against them by the interval."""
+"""References: strict files, and figures against them by the interval."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_file_that_does_not_fit_is_said_in_words(
-    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     text, says = WRONG[case]
     (tmp_path / "references.yaml").write_text(text.replace("VALUE", "400"))
     assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
