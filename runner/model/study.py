@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from runner.model.origin import CommandLine
-from runner.model.verdict import Outcome
+from runner.model.verdict import ArmFigure, Outcome
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -94,6 +94,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         images_per_s: of the named arm. step_s: median time of a step.
         nodes: names, where recorded.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
+        arms: of its verdict (``Verdict.arms``).
     """
 
     launch: Launch
@@ -108,6 +109,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     step_s: float | None = None
     nodes: tuple[str, ...] = ()
     sm_clock_mhz: float | None = None
+    arms: tuple[ArmFigure, ...] = ()
 
 
 class PointFacts(msgspec.Struct, frozen=True):
@@ -142,13 +144,15 @@ class LossRow(msgspec.Struct, frozen=True):
             ``exposed communication``, ``compute slowed by overlap``.
         loss: share of the ideal throughput that it takes; rows and efficiency add up to 1.
         clock_ratio: of the arms' SM clocks, later over earlier; None where a clock is unknown.
-        note: ``includes power`` where the clocks differ by more than 1 %; empty else.
+        note: ``includes power`` where the clocks differ by more than 1 %, or what else the row holds; empty else.
+        share: of the logarithm of the whole loss; None where the whole loss is not clearly above 0.
     """
 
     name: str
     loss: Estimate
     clock_ratio: float | None = None
     note: str = ""
+    share: Estimate | None = None
 
 
 class Loss(msgspec.Struct, frozen=True):

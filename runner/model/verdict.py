@@ -8,6 +8,9 @@ import msgspec
 
 from runner.errors import Exit
 
+# full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: every rank for itself.
+RunArm = Literal["full", "coordination", "uncoupled"]
+
 Outcome = Literal["measured", "ran", "failed", "cancelled", "not-proven", "infrastructure", "unknown"]
 
 EXIT_OF: dict[Outcome, Exit] = {
@@ -19,6 +22,33 @@ EXIT_OF: dict[Outcome, Exit] = {
     "infrastructure": Exit.INFRASTRUCTURE,
     "unknown": Exit.UNKNOWN,
 }
+
+
+class ArmFigure(msgspec.Struct, frozen=True):
+    """What one arm of a run gave, over all its windows: made from the ranks' raw records.
+
+    Attributes:
+        samples_per_s: of all ranks. Of ``uncoupled`` it is the sum of the ranks' own rates, for each is a world of its
+            own; of the others, samples over the time from the common start to the latest end.
+        slowest_samples_per_s: own rate of the slowest rank.
+        step_s: mean time of a step, seconds; slowest_step_s: of the slowest rank.
+        window_s: of all its windows together, seconds.
+        compute_s: mean own computing of a step on the rank where that is longest, seconds; None where the way of
+            training does not tell it apart from waiting.
+        jitter_s: by how much more than ``compute_s`` the longest own computing of each step is, in the mean: what all
+            ranks wait because now one and now another is slow. None where ``compute_s`` is.
+        sm_clock_mhz: mean over the ranks' GPUs; None where it was not read.
+    """
+
+    arm: RunArm
+    samples_per_s: float
+    slowest_samples_per_s: float
+    step_s: float
+    slowest_step_s: float
+    window_s: float
+    compute_s: float | None = None
+    jitter_s: float | None = None
+    sm_clock_mhz: float | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -48,6 +78,8 @@ class Verdict(msgspec.Struct, frozen=True):
         runtime: what started the ranks. versions: of it, and of the scheduler, by name, as the job itself recorded them
             on its nodes; ``unknown`` where it could not.
         forced: codes of the checks that refused the job, and were overridden.
+        arm: that ``images_per_s`` is of. arms: all that the run alternated between, this one too; empty where it had
+            but one.
     """
 
     outcome: Outcome
@@ -70,6 +102,8 @@ class Verdict(msgspec.Struct, frozen=True):
     runtime: str = ""
     versions: dict[str, str] = {}
     forced: tuple[str, ...] = ()
+    arm: RunArm = "full"
+    arms: tuple[ArmFigure, ...] = ()
 
     @property
     def exit_code(self) -> Exit:

@@ -1,0 +1,151 @@
+"""Where the throughput goes between one GPU alone and all of them together. Pure: from launches to rows.
+
+The levels, each a rate per GPU of one launch: one GPU alone; the same with gradient hooks; all GPUs at once without
+communication; the slowest of these, with what jitter adds; the same with coordination; with computing as slow as it is
+while gradients travel; training as it is. The row between two neighbours is what that step takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from runner.model.study import LaunchFacts as Launch
+from runner.model.study import Loss, LossRow, Way
+from runner.model.verdict import ArmFigure
+from runner.statistics.comparison import LEAST_LAUNCHES
+from runner.statistics.decomposition import Block, decompose
+
+HOOKS = "gradient hooks"
+NODE = "node, power and input"
+WAITING = "waiting for slower ranks"
+COORDINATION = "coordination"
+OVERLAP = "compute slowed by overlap"
+EXPOSED = "exposed communication"
+POWER = "includes power"
+_CLOCK = 0.01  # clocks that differ by more change the rate by themselves
+
+
+@dataclass(frozen=True)
+class _Level:
+    """``row``: what the step to this level takes, empty for the first. ``value``: its log rate per GPU."""
+
+    row: str
+    value: float
+    clock_mhz: float | None
+    note: str = ""
+
+
+def attribution(gpus: int, settings: tuple[tuple[str, str], ...], launches: Iterable[Launch], way: Way) -> Loss:
+    """Where the loss at one size goes; ``why`` says why there is no attribution.
+
+    Takes proven launches of this size that alternated between their arms in one process, and those of one GPU alone,
+    with the same settings and the same batch of each GPU, from one allocation. A repeat in which both ran is a round,
+    whose common part cancels; with fewer than 3 complete rounds the launches count as independent.
+
+    Args:
+        launches: of the whole study.
+    """
+    proven = [each for each in launches if each.state == "proven" and each.launch.settings == settings]
+    together = [each for each in proven if each.launch.gpus == gpus and _arms(each).keys() >= {"uncoupled", "full"}]
+    of_one = [each for each in proven if each.launch.gpus == 1 and each.images_per_s]
+    solo = [each for each in of_one if each.launch.arm == "solo"]
+    solo = solo or [each for each in of_one if each.launch.arm == "full"]
+    hooks = [each for each in of_one if each.launch.arm == "solo-hooks"]
+    why = _refusal(gpus, way, solo, together)
+    if why:
+        return Loss(gpus, settings, why=why)
+    parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", ""))]
+    if len(hooks) >= LEAST_LAUNCHES:
+        parts.append((hooks, _one(HOOKS, "")))
+    has = {
+        "coordination": all("coordination" in _arms(each) for each in together),
+        "compute": all(arm.compute_s is not None for each in together for arm in each.arms if arm.arm != "uncoupled"),
+        "hooks": len(hooks) >= LEAST_LAUNCHES,
+    }
+    parts.append((together, lambda each: _together(gpus, each, has)))
+    named = [[level(each) for each in group] for group, level in parts]
+    made = decompose(_blocks([group for group, _ in parts], named))
+    rows = []
+    described = [[row[at] for row in group] for group in named for at in range(len(group[0]))]
+    for at, (before, after) in enumerate(pairwise(described)):
+        clock = _clock_ratio(before, after)
+        power = POWER if clock is not None and abs(clock - 1.0) > _CLOCK else ""
+        share = made.shares[at] if made.shares is not None else None
+        note = "; ".join(filter(None, (after[0].note, power)))
+        rows.append(LossRow(after[0].row, made.losses[at], clock, note, share))
+    return Loss(gpus, settings, made.efficiency, tuple(rows))
+
+
+def _refusal(gpus: int, way: Way, solo: Sequence[Launch], together: Sequence[Launch]) -> str:
+    if gpus == 1:
+        return "one GPU alone is what the loss is measured against"
+    if way == "separate":
+        return "the launches were separate jobs, so that other nodes and other times are in their differences"
+    for what, found in (("one GPU alone", solo), ("the arms uncoupled and full in one process", together)):
+        if len(found) < LEAST_LAUNCHES:
+            return f"{len(found)} proven launches of {what}; {LEAST_LAUNCHES} are needed"
+    return ""
+
+
+def _arms(each: Launch) -> Mapping[str, ArmFigure]:
+    return {arm.arm: arm for arm in each.arms}
+
+
+def _one(row: str, note: str) -> Callable[[Launch], list[_Level]]:
+    return lambda each: [_Level(row, math.log(each.images_per_s or 1.0), each.sm_clock_mhz, note)]
+
+
+def _together(gpus: int, each: Launch, has: Mapping[str, bool]) -> list[_Level]:
+    """The levels of a launch whose process alternated between its arms."""
+    arms = _arms(each)
+    uncoupled, full = arms["uncoupled"], arms["full"]
+    slowest = math.log(uncoupled.slowest_samples_per_s)
+    coupled = arms.get("coordination", full)
+    if has["compute"] and coupled.jitter_s is not None:
+        slowest -= math.log1p(coupled.jitter_s / uncoupled.slowest_step_s)
+    clock = uncoupled.sm_clock_mhz
+    levels = [
+        _Level(NODE, math.log(uncoupled.samples_per_s / gpus), clock, "" if has["hooks"] else "with gradient hooks"),
+        _Level(WAITING, slowest, clock),
+    ]
+    last = math.log(full.samples_per_s / gpus)
+    if not has["coordination"]:
+        return [*levels, _Level(EXPOSED, last, full.sm_clock_mhz, "with coordination")]
+    coordination = arms["coordination"]
+    after = math.log(coordination.samples_per_s / gpus)
+    levels.append(_Level(COORDINATION, after, coordination.sm_clock_mhz))
+    if not has["compute"]:
+        return [*levels, _Level(EXPOSED, last, full.sm_clock_mhz, "with what overlap slows")]
+    slowed_s = (full.compute_s or 0.0) - (coordination.compute_s or 0.0)
+    slowed = after - math.log(max(1.0 + slowed_s / coordination.step_s, 0.01))
+    return [*levels, _Level(OVERLAP, slowed, full.sm_clock_mhz), _Level(EXPOSED, last, full.sm_clock_mhz)]
+
+
+def _blocks(groups: Sequence[Sequence[Launch]], named: Sequence[Sequence[Sequence[_Level]]]) -> list[Block]:
+    """One block of rounds where at least three repeats have every group; else a block for each group."""
+    by_repeat: list[dict[int, list[Sequence[_Level]]]] = []
+    for group, levels in zip(groups, named, strict=True):
+        found: dict[int, list[Sequence[_Level]]] = {}
+        for each, row in zip(group, levels, strict=True):
+            found.setdefault(each.launch.repeat, []).append(row)
+        by_repeat.append(found)
+    repeats = set(by_repeat[0]).intersection(*by_repeat[1:])
+    if len(repeats) == max(len(found) for found in by_repeat) >= LEAST_LAUNCHES:
+        return [[[value for found in by_repeat for value in _means(found[repeat])] for repeat in sorted(repeats)]]
+    return [[[level.value for level in row] for row in levels] for levels in named]
+
+
+def _means(rows: Sequence[Sequence[_Level]]) -> list[float]:
+    return [fmean(row[at].value for row in rows) for at in range(len(rows[0]))]
+
+
+def _clock_ratio(before: Sequence[_Level], after: Sequence[_Level]) -> float | None:
+    clocks = [[level.clock_mhz for level in levels] for levels in (before, after)]
+    known = [[clock for clock in each if clock] for each in clocks]
+    if any(len(some) < len(each) for some, each in zip(known, clocks, strict=True)):
+        return None
+    return fmean(known[1]) / fmean(known[0])
