@@ -38,7 +38,7 @@ def test_every_row_has_its_place_its_clocks_and_an_interval() -> None:
 
 
 def test_rows_say_what_else_they_hold() -> None:
-    """Clocks that fall by 2 % under load, no launches with hooks alone, and computing that cannot be told apart."""
+    """Clocks that fall by 2 % under load, no launches with hooks alone, and computing that is not recorded."""
     plain = [each for each in study() if each.launch.arm != "solo-hooks"]
     slower = [
         msgspec.structs.replace(
