@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.errors import RunnerError
 from runner.jobs.directory import RunDirectory
+from runner.jobs.in_allocation import InAllocation
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SchedulerName
 from runner.schedulers import connect
@@ -17,13 +18,24 @@ def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, Jo
     left out.
     """
     by_scheduler: dict[tuple[SchedulerName, str], dict[Path, str]] = {}
+    launches: dict[tuple[SchedulerName, str, str], dict[Path, str]] = {}
     for run, record in runs:
-        by_scheduler.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
+        if record.allocation:
+            key = (record.scheduler, record.clients, record.allocation)
+            launches.setdefault(key, {})[run.path] = record.job_id
+        else:
+            by_scheduler.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
     for (scheduler, clients), jobs in by_scheduler.items():
         try:
             states |= connect(scheduler, Path(clients) if clients else None).states(jobs)
+        except RunnerError as error:
+            errors.append(error)
+    for (scheduler, clients, allocation), jobs in launches.items():
+        try:
+            asked = connect(scheduler, Path(clients) if clients else None)
+            states |= InAllocation(asked, Path(allocation), RunDirectory(next(iter(jobs)))).states(jobs)
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)

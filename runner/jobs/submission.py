@@ -18,6 +18,7 @@ from runner.files.hashes import sha256
 from runner.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
+from runner.jobs.in_allocation import InAllocation
 from runner.jobs.snapshot_copy import Snapshot
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
@@ -154,9 +155,11 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
             record.refused, where=str(run.path), fix="never submitted; fix the cause above and submit again"
         )
     scheduler = connect(record.scheduler, _clients_of(run, record))
+    if record.allocation:
+        scheduler = InAllocation(scheduler, Path(record.allocation), run)
     if record.job_id:
         return scheduler, record.job_id
-    job_id = _id_in_records(run) or scheduler.find(run.path)
+    job_id = ("" if record.allocation else _id_in_records(run)) or scheduler.find(run.path)
     if not job_id:
         raise UnknownStateError(
             "this run's submission was cut off, and it is unknown whether the scheduler accepted it",

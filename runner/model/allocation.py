@@ -1,4 +1,4 @@
-"""An existing allocation, as its scheduler describes it."""
+"""An existing allocation, as its scheduler describes it; and what the script of a study's allocation runs."""
 
 from __future__ import annotations
 
@@ -24,3 +24,18 @@ class Allocation(msgspec.Struct, frozen=True):
     job_id: str
     nodes: tuple[AllocatedNode, ...]
     in_step: bool = False
+
+
+class ListedLaunch(msgspec.Struct, frozen=True):
+    """A launch in the script of a study's allocation.
+
+    Attributes:
+        directory: of its run, absolute.
+        needs_s: it is begun only where so many seconds are left.
+        first_node, nodes: which of the allocation's nodes it has.
+    """
+
+    directory: str
+    needs_s: int
+    first_node: int = 0
+    nodes: int = 1

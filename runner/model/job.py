@@ -40,6 +40,8 @@ class Submitted(msgspec.Struct, frozen=True):
         clients: directory of the scheduler's client programs; empty for PATH.
         script_sha256: of ``job.sh``, as submitted.
         submitted_s: Unix time.
+        allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
+            is; empty for a job of its own.
     """
 
     scheduler: SchedulerName
@@ -48,6 +50,7 @@ class Submitted(msgspec.Struct, frozen=True):
     script_sha256: str
     submitted_s: float
     refused: str = ""
+    allocation: str = ""
 
 
 class Cancelled(msgspec.Struct, frozen=True):

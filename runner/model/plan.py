@@ -69,6 +69,21 @@ class StepNodes(msgspec.Struct, frozen=True):
     job_id: str = ""
 
 
+class LaunchPlace(msgspec.Struct, frozen=True):
+    """Where in a study's one allocation a launch runs. It has all CPUs, GPUs and memory that the allocation has of its
+    nodes, whatever its size, so that the rank of a GPU has the same processors and sees the same GPUs in each.
+
+    Attributes:
+        first_node: the first of its nodes, from 0, in the order that the allocation's own script makes.
+        first_gpu: that local rank 0 has, from 0; the others follow.
+        node_gpus: GPUs that the allocation has of each node.
+    """
+
+    first_node: int = 0
+    first_gpu: int = 0
+    node_gpus: int = 1
+
+
 class PlannedPython(msgspec.Struct, frozen=True):
     """The Python that each node's ``python3`` must be: its environment's directory, and its version."""
 
@@ -122,6 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
         workdir: where the program starts, as seen in the container.
         existing_allocation: the part of one that the job is a step of (``held`` in plan.json); None where the job
             requests its own.
+        launch: its place in the allocation of a study; None for any other job.
         hosts: its nodes, where there is no scheduler; None where one gives them out.
         python: of an environment that the user made, for comparing at the start; None where nothing is compared.
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
@@ -176,6 +192,7 @@ class Plan(msgspec.Struct, frozen=True):
     hosts: ListedHosts | None = None
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
+    launch: LaunchPlace | None = None
 
     @property
     def started_by(self) -> SchedulerName:

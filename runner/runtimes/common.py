@@ -63,7 +63,8 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     sizes = ",".join(str(count) for count in plan.tasks_per_node)
     wireup = _LAUNCHERS.get(plan.wireup, ("--wireup", "env"))
     own = ("--gpus", str(plan.gpus_per_node)) if plan.wireup == "own" else ()
-    bind = ("--bind", "none") if plan.bind == "none" else ()
+    bind = ("--bind", "none") if plan.bind == "none" else ("--bind", "gpu-share") if plan.launch else ()
+    first = ("--first-gpu", str(plan.launch.first_gpu)) if plan.launch and plan.launch.first_gpu else ()
     unset = ("--unset", ",".join(plan.unset)) if plan.unset else ()
     return (
         *texts("python3", "-u"),
@@ -72,7 +73,17 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
         run,
         *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches),
         *texts(
-            "--world", str(plan.tasks), "--local-sizes", sizes, *wireup, *own, *bind, *unset, *options, *_profile(plan)
+            "--world",
+            str(plan.tasks),
+            "--local-sizes",
+            sizes,
+            *wireup,
+            *own,
+            *bind,
+            *first,
+            *unset,
+            *options,
+            *_profile(plan),
         ),
         *texts("--", *plan.program),
     )

@@ -25,12 +25,18 @@ is_left() {
 
 def job_of(plan: Plan) -> Argument:
     """The JOB of a name: several runs in one allocation have different ones."""
-    return (Var("SLURM_JOB_ID"), Text("."), Var(JOB_ID)) if plan.existing_allocation else (Var(JOB_ID),)
+    return (Var("SLURM_JOB_ID"), Text("."), Var(JOB_ID)) if _shares_job(plan) else (Var(JOB_ID),)
 
 
 def known(plan: Plan) -> tuple[Argument, Argument]:
     """The second and third argument of ``is_left``."""
     of_slurm = SCHEDULERS[plan.scheduler].launcher == "srun"
     exclusive = dict(plan.directives).get("exclusive", "" if plan.slurm.exclusive else "no")  # not exclusive=user
-    alone = plan.whole_nodes and plan.existing_allocation is None and not (of_slurm and exclusive)
+    alone = plan.whole_nodes and not _shares_job(plan) and not (of_slurm and exclusive)
     return (Var(LIVE),) if of_slurm else text(""), text("yes" if alone else "no")
+
+
+def _shares_job(plan: Plan) -> bool:
+    """Whether several runs have Slurm's number of one job."""
+    of_study = plan.launch is not None and SCHEDULERS[plan.scheduler].launcher == "srun"
+    return plan.existing_allocation is not None or of_study

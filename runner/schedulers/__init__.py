@@ -9,10 +9,12 @@ in ``runner.model.schedulers``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
+from runner.errors import RefusedError
+from runner.model.allocation import ListedLaunch
 from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS, SchedulerName
@@ -70,6 +72,37 @@ def render(plan: Plan, step: StepSpec) -> str:
         UsageError: a value that the shell or the scheduler cannot take; says which.
     """
     return cast(_Script, _module(plan.scheduler, "script")).render(plan, step)
+
+
+def has_launches(name: SchedulerName) -> bool:
+    """Whether the launches of a study can run one after another in one job of this scheduler."""
+    return name != "pbs"
+
+
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+    """The script of a study's one allocation.
+
+    Args:
+        plan: of a job as large as the largest launch, whose time limit is that of all of them together.
+
+    Raises:
+        RefusedError: this scheduler's jobs cannot have several launches.
+        UsageError: a value that the shell or the scheduler cannot take; says which.
+    """
+    if not has_launches(plan.scheduler):
+        raise RefusedError(
+            "in one job of PBS the launches of a study cannot run one after another: its mpiexec has no steps whose "
+            "shapes and ends are known",
+            where="--same-nodes",
+            fix="leave --same-nodes out: each launch is then a job of its own",
+        )
+    if plan.scheduler == "slurm":
+        from runner.schedulers.slurm import launches as in_slurm
+
+        return in_slurm.render(plan, step, launches)
+    from runner.schedulers.launches import on_this_machine
+
+    return on_this_machine(plan, step, launches)
 
 
 def _module(name: SchedulerName, part: str) -> object:

@@ -33,7 +33,7 @@ set -u
 """
 
 
-def _environment(plan: Plan) -> str:
+def environment(plan: Plan) -> str:
     """A clean environment. Without Slurm's login shell (``slurm.export``), or where such a shell has loaded modules
     that the job builds on, it is made anew by the node's /etc/profile, which brings PATH and the module system.
 
@@ -61,7 +61,7 @@ def head(plan: Plan, job: str, directory: str) -> str:
         job, directory: shell code of the job's id and of the directory that the job was submitted from.
     """
     return f"""\
-{_environment(plan)}\
+{environment(plan)}\
 export USER="${{USER:-$(id -un)}}"
 {memlock(plan)}
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.model.exit_codes import NO_RUN_DIRECTORY
+from runner.model.exit_codes import NO_RUN_DIRECTORY, WRONG_NODES
 from runner.model.plan import Plan
 from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
 from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
-from runner.schedulers import supervised_script, versions
+from runner.schedulers import script_head, supervised_script, versions
 from runner.schedulers.script_head import head
 from runner.schedulers.script_parts import NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
 from runner.schedulers.slurm import keeper
@@ -23,6 +23,13 @@ _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 
 _CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
+
+_NODE_LIST = "runner_nodelist"  # of a launch: its nodes, with commas
+_OF_ALLOCATION = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
+_WITHOUT_SHAPE = f"""\
+for runner_i in "${{!SLURM_@}}" "${{!SRUN_@}}" "${{!SBATCH_@}}" "${{!SQUEUE_@}}"; do
+  case $runner_i in {" | ".join(_OF_ALLOCATION)}) ;; *) unset -v "$runner_i" ;; esac
+done"""
 
 _HELD_TRAPS = """\
 runner_step=
@@ -36,11 +43,11 @@ def render(plan: Plan, step: StepSpec) -> str:
     Raises:
         UsageError: a value that bash or sbatch could not take as it is; says which.
     """
-    if plan.existing_allocation:
-        return _held(plan, step)
+    if plan.existing_allocation or plan.launch:
+        return _in_allocation(plan, step)
     parts = [
         "#!/bin/bash",
-        *_directives(plan, step),
+        *directives(plan, step),
         "set -uo pipefail",
         "umask 077",
         "unset SLURM_EXPORT_ENV                         # sbatch's --export would reach srun, too",
@@ -62,25 +69,20 @@ def render(plan: Plan, step: StepSpec) -> str:
 def salloc(plan: Plan, step: StepSpec) -> str:
     """The command line that holds an allocation for the plan."""
     left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
-    shaping = (line.removeprefix("#SBATCH ") for line in _directives(plan, step) if not line.startswith(left_out))
+    shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
     return " ".join(("salloc", *shaping))
 
 
-def _held(plan: Plan, step: StepSpec) -> str:
-    """The script of a step: whatever else salloc and a login shell have set must not shape it."""
-    assert plan.existing_allocation is not None
+def _in_allocation(plan: Plan, step: StepSpec) -> str:
+    """The script of a step: whatever else Slurm, salloc and a login shell have set must not shape it."""
     parts = [
         "#!/bin/bash",
-        "set -uo pipefail",
-        "umask 077",
-        supervised_script.only("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
-        'export USER="${USER:-$(id -un)}"',
-        memlock(plan),
+        *_beginning(plan),
         supervised_script.into_run_directory(NO_RUN_DIRECTORY),
         supervised_script.OWN_JOB_ID,
         *((keeper.AT_END,) if step.at_end else ()),
         supervised_script.marker("runner_at_end" if step.at_end else ""),
-        f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})",
+        *_nodes(plan),
         NODES_FILE,
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
@@ -95,6 +97,34 @@ def _held(plan: Plan, step: StepSpec) -> str:
     return "\n".join(parts)
 
 
+def _beginning(plan: Plan) -> Iterator[str]:
+    """The first lines: of a launch the clean environment of a job's own batch script, of another step less."""
+    if plan.launch is not None:
+        yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
+    yield "set -uo pipefail"
+    yield "umask 077"
+    if plan.launch is None:
+        yield supervised_script.only(*_OF_ALLOCATION)
+    else:
+        yield script_head.environment(plan)
+        yield _WITHOUT_SHAPE
+    yield 'export USER="${USER:-$(id -un)}"'
+    yield memlock(plan)
+
+
+def _nodes(plan: Plan) -> Iterator[str]:
+    if plan.existing_allocation is not None:
+        yield f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})"
+        return
+    threads = "${1:-0} / " + str(max(plan.tasks_per_node))
+    yield f"""\
+runner_hosts=("${{@:2}}") {_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")
+[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
+  echo "planned {plan.nodes} nodes, got ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
+{_CPUS}=$(( {threads} ))   # all CPUs of its nodes, at every size: each rank binds itself to its GPU's share
+[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))   # whole cores"""
+
+
 def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
     """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
     if any(Var(LIVE) in argument for argument in step.once_a_node):
@@ -103,7 +133,7 @@ def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
         yield from around(_once_a_node(plan, step.once_a_node, *_FIRST), ())
         return
     # Of a held allocation the keeper, too, gets what it needs and no more.
-    options = (*(("--exact",) if plan.existing_allocation else ()), *keeper.OPTIONS)
+    options = (*(("--exact",) if plan.existing_allocation or plan.launch else ()), *keeper.OPTIONS)
     kept = keeper.command(step.once_a_node, step.at_end)
     shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
     yield keeper.start((*_srun(plan), *_on_nodes(plan), *shape, *kept))
@@ -112,16 +142,18 @@ def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
 def _of_held(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
     if plan.existing_allocation is None:
-        return ()
+        return texts("--exact") if plan.launch else ()
     return texts("--exact", *(("--overlap",) if plan.existing_allocation.overlap else ()))
 
 
 def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
     """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
+    if plan.launch is not None:
+        return ((Text("--nodelist="), Var(_NODE_LIST)),)
     return texts(f"--nodelist={','.join(plan.existing_allocation.nodes)}") if plan.existing_allocation else ()
 
 
-def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield directive("job-name", plan.job_name)
     if plan.queue is not None:
         yield directive(plan.slurm.queue_option, plan.queue)
@@ -222,11 +254,14 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     if plan.existing_allocation:
         # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
         yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
-    yield (Text("--cpus-per-task="), Var(_CPUS) if plan.divides_cpus else Text(str(plan.cpus_per_task)))
-    if plan.whole_nodes:
+    if plan.launch:
+        yield from texts(f"--gpus-per-node={plan.launch.node_gpus}", "--mem=0", f"--time={_clock(plan.walltime_s)}")
+    divided = plan.divides_cpus or plan.launch
+    yield (Text("--cpus-per-task="), Var(_CPUS) if divided else Text(str(plan.cpus_per_task)))
+    if plan.whole_nodes or plan.launch:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
     yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
-    yield from texts("--kill-on-bad-exit=1", f"--wait={plan.wait_s}")
+    yield from texts("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}")
     yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
     yield from step.launcher
     yield from step.command

@@ -115,11 +115,17 @@ def device_of_task(local_rank: int, found: Sequence[Gpu], shown: Sequence[Gpu], 
     return Device("cuda", list(shown).index(gpu), gpu.uuid, len(shown), gpu)
 
 
-def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cpus, root: str = "/") -> Binding:
+def near_gpu(
+    local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cpus, root: str = "/", *, of_all: bool = False
+) -> Binding:
     """The processors for a task: its share of those near its GPU, in whole cores, within ``allowed``.
 
     Tasks whose GPUs are near the same processors share them evenly; where a task sees only its own GPU the others
     are unknown, and the tasks keep the whole set.
+
+    Args:
+        of_all: the share of its GPU if each GPU that is shown had a task, whatever their order: the same processors
+            for the same GPU in every launch of a study.
     """
     gpu = of_task(local_rank, shown)
     if gpu is None:
@@ -127,7 +133,8 @@ def near_gpu(local_rank: int, local_size: int, shown: Sequence[Gpu], allowed: Cp
     near = gpu.near & allowed
     if not near:
         return Binding(frozenset(), f"no processor near GPU {gpu.bus} is allowed to this task")
-    peers = [rank for rank in range(local_size) if _near_of(rank, shown) == gpu.near] or [local_rank]
+    tasks = sorted(range(len(shown)), key=lambda rank: shown[rank].bus) if of_all else range(local_size)
+    peers = [rank for rank in tasks if _near_of(rank, shown) == gpu.near] or [local_rank]
     if len(shown) == 1:
         return Binding(near, f"near GPU {gpu.bus}")
     cores = _cores(near, root)

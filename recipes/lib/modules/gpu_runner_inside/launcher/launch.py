@@ -99,6 +99,7 @@ class Launch:
         made = self._environment_of(here)
         made["RUNNER_TOKEN"] = token
         made.update(self._cache_variables(here))
+        self._rotate(made)
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(
             here, token, shown
@@ -168,6 +169,20 @@ class Launch:
             made.pop(name, None)
         return made
 
+    def _rotate(self, made: dict[str, str]) -> None:
+        """The GPU that the first task shall have comes first."""
+        first = self.options.first_gpu
+        try:
+            rotated = wireup.from_gpu(made, first, len(binding.gpus()))
+        except IndexError:
+            shown = made.get("CUDA_VISIBLE_DEVICES", "not set")
+            raise LaunchError(
+                "gpus-missing",
+                f"GPU {first} of this node is planned, and there are fewer (CUDA_VISIBLE_DEVICES: {shown})",
+            ) from None
+        if rotated is not None:
+            made["CUDA_VISIBLE_DEVICES"] = rotated
+
     def _driver_variables(self, here: world.World, made: Mapping[str, str]) -> dict[str, str]:
         """Variables that NVIDIA's driver needs here; raises where the job's GPUs cannot be used."""
         options = self.options
@@ -231,7 +246,8 @@ class Launch:
         if self.options.bind == "none" or self.options.wireup == "own":
             return binding.Binding(frozenset(), "not requested")
         allowed = frozenset(os.sched_getaffinity(0))
-        return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed))
+        of_all = self.options.bind == "gpu-share"
+        return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed, of_all=of_all))
 
     def _argv(self, rank: int) -> tuple[str, ...]:
         options = self.options

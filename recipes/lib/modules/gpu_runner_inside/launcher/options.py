@@ -19,6 +19,7 @@ class Options:
     wireup: str
     gpus: int | None
     bind: str
+    first_gpu: int
     unset: tuple[str, ...]
     timeout_s: float
     leave_together: float | None
@@ -47,7 +48,15 @@ def options_of(words: list[str]) -> Options:
         "what the starter set (MPI, PMIx), or one PROGRAM a node, which starts processes of its own",
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
-    parser.add_argument("--bind", choices=("near-gpu", "none"), default="near-gpu", help="processors of the task")
+    parser.add_argument(
+        "--bind",
+        choices=("near-gpu", "gpu-share", "none"),
+        default="near-gpu",
+        help="processors of the task: those near its GPU, divided among the tasks there, or among the GPUs there",
+    )
+    parser.add_argument(
+        "--first-gpu", type=int, default=0, metavar="N", help="which of the node's GPUs the first task has"
+    )
     parser.add_argument("--unset", default="", metavar="A,B", help="variables that PROGRAM must not have")
     parser.add_argument(
         "--rendezvous-timeout",
@@ -92,6 +101,7 @@ def options_of(words: list[str]) -> Options:
         given.wireup,
         given.gpus,
         given.bind,
+        given.first_gpu,
         tuple(filter(None, given.unset.split(","))),
         given.rendezvous_timeout,
         given.leave_together,

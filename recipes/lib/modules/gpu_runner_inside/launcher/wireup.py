@@ -66,6 +66,25 @@ def of_world(world: World) -> dict[str, str]:
     }
 
 
+def from_gpu(env: Mapping[str, str], first: int, seen: int) -> str | None:
+    """CUDA_VISIBLE_DEVICES with which GPU number ``first`` of this node comes first, and the others after it in their
+    order: all stay visible. None where there is nothing to change.
+
+    Args:
+        seen: how many GPUs the node shows where CUDA_VISIBLE_DEVICES does not say.
+
+    Raises:
+        IndexError: there are GPUs, and not so many.
+    """
+    variable = env.get("CUDA_VISIBLE_DEVICES")
+    visible = list(map(str, range(seen))) if variable is None else variable.split(",")
+    if not first or not seen:
+        return None
+    if first >= len(visible):
+        raise IndexError(first)
+    return ",".join((*visible[first:], *visible[:first]))
+
+
 def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -> dict[str, str]:
     """``env`` without the task starter's variables, for a program that starts its own processes.
 

@@ -1,0 +1,131 @@
+"""Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
+
+The script of the allocation (``runner.schedulers.launches``) leaves in each run's directory whether it has begun and
+how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from runner.errors import NotAcceptedError, UnknownStateError
+from runner.files import atomic, file_system
+from runner.jobs.directory import RunDirectory
+from runner.model.job import ExitMarker, JobState, Submitted
+from runner.schedulers import Scheduler
+
+BEGUN, CANCELLED = "begun", "cancelled.json"  # names that the allocation's script knows
+_ENDED_EARLY = "the allocation ended before this launch began"
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether the allocation's script has started the launch: one that has not has used and measured nothing."""
+    return (run.path / BEGUN).exists()
+
+
+def launch_state(marker: ExitMarker | None, allocation: JobState, *, begun: bool, cancelled: bool) -> JobState:
+    """The state of a launch. Pure.
+
+    Args:
+        marker: what it left at its end; None for nothing (yet).
+        allocation: the state of the allocation's job.
+        begun: it was started. cancelled: its end was asked for, not only the allocation's.
+    """
+    is_own_end = marker is not None and (marker.why != "CANCELLED" or cancelled or not begun)
+    if marker is not None and (is_own_end or allocation.phase != "ended"):
+        name = marker.why or ("FAILED" if marker.exit else "COMPLETED")
+        return msgspec.structs.replace(allocation, phase="ended", name=name, reason="", exit_code=marker.exit)
+    if allocation.phase in ("pending", "unknown"):
+        return allocation
+    if not begun:
+        if allocation.phase == "ended":
+            return JobState("ended", "CANCELLED", _ENDED_EARLY)
+        return JobState("pending", "PENDING", "waits for its turn in the allocation")
+    if allocation.phase == "running":
+        return msgspec.structs.replace(allocation, name="RUNNING", reason="")
+    # What ended the allocation ended the launch: its script may have left that it was cancelled, and not by whom.
+    name = "CANCELLED" if allocation.name == "COMPLETED" else allocation.name
+    return msgspec.structs.replace(allocation, name=name, exit_code=marker.exit if marker else None)
+
+
+class InAllocation:
+    """The scheduler of such runs: that of the allocation's job, asked through its directory."""
+
+    def __init__(self, scheduler: Scheduler, allocation: Path, run: RunDirectory) -> None:
+        self.clients = scheduler.clients
+        self._scheduler = scheduler
+        self._allocation = allocation
+        self._run = run
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Never: the allocation's script starts it."""
+        raise NotAcceptedError(f"{script} is started by the allocation", where=str(run_directory))
+
+    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
+        """The id of the allocation's job; None where the scheduler knows none.
+
+        Raises:
+            NotAcceptedError: the scheduler did not accept it.
+        """
+        return job_of(self._scheduler, self._allocation)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """The state of the launch. Raises UnknownStateError where the scheduler does not answer and matters."""
+        marker = _marker(run_directory)
+        if marker is not None and marker.why != "CANCELLED":  # whatever became of the allocation
+            return launch_state(marker, JobState("running"), begun=True, cancelled=False)
+        return _state(run_directory, self._scheduler.state(job_id, self._allocation))
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of several such runs of this allocation, by one query."""
+        job_id = next(filter(None, jobs.values()), "") or self.find(self._allocation) or ""
+        known = self._scheduler.states({self._allocation: job_id})[self._allocation]
+        return {run: _state(run, known) for run in jobs}
+
+    def cancel(self, job_id: str) -> None:  # noqa: ARG002
+        """Ask the allocation's script to end this launch, and no other.
+
+        Raises:
+            UnknownStateError: it cannot be asked, because nothing can be written there.
+        """
+        asked = self._run.path / CANCELLED
+        if asked.exists():  # ``runner.jobs.cancel`` writes it with who asks
+            return
+        try:
+            atomic.write_private(asked, "{}\n")
+        except OSError as error:
+            raise UnknownStateError(
+                f"the launch cannot be cancelled: {error.strerror}",
+                where=str(asked),
+                fix="free space there, or cancel the whole study",
+            ) from None
+
+
+def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
+    """The id of an allocation's job: as recorded, or as the scheduler knows it by its directory.
+
+    Raises:
+        NotAcceptedError: the scheduler did not accept it.
+    """
+    record = RunDirectory(allocation).read("job.json", Submitted)
+    if record is not None and record.refused:
+        raise NotAcceptedError(record.refused, where=str(allocation), fix="fix the cause above; `scale --resume`")
+    marker = RunDirectory(allocation).read("exit.json", ExitMarker)
+    if record is not None and record.job_id:
+        return record.job_id
+    return marker.job if marker is not None else scheduler.find(allocation)
+
+
+def _state(run: Path, allocation: JobState) -> JobState:
+    begun, cancelled = (run / BEGUN).exists(), (run / CANCELLED).exists()
+    return launch_state(_marker(run), allocation, begun=begun, cancelled=cancelled)
+
+
+def _marker(run: Path) -> ExitMarker | None:
+    try:
+        return msgspec.json.decode(file_system.read_bytes(run / "exit.json"), type=ExitMarker)
+    except (OSError, msgspec.DecodeError):
+        return None

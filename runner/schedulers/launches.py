@@ -1,0 +1,100 @@
+"""The script of a study's one allocation: it runs the launches' own scripts, one after another and alone.
+
+It starts in the allocation's directory. What it does with a launch follows from the launch's run directory alone:
+
+    begun           it was started; a launch without this file has used nothing
+    cancelled.json  `cancel` asks for its end: a launch that has not begun is passed over
+    exit.json       it has ended, and how; left here where its own script was killed
+
+``launches`` beside the script lists what was run, and when; ``stopped`` says why the rest was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runner.model.allocation import ListedLaunch
+from runner.model.exit_codes import CANCELLED, NO_RUN_DIRECTORY
+from runner.model.plan import Plan
+from runner.model.step import JOB_ID, StepSpec, texts
+from runner.render.shell import quoted_arguments
+from runner.schedulers import supervised_script
+
+# The launch's own time limit is kept by its own script.
+BEGIN = """\
+runner_child='' runner_stop=''
+trap 'runner_stop=${runner_stop:-CANCELLED}; [ -z "$runner_child" ] || kill -TERM "$runner_child" 2>/dev/null' TERM INT
+trap : HUP USR1   # not ignored: that would be inherited
+: >launches
+
+runner_end() {   # run directory, exit status, why: for a script that could not write it
+  [ -e "$1/exit.json" ] || {
+    printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\\n' "$RUNNER_JOB" "$2" "$(date +%s)" "$3" \\
+      >"$1/exit.json.part" && mv -f "$1/exit.json.part" "$1/exit.json"
+  }
+}
+
+# Arguments: run directory; seconds that must be left; arguments of its script.
+runner_launch() {
+  local runner_asked='' runner_code runner_began
+  [ -z "$runner_stop" ] || return 0
+  if [ -e "$1/cancelled.json" ]; then runner_end "$1" CANCELLED_CODE CANCELLED; return 0; fi
+  if [ "$(( SECONDS + $2 ))" -gt "$runner_limit" ]; then runner_stop=TIME; return 0; fi
+  : >"$1/begun" || { runner_stop=DISK; return 0; }
+  runner_began=$(date +%s.%N)
+  bash "$1/job.sh" "${@:3}" >>"$1/logs/batch.out" 2>>"$1/logs/batch.err" </dev/null &
+  runner_child=$!
+  while kill -0 "$runner_child" 2>/dev/null; do
+    if [ -z "$runner_asked" ] && [ -e "$1/cancelled.json" ]; then
+      runner_asked=yes
+      kill -TERM "$runner_child" 2>/dev/null
+    fi
+    sleep 0.2
+  done
+  wait "$runner_child"; runner_code=$?
+  runner_child=''
+  runner_free
+  runner_end "$1" "$runner_code" KILLED
+  printf '%s\\t%s\\t%s\\t%s\\n' "$runner_began" "$(date +%s.%N)" "$runner_code" "$1" >>launches
+}
+""".replace("RUNNER_JOB", JOB_ID).replace("CANCELLED_CODE", str(CANCELLED))
+
+END = f"""\
+[ -z "$runner_stop" ] || printf '%s\\n' "$runner_stop" >stopped
+[ "$runner_stop" != CANCELLED ] || {{ runner_why=CANCELLED; exit {CANCELLED}; }}
+exit 0
+"""
+
+
+def on_this_machine(plan: Plan, _step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+    """The script where no scheduler gives an allocation: one process of this machine, so that no two launches overlap.
+
+    Args:
+        plan: of a job as large as the largest launch, whose time limit is that of all of them together.
+    """
+    parts = [
+        "#!/bin/bash",
+        "# The launches of a study, one after another.",
+        "set -uo pipefail",
+        "umask 077",
+        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
+        supervised_script.OWN_JOB_ID,
+        supervised_script.marker(),
+        f"runner_limit={plan.walltime_s}   # seconds",
+        BEGIN,
+        "runner_free() { :; }   # a launch's script ends when all of its processes have\n",
+        *(f"runner_launch {_arguments(launch)}" for launch in launches),
+        END,
+    ]
+    return "\n".join(parts)
+
+
+def _arguments(launch: ListedLaunch) -> str:
+    return quoted_arguments(texts(launch.directory, str(launch.needs_s)))
+
+
+def on_nodes(launch: ListedLaunch) -> str:
+    """The line that runs a launch on its nodes of an allocation."""
+    return (
+        f'runner_launch {_arguments(launch)} "$runner_cpus" "${{runner_nodes[@]:{launch.first_node}:{launch.nodes}}}"'
+    )
