@@ -26,6 +26,17 @@ def has_begun(run: RunDirectory) -> bool:
     return (run.path / BEGUN).exists()
 
 
+def never_began(run: RunDirectory, record: Submitted, state: JobState | None) -> bool:
+    """Whether the allocation of a launch is over and never started it: then it is as if it had not been tried.
+
+    Args:
+        state: of the launch; None where it is unknown.
+    """
+    if not record.allocation or has_begun(run) or (run.path / "exit.json").exists():
+        return False
+    return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
+
+
 def launch_state(marker: ExitMarker | None, allocation: JobState, *, begun: bool, cancelled: bool) -> JobState:
     """The state of a launch. Pure.
 

@@ -69,6 +69,56 @@ def submit(
         NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
             also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
+    run, record = make(
+        plan,
+        script,
+        findings,
+        root=root,
+        library=library,
+        recipe=recipe,
+        scheduler=scheduler,
+        unconfirmed=unconfirmed,
+        origin=origin,
+    )
+    try:
+        job_id = _submitted(run, scheduler)
+    except NotAcceptedError as error:
+        run.write("job.json", msgspec.structs.replace(record, refused=error.what))
+        raise
+    except KeyboardInterrupt:
+        raise UnknownStateError(
+            "interrupted before the scheduler answered: it may have accepted the job",
+            where=str(run.path),
+            fix=f"`{PROGRAM} status {run.run_id}` shows whether it did, `{PROGRAM} cancel {run.run_id}` cancels it",
+            code=Exit.INTERRUPTED,
+        ) from None
+    with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory
+        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    return run
+
+
+def make(
+    plan: Plan,
+    script: str,
+    findings: tuple[Finding, ...],
+    *,
+    root: Path,
+    library: Path,
+    recipe: Path | None,
+    scheduler: Scheduler,
+    unconfirmed: tuple[str, ...] = (),
+    origin: Origin | None = None,
+    allocation: str = "",
+) -> tuple[RunDirectory, Submitted]:
+    """Make the run directory of a job that is not submitted yet, and the record of its submission.
+
+    Args:
+        allocation: of a launch in a study's one allocation: the directory of that allocation's own job.
+
+    Raises:
+        UsageError: the run directory cannot be made, or the recipe cannot be read.
+        InfrastructureError: it cannot be filled; it is removed.
+    """
     run = directory.create(root, f"{plan.job_name}-{plan.tasks}", time.time())
     record = Submitted(
         scheduler=plan.started_by,
@@ -76,6 +126,7 @@ def submit(
         clients=str(scheduler.clients or ""),
         script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
         submitted_s=time.time(),
+        allocation=allocation,
     )
     try:
         directory.copy_program(run, library, recipe)
@@ -94,21 +145,7 @@ def submit(
     except BaseException:
         directory.discard(run)
         raise
-    try:
-        job_id = _submitted(run, scheduler)
-    except NotAcceptedError as error:
-        run.write("job.json", msgspec.structs.replace(record, refused=error.what))
-        raise
-    except KeyboardInterrupt:
-        raise UnknownStateError(
-            "interrupted before the scheduler answered: it may have accepted the job",
-            where=str(run.path),
-            fix=f"`{PROGRAM} status {run.run_id}` shows whether it did, `{PROGRAM} cancel {run.run_id}` cancels it",
-            code=Exit.INTERRUPTED,
-        ) from None
-    with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory
-        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
-    return run
+    return run, record
 
 
 def _write_origin(run: RunDirectory, origin: Origin) -> None:
@@ -154,9 +191,7 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
         raise NotAcceptedError(
             record.refused, where=str(run.path), fix="never submitted; fix the cause above and submit again"
         )
-    scheduler = connect(record.scheduler, _clients_of(run, record))
-    if record.allocation:
-        scheduler = InAllocation(scheduler, Path(record.allocation), run)
+    scheduler = connected(run, record)
     if record.job_id:
         return scheduler, record.job_id
     job_id = ("" if record.allocation else _id_in_records(run)) or scheduler.find(run.path)
@@ -169,6 +204,12 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     with suppress(OSError):
         run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
+
+
+def connected(run: RunDirectory, record: Submitted) -> Scheduler:
+    """The scheduler of a run's job. Raises UnknownStateError as ``scheduler_of``."""
+    scheduler = connect(record.scheduler, _clients_of(run, record))
+    return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
 
 
 def _clients_of(run: RunDirectory, record: Submitted) -> Path | None:

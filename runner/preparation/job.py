@@ -41,11 +41,12 @@ from runner.preparation.site import read_user_site
 from runner.preparation.site_choice import Say, silent
 from runner.recipes.loader import library, recipe_or_program
 from runner.runtimes import runtime, staging
-from runner.schedulers import connect, render
+from runner.schedulers import Scheduler, connect, render
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.snapshot_copy import Snapshot
+    from runner.jobs.submission import Origin
     from runner.model.origin import CommandLine
 
 
@@ -160,12 +161,8 @@ def start(
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
     # a dry run has no use for what starts and watches jobs
-    from runner.jobs.code_record import code_record
-    from runner.jobs.submission import Origin, scheduler_of, submit
+    from runner.jobs.submission import scheduler_of, submit
 
-    origin = Origin(command)
-    if prepared.code_directory is not None:
-        origin = Origin(command, *code_record(prepared.program, prepared.code_directory, with_diff=keep_diff))
     run = submit(
         prepared.plan,
         prepared.script,
@@ -173,8 +170,65 @@ def start(
         root=runs,
         library=library(),
         recipe=prepared.recipe_directory,
-        scheduler=connect(prepared.plan.started_by, clients(prepared.site)),
+        scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
-        origin=replace(origin, snapshot=prepared.snapshot),
+        origin=_origin(prepared, command, keep_diff=keep_diff),
     )
     return run, scheduler_of(run)[1]
+
+
+def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
+    """The job as a launch in a study's one allocation, which ``plan`` is for: its script is rendered anew.
+
+    Raises:
+        UsageError: a value that the shell cannot take; says which.
+    """
+    return replace(prepared, plan=plan, script=render(plan, staging.step(plan, runtime(plan.runtime))))
+
+
+def make_launch(
+    prepared: PreparedJob,
+    runs: Path,
+    allocation: Path,
+    *,
+    command: CommandLine | None = None,
+    keep_diff: bool = True,
+) -> RunDirectory:
+    """Make the run directory of a launch, which the allocation's script will start.
+
+    Args:
+        allocation: the directory of the allocation's own job.
+
+    Raises:
+        UsageError, InfrastructureError: see runner.jobs.submission.make.
+    """
+    from runner.jobs.submission import make
+
+    run, _record = make(
+        prepared.plan,
+        prepared.script,
+        prepared.findings,
+        root=runs,
+        library=library(),
+        recipe=prepared.recipe_directory,
+        scheduler=scheduler_for(prepared),
+        unconfirmed=prepared.unconfirmed,
+        origin=_origin(prepared, command, keep_diff=keep_diff),
+        allocation=str(allocation),
+    )
+    return run
+
+
+def scheduler_for(prepared: PreparedJob) -> Scheduler:
+    """The scheduler that starts the job."""
+    return connect(prepared.plan.started_by, clients(prepared.site))
+
+
+def _origin(prepared: PreparedJob, command: CommandLine | None, *, keep_diff: bool) -> Origin:
+    from runner.jobs.code_record import code_record
+    from runner.jobs.submission import Origin
+
+    origin = Origin(command)
+    if prepared.code_directory is not None:
+        origin = Origin(command, *code_record(prepared.program, prepared.code_directory, with_diff=keep_diff))
+    return replace(origin, snapshot=prepared.snapshot)

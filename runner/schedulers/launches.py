@@ -77,7 +77,7 @@ def on_this_machine(plan: Plan, _step: StepSpec, launches: Iterable[ListedLaunch
         "# The launches of a study, one after another.",
         "set -uo pipefail",
         "umask 077",
-        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
+        f'cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}\n',
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(),
         f"runner_limit={plan.walltime_s}   # seconds",

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from gpu_runner_inside.launcher import binding, fabric
+from gpu_runner_inside.launcher import binding, fabric, wireup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +33,34 @@ def test_each_rank_of_a_dgx_a100_gets_half_of_its_gpus_numa_node(tmp_path: Path)
         "80-87,208-215",
         "88-95,216-223",
     ]
+
+
+def test_a_gpu_has_the_same_processors_in_every_launch_of_a_study(tmp_path: Path) -> None:
+    """With any number of ranks, and whichever GPU comes first: a rank alone has no more than one of eight."""
+    files = DGX_A100.write(tmp_path)
+    found, every = binding.gpus(files), frozenset(range(2 * DGX_A100.cores))
+
+    def cpus(shown: tuple[binding.Gpu, ...], size: int) -> list[str]:
+        return [
+            binding.show(binding.near_gpu(rank, size, shown, every, files, of_all=True).cpus) for rank in range(size)
+        ]
+
+    of_all = cpus(found, 8)
+    assert of_all == bound(DGX_A100, tmp_path / "again")
+    assert cpus(found, 4) == of_all[:4]
+    assert cpus(found, 1) == of_all[:1]
+    for first in range(8):
+        rotated = wireup.from_gpu({}, first, 8)
+        assert cpus(binding.visible(found, rotated), 1) == [of_all[first]]
+
+
+def test_the_first_gpu_is_moved_to_the_front_and_all_stay_visible() -> None:
+    assert wireup.from_gpu({}, 3, 4) == "3,0,1,2"
+    assert wireup.from_gpu({"CUDA_VISIBLE_DEVICES": "4,5,6,7"}, 1, 8) == "5,6,7,4"
+    assert wireup.from_gpu({"CUDA_VISIBLE_DEVICES": "4,5"}, 0, 8) is None
+    assert wireup.from_gpu({}, 3, 0) is None, "no GPU is seen"
+    with pytest.raises(IndexError):
+        wireup.from_gpu({"CUDA_VISIBLE_DEVICES": "4,5"}, 2, 8)
 
 
 def test_polaris_counts_its_gpus_from_the_last_numa_node(tmp_path: Path) -> None:

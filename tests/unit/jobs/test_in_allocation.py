@@ -1,0 +1,68 @@
+"""The state of a launch in a study's one allocation, by what it left and what is known of the allocation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.jobs.directory import RunDirectory
+from runner.jobs.in_allocation import launch_state, never_began
+from runner.model.job import ExitMarker, JobState, Submitted
+
+RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")
+WHOLE, FAILED = ExitMarker("7", 0, 1.0), ExitMarker("7", 3, 1.0)
+TERMINATED = ExitMarker("7", 143, 1.0, "CANCELLED")
+
+
+def ended(name: str) -> JobState:
+    return JobState("ended", name, nodes="dgx[01-02]")
+
+
+@pytest.mark.parametrize(
+    ("marker", "allocation", "begun", "cancelled", "phase", "name"),
+    [
+        (None, JobState("pending", "PENDING", "Priority"), False, False, "pending", "PENDING"),
+        (None, RUNNING, False, False, "pending", "PENDING"),
+        (None, RUNNING, True, False, "running", "RUNNING"),
+        (WHOLE, RUNNING, True, False, "ended", "COMPLETED"),
+        (FAILED, RUNNING, True, False, "ended", "FAILED"),
+        (WHOLE, ended("NODE_FAIL"), True, False, "ended", "COMPLETED"),
+        (WHOLE, JobState("unknown"), True, False, "ended", "COMPLETED"),
+        # what ended the allocation ended the launch
+        (None, ended("NODE_FAIL"), True, False, "ended", "NODE_FAIL"),
+        (None, ended("TIMEOUT"), True, False, "ended", "TIMEOUT"),
+        (TERMINATED, ended("PREEMPTED"), True, False, "ended", "PREEMPTED"),
+        (TERMINATED, ended("CANCELLED"), True, False, "ended", "CANCELLED"),
+        (None, ended("COMPLETED"), True, False, "ended", "CANCELLED"),
+        # the launch alone was cancelled
+        (TERMINATED, RUNNING, True, True, "ended", "CANCELLED"),
+        (TERMINATED, ended("TIMEOUT"), True, True, "ended", "CANCELLED"),
+        (TERMINATED, ended("COMPLETED"), False, True, "ended", "CANCELLED"),
+        # its turn never came
+        (None, ended("TIMEOUT"), False, False, "ended", "CANCELLED"),
+        (None, JobState("unknown"), True, False, "unknown", ""),
+    ],
+)
+def test_the_state_of_a_launch(
+    marker: ExitMarker | None, allocation: JobState, begun: bool, cancelled: bool, phase: str, name: str
+) -> None:
+    state = launch_state(marker, allocation, begun=begun, cancelled=cancelled)
+    assert (state.phase, state.name) == (phase, name)
+    if phase == "ended" and marker is not None:
+        assert state.exit_code == marker.exit
+
+
+def test_a_launch_that_never_began_is_no_attempt(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    record = Submitted("slurm", "7", "", "", 1.0, allocation="/s/allocations/1")
+    assert never_began(run, record, JobState("ended", "CANCELLED"))
+    assert not never_began(run, record, JobState("pending"))
+    assert not never_began(run, record, None)
+    assert not never_began(run, Submitted("slurm", "7", "", "", 1.0), JobState("ended", "CANCELLED")), (
+        "a job of its own"
+    )
+    (tmp_path / "verdict.json").write_text("{}")
+    assert never_began(run, record, None), "judged while the scheduler still knew"
+    (tmp_path / "begun").touch()
+    assert not never_began(run, record, JobState("ended", "CANCELLED"))
