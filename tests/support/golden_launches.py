@@ -1,5 +1,5 @@
-"""The scripts of a study in one allocation that are kept in tests/golden/launch_scripts: the allocation's own, and those
-of launches in it.
+"""The scripts of a study in one allocation, kept in tests/golden/launch_scripts: the allocation's own, and those of its
+launches.
 """
 
 from __future__ import annotations
