@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Keys of what click's contexts share: the arguments as they were typed, and the run that is repeated.
-_TYPED, REPEATED = "runner.typed", "runner.repeated"
+_TYPED, REPEATED, COPIED = "runner.typed", "runner.repeated", "runner.copied"
 
 _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="Total number of GPUs; one rank on each."),
@@ -185,6 +185,11 @@ def command_line(site: str) -> CommandLine:
 def repeated_run() -> RunDirectory | None:
     """The run that the command repeats; None where it repeats none."""
     return cast("RunDirectory | None", click.get_current_context().meta.get(REPEATED))
+
+
+def copied_run() -> RunDirectory | None:
+    """The run whose copy of the user's code the command takes; None where it takes the code as it is now."""
+    return cast("RunDirectory | None", click.get_current_context().meta.get(COPIED))
 
 
 def of_the_call(job: click.Command) -> frozenset[str]:

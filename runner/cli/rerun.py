@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import REPEATED, JobCommand, job_options, of_the_call, typed
+from runner.cli.job_options import COPIED, REPEATED, JobCommand, job_options, of_the_call, typed
 from runner.cli.options import by_shell
 from runner.errors import UsageError
 from runner.suggest import instead
@@ -33,7 +33,8 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
     """Submit RUN again with the options that it was submitted with, and those given here: rerun RUN --gpus 8.
 
     Arguments after -- replace the program and its arguments. The image is the one that ran, by its digest; --image NAME
-    takes another. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
+    takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
+    copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
     from runner.jobs.lookup import find
     from runner.preparation.repetition import image_of, repeated
@@ -56,6 +57,8 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
     )
     _enter(record.directory)
     ctx.meta[REPEATED] = first
+    if "snapshot" in values and "snapshot" not in changes:
+        ctx.meta[COPIED] = first
     assert ctx.parent is not None
     with job.make_context("rerun", _words(job, values), parent=ctx.parent) as context:
         return int(job.invoke(context))
@@ -69,15 +72,16 @@ for _option in command.params:
 def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
     """Print what will differ from the first run."""
     from runner.cli.diff import show_differences
-    from runner.jobs.code_record import code_record
     from runner.jobs.comparison import code_differences, plan_differences
+    from runner.preparation.job import code_of
 
-    code, text = None, ""
-    if prepared.code_directory is not None:
-        code, text = code_record(prepared.program, prepared.code_directory, with_diff=True)
+    code, text = code_of(prepared)
     differences = (*plan_differences(first.plan(), prepared.plan), *code_differences(first, code, text))
     if line := image_line(first.plan().image, prepared.plan):
         click.echo(line, err=True)
+    if prepared.snapshot is not None and prepared.snapshot.first is not None:
+        now = "--snapshot copies it as it is now, --without snapshot runs it where it is"
+        click.echo(f"code: the copy that ran; {now}", err=True)
     if differences:
         click.echo(f"differs from {first.run_id} (first -> now):", err=True)
         show_differences(differences, err=True)

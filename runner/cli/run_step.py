@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
+from runner.cli.job_options import JobCommand, command_line, copied_run, job_options, repeated_run
 from runner.cli.options import say
 from runner.errors import Exit
 
@@ -29,7 +29,7 @@ def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_options
 
-    options = make_options(**values)
+    options = make_options(**values, copied=copied_run())
     with slow("preparing the job"):
         prepared = prepare(options, in_allocation=True, say=say, keep=not dry_run)
     if (first := repeated_run()) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, job_options, repeated_run
+from runner.cli.job_options import JobCommand, command_line, copied_run, job_options, repeated_run
 from runner.cli.options import say
 from runner.errors import Exit, UsageError
 
@@ -33,7 +33,7 @@ def command(
         raise UsageError(
             "--follow prints logs, and --json facts", where="--json", fix="use --wait --json, or logs -f RUN"
         )
-    options = make_options(**values)
+    options = make_options(**values, copied=copied_run())
     with slow("preparing the job"):
         prepared = prepare(options, say=say, keep=not dry_run)
     if (first := repeated_run()) is not None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runner.files import file_system
 from runner.jobs import git
+from runner.jobs.directory import CODE, CODE_DIFF, RunDirectory
 from runner.jobs.git import GitError, Repository
 from runner.model.origin import CodeRecord
 from runner.redact import redacted
@@ -84,6 +86,18 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     if not with_diff or not kept.text:
         return record, ""
     return replace(record, redacted=kept.redacted, diff_kept=True), kept.text
+
+
+def recorded(first: RunDirectory, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
+    """The same of a run whose code is run again: what was recorded then."""
+    record = first.read(CODE, CodeRecord)
+    if record is None or not record.diff_kept:
+        return record, ""
+    try:
+        text = file_system.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
+    except (OSError, file_system.UnusableFileError):
+        text = ""
+    return (record, text) if text else (replace(record, redacted=0, diff_kept=False), "")
 
 
 def changes_of(answer: bytes) -> Iterator[Change]:

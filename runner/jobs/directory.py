@@ -4,6 +4,7 @@ It is enough to find the job again, to report and to rerun it, from any process 
 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
     command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
+    code/  code-files.json                              the copy of that code, if one runs, and the files it began with
     lib/  recipe/                                       launcher and program, copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
     logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 SCRIPT = "job.sh"
 COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
+CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 _FOLDERS = ("logs", "ranks", "nccl")

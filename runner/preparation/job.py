@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Origin
-    from runner.model.origin import CommandLine
+    from runner.model.origin import CodeRecord, CommandLine
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,10 @@ def _with_snapshot(options: JobOptions) -> tuple[JobOptions, Snapshot | None]:
     """The options with the place in the copy where the program starts; what is copied, None for nothing."""
     if not options.snapshot:
         return options, None
-    from runner.preparation.snapshot import snapshot_of
+    from runner.preparation.snapshot import copy_again, snapshot_of
 
-    snapshot = snapshot_of(options)
+    copied = options.copied if options.program else None
+    snapshot = snapshot_of(options) if copied is None else copy_again(copied, options.program)
     request = msgspec.structs.replace(options.request, copied_start=snapshot.start)
     return replace(options, request=request), snapshot
 
@@ -146,6 +147,21 @@ def _code_directory(options: JobOptions, recipe_directory: Path | None) -> Path 
     if recipe_directory is None:
         return Path(options.request.directory or ".")
     return None if paths.share("recipes") in recipe_directory.parents else recipe_directory
+
+
+def code_of(prepared: PreparedJob, *, keep_diff: bool = True) -> tuple[CodeRecord | None, str]:
+    """The record of the code that a job will run, and what differs from its commit; None for a shipped recipe.
+
+    Args:
+        keep_diff: that difference is kept.
+    """
+    from runner.jobs import code_record
+
+    if prepared.code_directory is None:
+        return None, ""
+    if prepared.snapshot is not None and prepared.snapshot.first is not None:
+        return code_record.recorded(prepared.snapshot.first, with_diff=keep_diff)
+    return code_record.code_record(prepared.program, prepared.code_directory, with_diff=keep_diff)
 
 
 def start(
@@ -225,10 +241,6 @@ def scheduler_for(prepared: PreparedJob) -> Scheduler:
 
 
 def _origin(prepared: PreparedJob, command: CommandLine | None, *, keep_diff: bool) -> Origin:
-    from runner.jobs.code_record import code_record
     from runner.jobs.submission import Origin
 
-    origin = Origin(command)
-    if prepared.code_directory is not None:
-        origin = Origin(command, *code_record(prepared.program, prepared.code_directory, with_diff=keep_diff))
-    return replace(origin, snapshot=prepared.snapshot)
+    return Origin(command, *code_of(prepared, keep_diff=keep_diff), snapshot=prepared.snapshot)

@@ -6,12 +6,15 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.errors import UsageError
 from runner.files import umask
 from runner.model.request import Request
 from runner.planning import caches
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
 
 DEFAULT_RECIPE = "horovod-pytorch"
 HOSTS_SITE = "hosts"
@@ -28,6 +31,7 @@ class JobOptions:
         runs: where the run directory is made.
         force: codes of checks that shall not refuse.
         snapshot: the program runs from a copy of the user's tracked files.
+        copied: the run whose copy is copied again, instead of those files as they are now; None for none.
     """
 
     site: str | None
@@ -37,6 +41,7 @@ class JobOptions:
     program: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     snapshot: bool = False
+    copied: RunDirectory | None = None
 
 
 def make_options(
@@ -46,6 +51,7 @@ def make_options(
     runs: Path = Path("runs"),
     force: tuple[str, ...] = (),
     snapshot: bool = False,
+    copied: RunDirectory | None = None,
     hosts: str | None = None,
     hostfile: str | None = None,
     arguments: tuple[str, ...] = (),
@@ -56,6 +62,7 @@ def make_options(
     Args:
         hosts: ``nodea:8,nodeb:8``: with no ``site``, these nodes are the site.
         hostfile: the same as a file.
+        snapshot, copied: as of ``JobOptions``.
         arguments: where no recipe is named and the first is no option: a program; else arguments of the recipe's.
         values: fields of ``Request``.
 
@@ -70,10 +77,10 @@ def make_options(
         site = HOSTS_SITE
     if recipe is None and is_program(arguments):
         request = Request(**values, directory=str(Path.cwd()), hosts=room)
-        return JobOptions(site, None, request, runs, arguments, force, snapshot)
+        return JobOptions(site, None, request, runs, arguments, force, snapshot, copied)
     request = Request(**values, arguments=arguments, hosts=room)
     name = DEFAULT_RECIPE if recipe is None else recipe
-    return JobOptions(site, name, request, runs, force=force, snapshot=snapshot)
+    return JobOptions(site, name, request, runs, force=force, snapshot=snapshot, copied=copied)
 
 
 def _of_shell() -> dict[str, Any]:

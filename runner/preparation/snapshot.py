@@ -6,18 +6,21 @@ Looks at the repository and copies nothing; ``runner.jobs.snapshot_copy`` does, 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.errors import RefusedError, UsageError
 from runner.jobs import git
 from runner.jobs.code_record import is_source
+from runner.jobs.directory import CODE_FILES, RunDirectory
 from runner.jobs.git import GitError, Repository
-from runner.jobs.snapshot_copy import Snapshot
-from runner.model.plan import WORKSPACE
+from runner.jobs.snapshot_copy import CopiedFiles, Snapshot
+from runner.model.plan import COPY, WORKSPACE
 from runner.preparation.request import JobOptions
 
 _DEPTH = 8  # of submodules in submodules
 _WHERE = "--snapshot"
+_NOW = "--snapshot copies your code as it is now, --without snapshot runs it where it is"
 
 
 def snapshot_of(options: JobOptions) -> Snapshot:
@@ -44,6 +47,31 @@ def snapshot_of(options: JobOptions) -> Snapshot:
     for word in options.program:
         _check_word(word, directory, start, repository, frozenset(names))
     return Snapshot(repository.top, "" if start == "." else start, names)
+
+
+def copy_again(first: RunDirectory, program: Sequence[str]) -> Snapshot:
+    """The copy of a run, to be copied and run again.
+
+    Args:
+        program: an argument that names a source file is looked for in it.
+
+    Raises:
+        RefusedError: it is not there any more, did not record its files, or has not the program.
+    """
+    found = first.read(CODE_FILES, CopiedFiles)
+    top = first.path / COPY
+    if found is None or not top.is_dir():
+        raise RefusedError(
+            "the code that ran is not available: its copy, or the list of its files, is not there",
+            where=str(top),
+            fix=_NOW,
+        )
+    names = frozenset(found.contents)
+    for word in program:
+        name = posixpath.normpath(posixpath.join(found.start, word))
+        if is_source(word) and not word.startswith("/") and name not in names:
+            raise RefusedError(f"the copy that ran has no {word}", where=str(top), fix=_NOW)
+    return Snapshot(top, found.start, tuple(found.contents), first, found.contents)
 
 
 def _names(repository: Repository, below: str, depth: int) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.snapshot_copy import Snapshot, copy
 from runner.preparation.job import prepare
 from runner.preparation.request import make_options
+from tests.support.documents import result
 from tests.support.repositories import git, repository
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -84,6 +85,49 @@ def test_edits_after_the_submission_change_nothing(tmp_path: Path, call: Call, m
     kept = sorted(["top.txt", *(f"{ODD}/{name}" for name in ("helper.py", "train.py"))])
     assert (directory / "found").read_text() == repr(("as submitted", kept))
     assert f"a copy ran: {directory / 'code'}" in call("show", run_id)[0]
+
+
+def test_a_copy_that_ran_is_run_again_unless_another_one_is_requested(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import pathlib, os\nprint(open('value').read(), os.listdir())\npathlib.Path('output').touch()\n"
+    top = repository(
+        tmp_path / "r", {f"{ODD}/a.py": program.encode(), f"{ODD}/value": b"0", os.fsdecode(b"b\xff"): b""}
+    )
+    start = top / ODD
+    monkeypatch.chdir(start)
+    (start / "value").write_text("first")
+    words = (*LOCAL, "--runs", str(tmp_path / "runs"), "--json", "--", sys.executable, "a.py")
+    first = result(call(*words)[0])["run"]
+    call("wait", first)
+    (start / "value").write_text("second")
+    git(top, "commit", "-qam", "later")
+
+    def again(*more: str) -> tuple[str, str, str]:
+        printed, said = call("rerun", str(again_of), *more, "--json", "--wait")
+        facts = result(printed)
+        log = (Path(facts["directory"]) / "logs/rank-0.out").read_text()
+        return facts["run"], said, log
+
+    again_of = first
+    second, said, log = again()
+    assert log.startswith("first [") and "output" not in log, "the files that were copied, and no other"
+    assert "code: the copy that ran; --snapshot copies it as it is now" in said
+    assert f"the same plan and code as {first}" in said
+    code = [result(call("show", name, "--json")[0])["code"] for name in (first, second)]
+    assert code[0] == code[1]
+    again_of = second
+    assert again()[2].startswith("first [")
+    assert again("--snapshot")[2].startswith("second [")
+    third = again("--without", "snapshot")
+    assert third[2].startswith("second [") and "code: the copy" not in third[1]
+
+    assert "the copy that ran has no b.py" in call("rerun", first, "--", "python", "b.py", code=Exit.REFUSED)[1]
+    (tmp_path / "runs" / first / "code" / ODD / "value").write_text("edited")
+    said = call("rerun", first, code=Exit.REFUSED)[1]
+    assert "the copy that ran has changed since" in said and "--without snapshot" in said
+    (tmp_path / "runs" / first / "code-files.json").unlink()
+    assert "the code that ran is not available" in call("rerun", first, code=Exit.REFUSED)[1]
 
 
 def test_what_cannot_be_copied_is_refused_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +198,7 @@ def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empt
     names = ("link/key", "../secret/key", "/etc/passwd", "up", "up/real/x", "real/x", "real//./y", "", "..", ".")
     copy(Snapshot(top, "", names), empty_run)
     content = {path.relative_to(empty_run.path).as_posix(): path.is_symlink() for path in empty_run.path.rglob("*")}
+    assert content.pop("code-files.json") is False
     assert content == {"code": False, "code/up": True, "code/real": False, "code/real/x": False}
     assert [path.name for path in secret.iterdir()] == ["key"]
 
