@@ -130,10 +130,15 @@ class Run:
             timeout: seconds to wait at most.
 
         Raises:
+            UsageError: the timeout is no number of seconds.
             UnknownStateError: that time is over, or the scheduler does not answer.
         """
         from runner.jobs.life import finish
 
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and timeout >= 0):  # nor NaN
+            fix = "a number of seconds, zero or more; None waits to the end"
+            raise UsageError(f"the timeout is {timeout!r}", where="timeout", fix=fix)
         return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
 
     def cancel(self) -> Cancellation:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 # Compiled where they are used: every call of this program comes here, and few have something to hide.
 # NAME:PASSWORD@ anywhere, NAME@ behind a scheme (of which a path keeps one slash); not the "@" of a digest
 # (pytorch:25.02-py3@sha256:...).
-_USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"@]*@|[^/\s'\"@:=]+:[^/\s'\"@]+@(?!sha256:)"
+# A password may hold a raw "@": all up to the last one before the path is hidden.
+_USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[^/\s'\"]{1,999}@(?!sha256:)"
 # A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer".
 _SECRET_NAME = r"[\w-]*(?:passw|passphrase|secret|token(?!iz)|credential|(?:api|access|private)[-_]?key)[\w-]*"
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"

@@ -48,7 +48,7 @@ _HEX_KEY = re.compile(
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}", re.IGNORECASE)
-_URL_USER = re.compile(r"(?P<name>\w://)[^/\s'\"@]*@(?!sha256:)")
+_URL_USER = re.compile(r"(?P<name>\w://)[^/\s'\"]{0,999}@(?!sha256:)")
 REDACTED = "***"
 
 

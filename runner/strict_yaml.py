@@ -9,7 +9,9 @@ files over one megabyte, nesting over 20 levels.
 from __future__ import annotations
 
 import math
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,7 +81,11 @@ def read(path: Path) -> Document:
         UsageError: the file is missing, unreadable or no YAML; says file:line.
     """
     try:
-        with path.open("rb") as file:
+        # At once, also of a pipe that nobody writes to, which open(2) would wait for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError("no such file", where=str(path)) from None

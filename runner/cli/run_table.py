@@ -15,6 +15,7 @@ _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))
 _LEFT_OUT = ("NAME", "STATE", "JOB", "SITE", "AGE")
 _GAP = "  "
 _NOTHING = "-"
+_REASON = 32  # characters of why a job waits
 
 
 def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
@@ -47,12 +48,18 @@ def _cells(run: ListedRun, now: datetime) -> dict[str, str]:
 
 
 def _result(run: ListedRun) -> str:
+    """The verdict; of a job that waits the reason, as Slurm's own list shows it."""
+    if run.reason:
+        reason = run.reason.removeprefix("Not Running: ")  # how PBS begins
+        return f"({reason if len(reason) <= _REASON else reason[: _REASON - 3] + '...'})"
     if run.images_per_s is None:
         return run.outcome or ""
     return f"{run.images_per_s:.1f} images/s" + (" (demo)" if run.demonstration else "")
 
 
 def _state_or_result(row: dict[str, str]) -> str:
+    if row["RESULT"].startswith("("):
+        return f"{row['STATE']} {row['RESULT']}"
     return row["STATE"] if row["RESULT"] == _NOTHING else row["RESULT"]
 
 

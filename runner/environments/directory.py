@@ -89,6 +89,10 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
         environment = own.of_directory(root)
     if environment is None:
         begun = (root / SCRIPT).exists()
+        broken = own.fault(root) if by_path and not begun else ""
+        if broken:
+            fix = "make it anew, or name another one: --env-name DIR"
+            raise RefusedError(f"{root.name} cannot be used: {broken}", where=str(root), fix=fix)
         at = f" --at {root.parent}" if by_path else ""
         raise RefusedError(
             f"the environment {root.name} is {'not finished, or has lost its Python' if begun else 'not there'}",

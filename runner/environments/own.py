@@ -38,6 +38,17 @@ def of_shell() -> tuple[Environment | None, str]:
         return None, f"environment: {prefix} is active in this shell and NOT used: {error.what} ({error.fix})"
 
 
+def active_in_shell() -> str:
+    """The directory of the environment whose ``python3`` this shell's PATH finds first; empty where it is none's. By
+    its files alone: nothing is started.
+    """
+    python = process.find("python3")
+    root = python.absolute().parent.parent if python is not None else None
+    if root is None or not ((root / "pyvenv.cfg").is_file() or (root / "conda-meta").is_dir()):
+        return ""
+    return str(root)
+
+
 def of_directory(root: Path) -> Environment | None:
     """The virtual or conda environment of a directory; None where there is none.
 
@@ -49,6 +60,22 @@ def of_directory(root: Path) -> Environment | None:
         return None
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
+
+
+def fault(root: Path) -> str:
+    """Why what is in a directory is no environment that works; empty where there is no directory."""
+    if not root.is_dir():
+        return "it is no directory" if root.exists() else ""
+    if not (root / "pyvenv.cfg").is_file() and not (root / "conda-meta").is_dir():
+        return "it is no virtual environment (no pyvenv.cfg in it) and no conda environment (no conda-meta)"
+    python = root / "bin/python3"
+    if python.is_symlink() and not python.exists():
+        return f"its bin/python3 leads to {os.path.realpath(python)}, which is not there"
+    if not os.access(python, os.X_OK):
+        return "it has no bin/python3 that can be started"
+    if (root / "pyvenv.cfg").is_file() and not (root / "bin/activate").is_file():
+        return "it has no bin/activate"
+    return "its bin/python3 says that it is of another environment"
 
 
 def _answer(python: Path) -> tuple[str, str]:

@@ -175,6 +175,7 @@ def _row(read: _Read, state: JobState | None) -> ListedRun:
         name=read.run.name,
         job=record.job_id,
         state=shown,
+        reason=state.reason if state is not None and shown == "pending" else "",
         gpus=read.plan.gpus,
         site=read.plan.site,
         submitted=_time(record.submitted_s),

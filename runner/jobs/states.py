@@ -14,7 +14,7 @@ from runner.schedulers import connect
 
 
 def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
-    """The states by run directory, without reasons; and the errors of schedulers that gave no answer, whose runs are
+    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are
     left out.
     """
     by_scheduler: dict[tuple[SchedulerName, str], dict[Path, str]] = {}

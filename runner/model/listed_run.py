@@ -18,6 +18,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     Attributes:
         state: ``unknown`` where the scheduler does not answer, or knows nothing of the job; ``not-submitted`` where it
             refused it.
+        reason: why a pending job waits, in the scheduler's words; empty where it does not wait, or says nothing.
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
@@ -30,6 +31,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     name: str
     job: str
     state: State
+    reason: str
     gpus: int
     site: str
     submitted: datetime | None

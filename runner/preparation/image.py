@@ -5,6 +5,7 @@ Reaches no engine and no registry: the store, the file system, and what a site's
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -77,14 +78,27 @@ def _environment_of_shell(choices: Choices) -> JobImage:
     nothing = PlannedImage(reference="", digest="", path="")
     way = choices.site.ways.get(choices.runtime, RuntimeAtSite())
     nodes = SCHEDULERS[choices.site.scheduler].nodes
-    if nodes == "this-machine" or way.load or way.setup != Setup():
+    if nodes == "this-machine":
         return JobImage(nothing)
+    if way.load or way.setup != Setup():
+        return JobImage(nothing, note=_unused(choices.site.name))
     environment, note = own.of_shell()
     if environment is None:
         return JobImage(nothing, note=note)
     if nodes == "listed":  # they get the variables of this shell
         return JobImage(nothing, python=_python(environment))
     return _environment(environment)
+
+
+def _unused(site: str) -> str:
+    """What to say of an environment that is active in this shell, where the site's setup makes another one."""
+    active = own.active_in_shell()
+    if not active:
+        return ""
+    return (
+        f"environment: {active} is active in this shell and NOT used: the site {site} has a setup of its own "
+        f"(ways.native); --env-name {shlex.quote(active)} uses it"
+    )
 
 
 def _python(environment: Environment) -> PlannedPython | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from runner.errors import UsageError
-from runner.strict_yaml import MAX_BYTES, load, parse
+from runner.strict_yaml import MAX_BYTES, load, parse, read
 
 
 class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +42,12 @@ def test_core_scalars_are_those_of_yaml_1_2() -> None:
         "a": "yes", "b": "1:30", "c": 10, "d": 16, "e": 1000.0, "f": None, "g": True, "h": "5", "i": "1_000", "j": "on",
         "k": "2026-11-21", "l": 15,
     }  # fmt: skip
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kept.yaml")
+    with pytest.raises(UsageError, match="a pipe is no file to read"):
+        read(tmp_path / "kept.yaml")
 
 
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest_right_one() -> None:

@@ -138,7 +138,7 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredIm
 
     wanted = manifests.platform(options.platform)
     if name.kind not in ("registry", "any"):
-        place, reference = archives.split(name.text)
+        place, reference = archives.located(name.kind, name.text)
         if name.kind == "docker-archive":
             return archives.from_docker_archive(place, reference, wanted)
         files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)

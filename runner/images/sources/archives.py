@@ -197,6 +197,34 @@ def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descri
     return meant[0]
 
 
+def located(kind: str, text: str) -> tuple[Path, str]:
+    """As ``split``, of a file or directory that is there.
+
+    Args:
+        kind: ``docker-archive``, ``oci-archive`` or ``oci``.
+
+    Raises:
+        UsageError: it is not there, or a directory where a file is meant, or the other way round.
+    """
+    place, name = split(text)
+    of_directory = kind == "oci"
+    noun = "directory" if of_directory else "file"
+    if text and (place.is_dir() if of_directory else place.is_file()):
+        return place, name
+    what = f"there is no {noun} {place}"
+    if not text:
+        what = f"{kind}: names no {noun}"
+    elif place.exists():
+        what = f"{place} is {'a directory' if place.is_dir() else 'a file'}, not a {noun}"
+    shown = {
+        "docker-archive": "docker-archive:FILE[:NAME], a file from `docker save`",
+        "oci-archive": "oci-archive:FILE[:TAG], the tar archive of an OCI layout",
+        "oci": "oci:DIR[:TAG], the directory of an OCI layout",
+    }
+    others = [other for other in shown if (other == "oci") == place.is_dir()] if text and place.exists() else [kind]
+    raise UsageError(what, where=f"{kind}:{text}", fix="; or ".join(shown[other] for other in others))
+
+
 def split(text: str) -> tuple[Path, str]:
     """``PATH[:NAME]``, split at the first colon before which a file exists."""
     whole = paths.expanded(text)

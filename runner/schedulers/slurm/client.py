@@ -130,7 +130,7 @@ class Slurm:
         Raises:
             UnknownStateError: the controller does not answer.
         """
-        return next((job_id for job_id, _, directory in self._queue() if directory == str(run_directory)), None)
+        return next((job_id for job_id, _, _, directory in self._queue() if directory == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
@@ -149,16 +149,17 @@ class Slurm:
         return self._accounted(job_id, run_directory)
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The states of many runs' jobs, without reasons: the queue once, and accounting once for those not in it.
+        """The states of many runs' jobs: the queue once, and accounting once for those not in it. Why a job waits is
+        Slurm's own word alone.
 
         Raises:
             UnknownStateError: the controller does not answer.
         """
-        names = {directory: name for _, name, directory in self._queue()}
-        gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in names]
+        queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
+        gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
         accounted = self._accounting(gone) if gone else []
-        names = {directory: name.partition(" by ")[0] for name, _, _, directory in accounted} | names
-        return {run: _state_of(names.get(str(run), "")) for run in jobs}
+        known = {directory: _state_of(name.partition(" by ")[0]) for name, _, _, directory in accounted} | queued
+        return {run: known.get(str(run), _state_of("")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
         """Ask Slurm to end the job; a job that has ended already is no error."""
@@ -193,13 +194,13 @@ class Slurm:
         rows = [([*line.split("|", 3), "", "", ""])[:4] for line in done.out.splitlines()] if done.code == 0 else []
         return [(name, code, nodes, directory) for name, code, nodes, directory in rows if name]
 
-    def _queue(self) -> list[tuple[str, str, str]]:
-        """Id, state and directory of each job that the controller knows."""
-        done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%Z", "--states=all")
+    def _queue(self) -> list[tuple[str, str, str, str]]:
+        """Id, state, reason and directory of each job that the controller knows."""
+        done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%r|%Z", "--states=all")
         if done.code != 0:
             raise client_call.no_answer("Slurm", done)
-        rows = [[*line.strip().split("|", 2), "", ""][:3] for line in done.out.splitlines()]
-        return [(job_id, name, directory) for job_id, name, directory in rows]
+        rows = [[*line.strip().split("|", 3), "", "", ""][:4] for line in done.out.splitlines()]
+        return [(job_id, name, reason, directory) for job_id, name, reason, directory in rows]
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SHAPING)}
@@ -235,8 +236,9 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
     )
 
 
-def _state_of(name: str) -> JobState:
-    return JobState(_PHASES.get(name, "unknown"), name)
+def _state_of(name: str, reason: str = "") -> JobState:
+    phase = _PHASES.get(name, "unknown")
+    return JobState(phase, name, reason if phase == "pending" and reason != "None" else "")
 
 
 def _nodes(field: str) -> str:

@@ -104,6 +104,9 @@ def test_objects_are_those_of_the_json(tmp_path: Path) -> None:
     run = submit(2, [sys.executable, "train.py"], **NATIVE, runs=tmp_path / "elsewhere")
     assert run.directory.parent == tmp_path / "elsewhere"
     assert (run.verdict, repr(run)) == (None, f"<run {run.id}>")
+    for wrong in ("60", True, -1, float("nan"), [1]):
+        with pytest.raises(UsageError, match="the timeout is "):
+            run.wait(wrong)
     waited = run.wait(timeout=60)
     assert (run.verdict, repr(run)) == (waited, f"<run {run.id}: ran>")
     envelope = {"schema": "gpu-runner/1", "command": "status", "exit_code": 0, "error": None}

@@ -16,8 +16,8 @@ NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
 def row(name: str, *, ago_s: int = 60, **changes: Any) -> ListedRun:
     fields: dict[str, Any] = {
         "run": f"20261122-085900-{name}-16", "directory": "/r", "name": name, "job": "4711", "state": "ended",
-        "gpus": 16, "site": "technion", "submitted": NOW - timedelta(seconds=ago_s), "outcome": "ran",
-        "images_per_s": None, "demonstration": "",
+        "reason": "", "gpus": 16, "site": "technion", "submitted": NOW - timedelta(seconds=ago_s),
+        "outcome": "ran", "images_per_s": None, "demonstration": "",
     }  # fmt: skip
     return ListedRun(**(fields | changes))
 
@@ -38,6 +38,17 @@ def test_a_pipe_gets_every_column() -> None:
         "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
         "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
     ]
+
+
+def test_a_job_that_waits_says_why() -> None:
+    waits = row("bert", state="pending", reason="Resources", outcome=None)
+    long = row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None)
+    assert lines((waits, long), NOW, None) == [
+        "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
+        "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
+        "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
+    ]
+    assert lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
 
 
 def test_a_name_with_control_characters_is_escaped() -> None:

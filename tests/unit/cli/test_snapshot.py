@@ -91,10 +91,10 @@ def test_a_copy_that_ran_is_run_again_unless_another_one_is_requested(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = "import pathlib, os\nprint(open('value').read(), os.listdir())\npathlib.Path('output').touch()\n"
-    top = repository(
-        tmp_path / "r", {f"{ODD}/a.py": program.encode(), f"{ODD}/value": b"0", os.fsdecode(b"b\xff"): b""}
-    )
-    start = top / ODD
+    place = "a b$q'\""  # the directory of a run without a copy can be shown to no container with a newline in it
+    files = {f"{place}/a.py": program.encode(), f"{place}/value": b"0", os.fsdecode(b"b\xff"): b""}
+    top = repository(tmp_path / "r", files)
+    start = top / place
     monkeypatch.chdir(start)
     (start / "value").write_text("first")
     words = (*LOCAL, "--runs", str(tmp_path / "runs"), "--json", "--", sys.executable, "a.py")
@@ -123,7 +123,7 @@ def test_a_copy_that_ran_is_run_again_unless_another_one_is_requested(
     assert third[2].startswith("second [") and "code: the copy" not in third[1]
 
     assert "the copy that ran has no b.py" in call("rerun", first, "--", "python", "b.py", code=Exit.REFUSED)[1]
-    (tmp_path / "runs" / first / "code" / ODD / "value").write_text("edited")
+    (tmp_path / "runs" / first / "code" / place / "value").write_text("edited")
     said = call("rerun", first, code=Exit.REFUSED)[1]
     assert "the copy that ran has changed since" in said and "--without snapshot" in said
     (tmp_path / "runs" / first / "code-files.json").unlink()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.environments import own
+from runner.environments import directory, own
 from runner.errors import Exit, RefusedError
 from runner.model.environment import Activate, Setup
 from runner.paths import share
@@ -148,7 +150,41 @@ def test_a_directory_of_ones_own_is_an_environment(
     )
     (tmp_path / "empty/bin").mkdir(parents=True)
     assert run([*job, str(tmp_path / "empty"), "--", "x"]) == Exit.REFUSED
-    assert "the environment empty is not there" in capfd.readouterr().err
+    assert "empty cannot be used: it is no virtual environment (no pyvenv.cfg" in capfd.readouterr().err
+    assert run([*job, str(tmp_path / "none"), "--", "x"]) == Exit.REFUSED
+    assert "the environment none is not there" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("lost", ["bin/python3", "bin/activate"])
+def test_a_virtual_environment_that_has_lost_something_is_there_and_says_what(tmp_path: Path, lost: str) -> None:
+    root = tmp_path / "broken"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
+    (root / lost).unlink()
+    if lost == "bin/python3":
+        (root / lost).symlink_to("/no such python")
+    with pytest.raises(
+        RefusedError,
+        match="broken cannot be used: its bin/python3 leads to /no such python, which is not"
+        if lost == "bin/python3"
+        else "broken cannot be used: it has no bin/activate",
+    ):
+        directory.find(str(root), "", "site")
+
+
+@pytest.mark.parametrize("setup", [True, False])
+def test_a_site_with_a_setup_of_its_own_says_that_the_shells_environment_is_unused(
+    venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], setup: bool
+) -> None:
+    site = tmp_path / "ours.yaml"
+    own_setup = "ways: {native: {setup: {modules: [pytorch/2.1]}}}\n" if setup else ""
+    node = "node: {gpus: 4, cores: 64, memory_mb: 1000}\n"
+    site.write_text(f"name: ours\nextends: slurm\nruntimes: [native]\n{node}{own_setup}")
+    monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
+    job = ("submit", "--gpus", "1", "--site", str(site), "--runtime", "native", "--dry-run", "--", "true")
+    assert run([*job]) == Exit.GOOD
+    said = capfd.readouterr().err
+    unused = f"environment: {venv} is active in this shell and NOT used: the site ours has a setup of its own"
+    assert (unused in said, f"--env-name {shlex.quote(str(venv))} uses it" in said) == (setup, setup)
 
 
 def test_a_conda_environment_without_conda_is_refused_by_name(tmp_path: Path) -> None:

@@ -42,7 +42,11 @@ def test_one_query_tells_of_all_runs_of_a_scheduler(root: Path) -> None:
     }  # fmt: skip
     write(root, "never", None)
     runs["done"].write("ended.json", JobState("ended", "FAILED"))
-    lines = [f"{1}|RUNNING|{runs['a'].path}", f"{2}|COMPLETED|{runs['b'].path}", f"{9}|PENDING|{runs['cut'].path}"]
+    lines = [
+        f"{1}|RUNNING|None|{runs['a'].path}",
+        f"{2}|COMPLETED|None|{runs['b'].path}",
+        f"{9}|PENDING|Priority|{runs['cut'].path}",
+    ]
     (clients / "queue").write_text("\n".join(lines) + "\n")
     squeue = clients / "squeue"
     squeue.write_text(f"#!/bin/sh\necho called >>{clients}/calls\ncat {clients}/queue\n")

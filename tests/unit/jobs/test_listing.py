@@ -35,7 +35,9 @@ def submitted(
 
 def slurm(root: Path, **states: tuple[str, RunDirectory]) -> None:
     """A Slurm that knows these jobs (``j7=("RUNNING", run)``), and counts how often its queue was asked for."""
-    (root / "queue").write_text("".join(f"{job[1:]}|{state}|{run.path}\n" for job, (state, run) in states.items()))
+    (root / "queue").write_text(
+        "".join(f"{job[1:]}|{state}|Priority|{run.path}\n" for job, (state, run) in states.items())
+    )
     shown = "\n".join(
         f"{job[1:]}) printf '   JobState={state} Reason=None\\n   ExitCode=0:0\\n   WorkDir={run.path}\\n';;"
         for job, (state, run) in states.items()
@@ -66,6 +68,7 @@ def test_each_run_with_what_is_known_of_it(root: Path) -> None:
         "gone": ("unknown", None), "runs": ("running", None), "waits": ("pending", None),
         "measured": ("ended", "measured"),
     }  # fmt: skip
+    assert {name: run.reason for name, run in listed.items() if run.reason} == {"waits": "Priority"}
     first = listed["measured"]
     assert (first.run, first.directory, first.job) == (measured.run_id, str(measured.path), "1")
     assert (first.gpus, first.site, first.images_per_s, first.demonstration) == (4, "s", 812.5, "CPU")

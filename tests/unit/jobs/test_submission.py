@@ -68,7 +68,7 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     (run,) = (tmp_path / "runs").iterdir()
     assert run.name in caught.value.fix
     squeue = tmp_path / "squeue"
-    squeue.write_text(f"#!/bin/sh\necho '7|PENDING|{run}'\n")
+    squeue.write_text(f"#!/bin/sh\necho '7|PENDING|None|{run}'\n")
     squeue.chmod(0o755)
     assert scheduler_of(RunDirectory(run))[1] == "7"
 

@@ -38,11 +38,11 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
     """
     apptainer_build.program()
     if reference.startswith("docker-archive:"):
-        place, name = archives.split(reference.removeprefix("docker-archive:"))
+        place, name = archives.located("docker-archive", reference.removeprefix("docker-archive:"))
         found = archives.from_docker_archive(place, name, manifests.platform(None))
         return ResolvedBase(reference, found.digest, place)
     if reference.startswith(ARCHIVES):
-        place, name = archives.split(reference.removeprefix("oci-archive:"))
+        place, name = archives.located("oci-archive", reference.removeprefix("oci-archive:"))
         return ResolvedBase(
             reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place
         )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError, UsageError
+from runner.cli import run
+from runner.errors import Exit, RefusedError, UsageError
 from runner.images.conversion.source_selection import Options, convert
 from runner.images.engine import connection
 from runner.progress import Silent
@@ -46,3 +47,24 @@ def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: st
     (tmp_path / "saved.tar").touch()
     with pytest.raises(UsageError, match=r"/saved\.tar is a path without a format"):
         convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fix"),
+    [
+        ("docker-archive:/nosuch.tar", "there is no file /nosuch.tar", "docker-archive:FILE"),
+        ("docker-archive:/nosuch.tar:x:1", "there is no file /nosuch.tar:x:1", "docker-archive:FILE[:NAME]"),
+        ("oci-archive:/nosuch", "there is no file /nosuch", "oci-archive:FILE"),
+        ("oci:/nosuch", "there is no directory /nosuch", "oci:DIR"),
+        ("docker-archive:", "docker-archive: names no file", "docker save"),
+        ("docker-archive:/usr", "/usr is a directory, not a file", "oci:DIR"),
+        ("oci:/etc/hostname", "/etc/hostname is a file, not a directory", "docker-archive:FILE"),
+    ],
+)
+def test_a_saved_image_that_is_not_there_is_named_with_what_the_scheme_takes(
+    name: str, what: str, fix: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["convert", name]) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert f"error: {what}\n  where: {name}\n" in said
+    assert fix in said.partition("fix:")[2]

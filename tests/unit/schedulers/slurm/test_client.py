@@ -60,7 +60,7 @@ def test_the_users_variables_of_squeue_leave_no_job_out(clients: Path, monkeypat
     says(
         clients,
         "squeue",
-        'case " $* " in *" --all "*) [ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|/runs/a" ;; esac',
+        'case " $* " in *" --all "*) [ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|None|/runs/a" ;; esac',
     )
     assert Slurm(clients).find(Path("/runs/a")) == "7"
 
@@ -117,7 +117,7 @@ def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
 ) -> None:
     monkeypatch.setattr(client_call, "TIMEOUT_S", 0.5)
     says(clients, "sbatch", "sleep 30")
-    says(clients, "squeue", f"echo '6|RUNNING|/elsewhere'; echo '7|PENDING|{tmp_path}'")
+    says(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
     says(clients, "squeue", "true")
     with pytest.raises(UnknownStateError, match="did not answer"):
@@ -134,7 +134,7 @@ def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
 )
 def test_an_sbatch_that_lost_the_answer_may_have_submitted(clients: Path, tmp_path: Path, words: str) -> None:
     says(clients, "sbatch", f"echo 'sbatch: error: {words}' >&2; exit 1")
-    says(clients, "squeue", f"echo '7|PENDING|{tmp_path}'")
+    says(clients, "squeue", f"echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
     says(clients, "squeue", "true")
     with pytest.raises(UnknownStateError, match="no job of this run is in the queue"):
@@ -168,7 +168,7 @@ def test_a_submission_that_was_cut_off_is_found_by_what_the_job_left(run: RunDir
 
 
 def test_a_submission_that_was_cut_off_is_looked_for_in_the_queue(run: RunDirectory, clients: Path) -> None:
-    says(clients, "squeue", f"echo '9|RUNNING|{run.path}'")
+    says(clients, "squeue", f"echo '9|RUNNING|None|{run.path}'")
     assert scheduler_of(run)[1] == "9"
 
 
@@ -193,7 +193,9 @@ def counted(clients: Path, program: str, body: str) -> Path:
 
 
 def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounting(clients: Path) -> None:
-    queue = counted(clients, "squeue", "echo '5|RUNNING|/r5'; echo '6|PENDING|/r|6'; echo '7|COMPLETED|/of another'")
+    queue = counted(
+        clients, "squeue", "echo '5|RUNNING|None|/r5'; echo '6|PENDING|Reqs, n1|/r|6'; echo '7|COMPLETED|None|/x'"
+    )
     accounting = counted(clients, "sacct", "echo 'NODE_FAIL|1:0|n1|/r7'; echo 'CANCELLED by 7|0:0|None assigned|/r8'")
     jobs = {Path("/r5"): "5", Path("/r|6"): "", Path("/r7"): "7", Path("/r8"): "8", Path("/r9"): "9", Path("/r0"): ""}
     states = Slurm(clients).states(jobs)
@@ -202,6 +204,7 @@ def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounti
         "/r5": ("running", "RUNNING"), "/r|6": ("pending", "PENDING"), "/r7": ("ended", "NODE_FAIL"),
         "/r8": ("ended", "CANCELLED"), "/r9": ("unknown", ""), "/r0": ("unknown", ""),
     }  # fmt: skip
+    assert {str(run): state.reason for run, state in states.items() if state.reason} == {"/r|6": "Reqs, n1"}
     assert len(queue.read_text().splitlines()) == len(accounting.read_text().splitlines()) == 1
     assert "--jobs=7,8,9" in accounting.read_text()
 
