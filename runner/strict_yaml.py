@@ -81,7 +81,7 @@ def read(path: Path) -> Document:
         UsageError: the file is missing, unreadable or no YAML; says file:line.
     """
     try:
-        # At once, also of a pipe that nobody writes to, which open(2) would wait for.
+        # At once, also of a pipe without a writer, which open(2) would wait for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):

@@ -104,7 +104,7 @@ def copy(snapshot: Snapshot, run: RunDirectory) -> None:
 
 def _changed(name: str, snapshot: Snapshot) -> RefusedError:
     return RefusedError(
-        "the copy that ran has changed since: its program, or somebody, has written to it",
+        "the copy that ran has changed since: a program or a person has written to it",
         where=str(snapshot.top / name),
         fix="--snapshot copies your code as it is now, --without snapshot runs it where it is",
     )
