@@ -38,7 +38,7 @@ def check(payload: Mapping[str, str], size: int, tags: Mapping[str, bytes]) -> N
         NotProvenError: they are not; names the file that was altered, added or removed, where the manifest says which.
     """
     expected = tag_files(payload, size)
-    for name in sorted({*tags, *expected}):
+    for name in sorted({*tags, *expected}, key=lambda name: (name != MANIFEST, name)):
         if name == SIGNATURE or tags.get(name) == expected.get(name):
             continue
         where = name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from runner.bundle import archive, bag, signature
 from runner.bundle.members import files_of
@@ -18,7 +19,7 @@ from runner.model.bundle import Bundle, BundledRun, MadeBundle
 
 TOP = "gpu-runner-bundle"
 RUNS, ABOUT = "runs", "bundle.json"
-SCHEMA = "gpu-runner-bundle/1"
+SCHEMA: Final = "gpu-runner-bundle/1"
 
 
 def make(runs: Sequence[RunDirectory], file: Path, key: Path | None = None) -> MadeBundle:
@@ -54,7 +55,9 @@ def _copied(run: RunDirectory, data: Path) -> BundledRun:
     """The run below ``data/runs``, without secrets, and what its records give there."""
     target = data / RUNS / run.run_id
     if not archive.is_plain_name(run.run_id) or "/" in run.run_id:
-        raise UsageError("a run directory of this name cannot be in a bundle", where=str(run.path), fix="give it its id")
+        raise UsageError(
+            "a run directory of this name cannot be in a bundle", where=str(run.path), fix="give it its id"
+        )
     secrets = secrets_of(run.plan())
     redacted: dict[str, str] = {}
     for name, content in files_of(run.path):

@@ -1,5 +1,4 @@
-"""The verdict on a run, made anew from what a bundle has of it. Neither clock, scheduler nor disk of this machine counts.
-"""
+"""The verdict on a run, made anew from what a bundle has of it: no clock, scheduler or disk of this machine counts."""
 
 from __future__ import annotations
 
@@ -42,7 +41,15 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         plan = run.plan()
     except RunnerError as error:
         raise NotProvenError(f"{run.run_id}: {error.what}", where=error.where or run.run_id) from None
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         raise NotProvenError(f"{run.run_id}: its records cannot be judged: {error}", where=run.run_id) from None
     stored = run.read(VERDICT, Verdict)
     if stored is None:

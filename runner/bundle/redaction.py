@@ -21,9 +21,11 @@ _NO_SECRET = frozenset(("token",))
 
 
 def secrets_of(plan: Plan) -> tuple[str, ...]:
-    """Values of the job's secret variables and arguments, as they are and as a script quotes them, the longest first."""
+    """Values of the job's secret variables and arguments, also as a script quotes them; the longest first."""
     values = [value for name, value in plan.env if is_secret_name(name)]
-    values += [word for word, shown in zip(plan.program, hidden_command(plan.program), strict=True) if shown == REDACTED]
+    values += [
+        word for word, shown in zip(plan.program, hidden_command(plan.program), strict=True) if shown == REDACTED
+    ]
     lines = (line for value in values for line in (value, shlex.quote(value).strip("'"), *value.splitlines()))
     return tuple(sorted({line for line in lines if len(line) >= _LEAST_LENGTH}, key=len, reverse=True))
 

@@ -55,7 +55,9 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
         raise UsageError("there is no such file of allowed signers", where=str(allowed))
     if signature is None:
         if allowed is not None:
-            raise NotProvenError("the bundle has no signature", fix="without --allowed-signers its consistency is verified")
+            raise NotProvenError(
+                "the bundle has no signature", fix="without --allowed-signers its consistency is verified"
+            )
         return "none", ""
     _check_form(signature)
     if allowed is None and process.find("ssh-keygen") is None:
@@ -72,7 +74,7 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
         if allowed is None:
             return "unknown signer", key[0]
         found = _keygen("find-principals", "-s", file, "-f", allowed, text=text)
-        for signer in found.out.splitlines() if found.code == 0 else ():
+        for signer in found.out.replace(",", "\n").splitlines() if found.code == 0 else ():
             if _keygen("verify", "-f", allowed, "-I", signer, *common, text=text).code == 0:
                 return "valid", signer
     raise NotProvenError(
@@ -88,7 +90,9 @@ def _keygen(what: str, *words: str | Path, text: str) -> process.Completed:
 
 def _client() -> None:
     if process.find("ssh-keygen") is None:
-        raise UsageError("there is no ssh-keygen here, which signs and verifies", fix="install OpenSSH's client, 8.2 or newer")
+        raise UsageError(
+            "there is no ssh-keygen here, which signs and verifies", fix="install OpenSSH's client, 8.2 or newer"
+        )
 
 
 def _check_form(signature: bytes) -> None:

@@ -7,9 +7,11 @@ directory of its own, and only under names that a bundle may have.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -21,9 +23,9 @@ from runner.errors import NotProvenError, UsageError
 from runner.files import file_system
 from runner.files.hashes import sha256
 from runner.model.bundle import Bundle, BundledRun, VerifiedBundle
+from runner.redact import REDACTED
 
 _MOST_BYTES = 1 << 33
-_MOST_TAG_BYTES = 1 << 27
 
 
 def verify(file: Path, allowed: Path | None = None) -> VerifiedBundle:
@@ -36,40 +38,65 @@ def verify(file: Path, allowed: Path | None = None) -> VerifiedBundle:
         NotProvenError: it is no bundle, or was altered, or does not give what it says.
         UsageError: it cannot be read, or ``allowed`` not be used.
     """
-    with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
-        data, tags, digests, size = Path(directory), {}, {}, 0  # type: Path, dict[str, bytes], dict[str, str], int
-        try:
-            with file_system.open_regular(file) as opened:
-                whole = file.stat().st_size
-                if whole > _MOST_BYTES:
-                    raise NotProvenError(f"it is longer than a bundle may be ({_MOST_BYTES} bytes)", where=str(file))
-                for member, content in archive.read(opened, whole):
-                    name = member.removeprefix(f"{TOP}/")
-                    if name == member:
-                        raise NotProvenError(f"the bundle was altered: {member} is not below {TOP}", where=member)
-                    if not name.startswith(bag.DATA):
-                        if len(content) > _MOST_TAG_BYTES:
-                            raise NotProvenError(f"the bundle was altered: {name} is too long", where=name)
-                        tags[name] = content
-                        continue
-                    name = name.removeprefix(bag.DATA)
-                    _check_name(name)
-                    digests[name], size = sha256(content), size + len(content)
-                    path = data / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(content)
-        except FileNotFoundError:
-            raise UsageError("there is no such file", where=str(file)) from None
-        except file_system.UnusableFileError as error:
-            raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
-        bag.check(digests, size, tags)
-        state, signer = signature.verify(tags[bag.TAG_MANIFEST], tags.get(bag.SIGNATURE), allowed)
-        about = _about(data)
-        runs = _runs(data, digests, {run.run: run for run in about.runs})
-        key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs)))
-        if key:
-            raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
+    try:
+        with file_system.open_regular(file) as opened, tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
+            digests, tags = _hashed(opened)
+            state, signer = signature.verify(tags[bag.TAG_MANIFEST], tags.get(bag.SIGNATURE), allowed)
+            data = Path(directory)
+            opened.seek(0)
+            for name, content in _members(opened):
+                if name.startswith(bag.DATA):
+                    _unpack(name.removeprefix(bag.DATA), content, digests, data)
+            about = _about(data)
+            runs = _runs(data, digests, {run.run: run for run in about.runs})
+    except FileNotFoundError:
+        raise UsageError("there is no such file", where=str(file)) from None
+    except file_system.UnusableFileError as error:
+        raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
+    key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs)))
+    if key:
+        raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
     return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs)
+
+
+def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
+    """The payload's hashes by name and the tag files, which fit each other. Nothing is written for it.
+
+    Raises:
+        NotProvenError: they do not.
+    """
+    digests: dict[str, str] = {}
+    tags: dict[str, bytes] = {}
+    size = 0
+    for name, content in _members(opened):
+        if name.startswith(bag.DATA):
+            digests[name.removeprefix(bag.DATA)] = sha256(content)
+            size += len(content)
+        else:
+            tags[name] = content
+    bag.check(digests, size, tags)
+    for name in digests:
+        _check_name(name)
+    return digests, tags
+
+
+def _members(opened: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    size = os.fstat(opened.fileno()).st_size
+    if size > _MOST_BYTES:
+        raise NotProvenError(f"it is longer than a bundle may be ({_MOST_BYTES} bytes)")
+    for member, content in archive.read(opened, size):
+        name = member.removeprefix(f"{TOP}/")
+        if name == member:
+            raise NotProvenError(f"the bundle was altered: {member} is not below {TOP}", where=member)
+        yield name, content
+
+
+def _unpack(name: str, content: bytes, digests: Mapping[str, str], data: Path) -> None:
+    if digests.get(name) != sha256(content):
+        raise NotProvenError("the bundle was altered while it was read", where=name)
+    path = data / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def _check_name(name: str) -> None:
@@ -100,8 +127,9 @@ def _runs(data: Path, digests: Mapping[str, str], said: Mapping[str, BundledRun]
         if lacking:
             raise NotProvenError(f"{run_id} has no {lacking}", where=f"{bag.DATA}{RUNS}/{run_id}")
         redacted = said[run_id].redacted
-        if not set(redacted) <= files[run_id]:
-            raise NotProvenError(f"{run_id}: a file that is not there was redacted", where=f"{bag.DATA}{ABOUT}")
+        for name in redacted:
+            if name not in files[run_id] or REDACTED.encode() not in (data / RUNS / run_id / name).read_bytes():
+                raise NotProvenError(f"{run_id}: nothing was redacted in {name}", where=f"{bag.DATA}{ABOUT}")
         made = proven_run(data / RUNS / run_id, redacted)
         # Which version made the bundle is for people: it cannot be known from the records.
         runs.append(msgspec.structs.replace(made, version=said[run_id].version))
