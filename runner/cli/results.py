@@ -13,7 +13,6 @@ from runner.images.build.build import BuiltImage
 from runner.images.build.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
-from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.environment import Environment
 from runner.model.listed_run import RunList
@@ -21,6 +20,7 @@ from runner.model.origin import CodeRecord, NodeShare
 from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
+from runner.model.report import Report
 from runner.model.site import Site
 from runner.preparation.site_check import SiteReport
 from runner.setup.cleaning import Cleaned
@@ -280,9 +280,8 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "show": (ShownRun,),
     "rerun": (RunFacts, Preparation),
     "diff": (Comparison,),
+    "report": (Report,),
     "compare": (Compared,),
-    "export": (MadeBundle,),
-    "verify": (VerifiedBundle,),
     "box up": (Box,),
     "box down": (BoxDown,),
     "box status": (list[Box],),

@@ -1,0 +1,151 @@
+"""What a report shows of a study, or of runs: the JSON of ``report``.
+
+Rates are in samples (images) per second; shares are fractions (0.01 is 1 %); times are seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from runner.model.output import RunFacts
+from runner.model.study import StudyFacts
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """A rank of a measured run.
+
+    Attributes:
+        node: its name. local_rank: on this node.
+        compute_s: median over the window's quarters of its compute time of a step.
+        relative: its excess over the median of the ranks that are not named as slow (0.06: 6 % slower), in at least
+            three of the four quarters.
+        slow: the rank, or its node, was named as slow.
+    """
+
+    rank: int
+    node: str
+    local_rank: int
+    compute_s: float
+    relative: float
+    slow: bool = False
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """Step times of the whole world over the window, by the slowest rank at each end of a group.
+
+    Attributes:
+        groups: of steps in the window. groups_per_point: how many each point stands for.
+        at_s: end of each point, seconds after the common start.
+        middle_s, low_s, high_s: median, least and greatest step time in it.
+        cut_s: before this the figure counts nothing.
+    """
+
+    groups: int
+    groups_per_point: int
+    at_s: tuple[float, ...]
+    middle_s: tuple[float, ...]
+    low_s: tuple[float, ...]
+    high_s: tuple[float, ...]
+    cut_s: float = 0.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A run, in one line of the report.
+
+    Attributes:
+        key: of the launch in its study, else the run's id.
+        arm, repeat: of a launch of a study; empty and 0 else.
+        state: ``proven`` where its figure is; else the verdict's outcome, or the state.
+        images_per_s: of the whole world; only of a proven run. per_gpu: the same by GPU.
+        low, high: interval of the figure within this run (95 %): its precision, and no claim.
+        why: why it is not proven; empty where it is.
+    """
+
+    key: str
+    run: str
+    directory: str
+    gpus: int
+    state: str
+    arm: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    repeat: int = 0
+    images_per_s: float | None = None
+    per_gpu: float | None = None
+    low: float | None = None
+    high: float | None = None
+    step_s: float | None = None
+    sm_clock_mhz: float | None = None
+    nodes: tuple[str, ...] = ()
+    demonstration: str = ""
+    why: str = ""
+
+
+class NamedFact(msgspec.Struct, frozen=True):
+    """One line of the environment: a name and its value; a value that differs between runs lists each."""
+
+    name: str
+    value: str
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """A run in detail.
+
+    Attributes:
+        ranks: empty where not every rank recorded its compute time. slow_nodes, slow_ranks: excess by name.
+        cannot_tell: nothing is named, and the slowest rank is at least 2 % slower; None where nothing was recorded.
+        removable: share of a step that the named ranks cost at most.
+        steps: None where the run holds no figure.
+        script: the job's script, with ``***`` for what looks like a secret; empty where it cannot be read.
+        problem: why there is no more about it; empty else.
+    """
+
+    row: Row
+    facts: RunFacts | None = None
+    ranks: tuple[RankFacts, ...] = ()
+    slow_nodes: dict[str, float] = {}
+    slow_ranks: dict[str, float] = {}
+    cannot_tell: bool | None = None
+    removable: float = 0.0
+    steps: StepTimes | None = None
+    environment: tuple[NamedFact, ...] = ()
+    script: str = ""
+    problem: str = ""
+
+
+class Highlight(msgspec.Struct, frozen=True):
+    """One thing to see first: a name, its value, and what it means in a few words."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All that a report shows.
+
+    Attributes:
+        made: UTC, whole seconds. version: of gpu-runner.
+        demonstration: why no figure is a performance claim; empty where they are.
+        study: None where single runs are reported.
+        rows: all runs. detailed: of these, those that are shown with ranks, steps and script.
+        environment: of all runs together. cite: sentences to quote. files: what was written, by name.
+    """
+
+    schema: Literal["1"]
+    title: str
+    subtitle: str
+    made: Time
+    version: str
+    demonstration: str
+    study: StudyFacts | None
+    rows: tuple[Row, ...]
+    detailed: tuple[RunReport, ...]
+    highlights: tuple[Highlight, ...]
+    environment: tuple[NamedFact, ...]
+    cite: tuple[str, ...]
+    files: tuple[str, ...] = ()

@@ -1,0 +1,78 @@
+"""Numbers and names as a report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runner.model.report import Row
+from runner.model.study import Estimate, PointFacts
+
+MINUS, NARROW, DASH = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{EN DASH}"
+
+
+def rate(value: float) -> str:
+    """Images per second in three to five digits: ``8.41``, ``148.2``, ``2 310``, ``36 900``."""
+    if value == 0.0:
+        return "0"
+    if value < 10.0:
+        return f"{value:.2f}"
+    if value < 1000.0:
+        return f"{value:.1f}"
+    return f"{value:,.0f}".replace(",", NARROW)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """``92.4 %``; a share that rounds to 0 has no sign."""
+    shown = f"{100.0 * share:.{digits}f}"
+    negative = shown.startswith("-") and float(shown) != 0.0
+    return f"{MINUS if negative else ''}{shown.lstrip('-')}{NARROW}%"
+
+
+def interval(estimate: Estimate | None, show: str = "percent") -> str:
+    """``91.0 % to 93.8 %``; empty where there is none."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    write = percent if show == "percent" else rate
+    return f"{write(estimate.low)} to {write(estimate.high)}"
+
+
+def seconds(value: float) -> str:
+    """``412 ms``, ``3.21 s``."""
+    return f"{1000.0 * value:.3g} ms" if value < 1.0 else f"{value:.3g} s"
+
+
+def gpus_text(gpus: int) -> str:
+    """``1 GPU``, ``16 GPUs``."""
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+
+
+def settings_text(settings: Iterable[tuple[str, str]]) -> str:
+    """``batch-size=128, precision=fp32``; empty for none."""
+    return ", ".join(f"{name}={value}" for name, value in settings)
+
+
+def launch_text(row: Row) -> str:
+    """What a row is called: the launch's arm, setting and repeat, or the run's id."""
+    if not row.repeat:
+        return row.run
+    return ", ".join(filter(None, (row.arm, settings_text(row.settings), f"repeat {row.repeat}")))
+
+
+def of_each(point: PointFacts) -> Estimate | None:
+    """A point's figure by GPU."""
+    whole = point.images_per_s
+    if whole is None or not point.gpus:
+        return None
+    shares = [None if value is None else value / point.gpus for value in (whole.low, whole.high)]
+    return Estimate(whole.value / point.gpus, *shares)
+
+
+def curve(points: Iterable[PointFacts], settings: tuple[tuple[str, str], ...], arm: str = "full") -> list[PointFacts]:
+    """The points of one arm and setting that have a figure, smallest size first."""
+    own = [point for point in points if point.arm == arm and point.settings == settings and point.images_per_s]
+    return sorted(own, key=lambda point: point.gpus)
+
+
+def all_settings(points: Iterable[PointFacts]) -> list[tuple[tuple[str, str], ...]]:
+    """Every setting of the points, in their order."""
+    return list(dict.fromkeys(point.settings for point in points))

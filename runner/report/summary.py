@@ -1,0 +1,165 @@
+"""What to see first, and what to quote. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runner import __version__
+from runner.model.report import Highlight, Row, RunReport
+from runner.model.study import Loss, PointFacts, StudyFacts
+from runner.report.numbers import (
+    all_settings,
+    curve,
+    gpus_text,
+    interval,
+    of_each,
+    percent,
+    rate,
+    settings_text,
+)
+
+
+def largest_point(study: StudyFacts) -> PointFacts | None:
+    """The point that a summary is about: of the largest size with a figure, the setting with the greatest one."""
+    points = [point for setting in all_settings(study.points) for point in curve(study.points, setting)]
+    return max(
+        points, key=lambda point: (point.gpus, point.images_per_s.value if point.images_per_s else 0.0), default=None
+    )
+
+
+def loss_at(study: StudyFacts, point: PointFacts) -> Loss | None:
+    """The attribution at a point."""
+    return next((loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings)), None)
+
+
+def highlights(study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[Highlight, ...]:
+    """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
+    if study is not None and (point := largest_point(study)) is not None:
+        return tuple(_of_point(study, point, details))
+    measured = [row for row in rows if row.per_gpu is not None]
+    if not measured:
+        return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
+    best = max(measured, key=lambda row: (row.gpus, row.per_gpu or 0.0))
+    precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
+    return (
+        Highlight(f"Throughput per GPU at {gpus_text(best.gpus)}", f"{rate(best.per_gpu or 0.0)} images/s", precision),
+        *_slow(details),
+    )
+
+
+def _each(row: Row) -> str:
+    return f"{rate((row.low or 0.0) / row.gpus)} to {rate((row.high or 0.0) / row.gpus)}"
+
+
+def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]) -> Iterator[Highlight]:
+    each = of_each(point)
+    assert each is not None
+    setting = settings_text(point.settings)
+    sure = interval(each, "rate")
+    note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {point.wanted} launches proven"
+    at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
+    yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} images/s", note)
+    for name, estimate in (
+        ("Efficiency", point.efficiency_of_one),
+        ("Of GPUs that do not communicate", None if point.efficiency_of_one else point.efficiency_of_uncoupled),
+    ):
+        if estimate is not None:
+            sure = interval(estimate)
+            base = "of one GPU alone, times their number"
+            yield Highlight(name, percent(estimate.value), f"{base}; 95 %: {sure}" if sure else f"{base}; no interval")
+    yield from _slow(details)
+    loss = loss_at(study, point)
+    if loss is not None and loss.rows:
+        worst = max(loss.rows, key=lambda row: row.loss.value)
+        sure = interval(worst.loss)
+        about = "; ".join(
+            filter(None, (f"takes {percent(worst.loss.value)} of the ideal", sure and f"95 %: {sure}", worst.note))
+        )
+        yield Highlight("Largest loss", worst.name, about)
+    elif loss is not None and loss.why:
+        yield Highlight("Largest loss", "unknown", loss.why)
+
+
+def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
+    """Slow nodes and ranks over the runs that are shown in detail: the worst one, and in how many runs."""
+    known = [report for report in details if len(report.ranks) > 1]
+    if not known:
+        return
+    worst: dict[str, tuple[list[float], int]] = {}
+    for report in known:
+        nodes = {str(rank.rank): rank.node for rank in report.ranks}
+        named = [(f"node {node}", node, excess) for node, excess in report.slow_nodes.items()]
+        named += [(f"rank {rank} on {nodes[rank]}", nodes[rank], excess) for rank, excess in report.slow_ranks.items()]
+        for name, node, excess in named:
+            had_it = sum(any(rank.node == node for rank in other.ranks) for other in known)
+            worst.setdefault(name, ([], had_it))[0].append(excess)
+    if worst:
+        name, (excesses, had_it) = max(worst.items(), key=lambda item: (len(item[1][0]), max(item[1][0])))
+        others = f"; {len(worst) - 1} more slow" if len(worst) > 1 else ""
+        runs = f"in {len(excesses)} of the {had_it} runs shown that had this node" if had_it > 1 else "in the run shown"
+        yield Highlight("Slowest", name, f"{percent(max(excesses))} slower than the others, {runs}{others}")
+    elif any(report.cannot_tell for report in known):
+        largest = max(max(rank.relative for rank in report.ranks) for report in known)
+        yield Highlight(
+            "Slow node", "cannot tell", f"the slowest rank is {percent(largest)} slower; healthy ones may be, too"
+        )
+    else:
+        yield Highlight("Slow node", "none", f"no rank of {len(known)} runs is 2 % slower than the others")
+
+
+def _first_reason(rows: Sequence[Row]) -> str:
+    return next((row.why for row in rows if row.why), "no run has a figure")
+
+
+def citation(
+    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], demonstration: str
+) -> tuple[str, ...]:
+    """Sentences to quote: the figure with its interval, what it was measured on and how, and what it does not say."""
+    facts = {fact.name: fact.value for report in details[:1] for fact in report.environment}
+    sentences = [*_figures(study, rows)]
+    sentences += filter(None, [_made_of(facts)])
+    if any(row.state == "proven" for row in rows):
+        sentences.append(
+            f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
+            "runs in which all ranks, their distinct devices and equal parameters after the last step are proven."
+        )
+    missing = [row for row in rows if row.state != "proven"]
+    if missing:
+        sentences.append(f"{len(missing)} of {len(rows)} runs are not proven and in no figure.")
+    if demonstration:
+        sentences.insert(0, f"{demonstration[0].upper()}{demonstration[1:]}.")
+    return tuple(sentences)
+
+
+def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
+    if study is None:
+        for row in rows[:5]:
+            if row.images_per_s is not None:
+                yield (
+                    f"Run {row.run}: {rate(row.images_per_s)} images/s on {row.gpus} GPUs in one launch, which is no "
+                    "claim about other launches."
+                )
+        return
+    point = largest_point(study)
+    if point is None or point.images_per_s is None:
+        return
+    kind = "strong" if study.strong else "weak"
+    setting = settings_text(point.settings)
+    sure, of_one = interval(point.images_per_s, "rate"), point.efficiency_of_one
+    text = f"{study.recipe}{f' ({setting})' if setting else ''} on {point.gpus} GPUs of {study.site}: "
+    text += f"{rate(point.images_per_s.value)} images/s"
+    text += (
+        f" (95 % interval over {point.proven} launches: {sure})"
+        if sure
+        else f" in {point.proven} launches, too few for an interval"
+    )
+    if of_one is not None:
+        sure = interval(of_one)
+        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one GPU alone" + (f" ({sure})" if sure else "")
+    yield f"{text}."
+
+
+def _made_of(facts: dict[str, str]) -> str:
+    names = ("device", "driver", "NCCL", "Horovod", "framework", "image digest", "code commit", "gpu-runner")
+    known = "; ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
+    return f"Environment: {known}." if known else ""

@@ -1,0 +1,72 @@
+"""``report``: what it prints, in any width, and where its files go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run as runner
+from runner.cli.report_table import lines
+from runner.cli.results import json_schema
+from runner.errors import Exit
+from runner.model.study import PointFacts
+from runner.report.gather import of_runs, of_study
+from tests.support.json_schema import faults
+from tests.support.reports import estimate, loss, measured_run, study_facts
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the command, with a measured run ``runs/...-resnet-4``."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
+    return tmp_path
+
+
+def test_a_run_is_reported_into_a_directory_of_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["report", "runs/20261122-120000-resnet-4"]) == Exit.GOOD
+    shown = capsys.readouterr().out
+    assert "Throughput per GPU at 4 GPUs: " in shown
+    assert "report-20261122-120000-resnet-4/: report.html, report.png, report.json, runs.csv, ranks.csv" in shown
+    assert (place / "report-20261122-120000-resnet-4/report.html").is_file()
+
+
+def test_json_is_what_the_schema_says_and_what_the_file_holds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["report", "runs/20261122-120000-resnet-4", "-o", "there", "--json"]) == Exit.GOOD
+    document = json.loads(capsys.readouterr().out)
+    assert faults(document, json_schema()) == []
+    assert document["result"] == json.loads((place / "there/report.json").read_text())
+    assert document["result"]["rows"][0]["state"] == "proven"
+
+
+def test_a_directory_with_something_else_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["report", "runs/20261122-120000-resnet-4", "-o", "."]) == Exit.USAGE
+    error = capsys.readouterr().err
+    assert "holds something else than a report: runs" in error and "fix:" in error
+
+
+def test_a_run_that_is_not_there_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["report", "nothing"]) == Exit.USAGE
+    assert 'no run matches "nothing"' in capsys.readouterr().err
+    assert sorted(path.name for path in place.iterdir()) == ["runs"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_it_fits_a_terminal(width: int) -> None:
+    points = [
+        PointFacts(gpus, "full", (), 3, 3, estimate(2310.0 * gpus), estimate(0.92), estimate(0.96))
+        for gpus in (1, 8, 1024)
+    ]
+    study = study_facts([], points, [loss(1024, 1.0)], demonstration="demonstration, no performance claim: CPU")
+    shown = lines(of_study(study), width)
+    assert max(map(len, shown)) <= width
+    assert any(line.split()[:3] == ["1024", "2", "310"] for line in shown)
+    assert any("waiting for slower ranks" in line for line in shown)
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, "20261122-120000-\x1b[2J-2", 2, host=lambda _node: "n\x1b[1m\u202e")
+    assert all(line.isprintable() for line in lines(of_runs([(run, "")]), None))

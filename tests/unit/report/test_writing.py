@@ -1,0 +1,143 @@
+"""A report's files: all of them complete, or none, whatever happens."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+
+from runner.errors import InfrastructureError, UsageError
+from runner.model.report import Report
+from runner.report.gather import of_runs, of_study
+from runner.report.writing import NAMES, write
+from tests.support.limits import largest_file
+from tests.support.reports import launch_facts, measured_run, study_facts
+from tests.support.users import ALICE, open_directory, outcome_as
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+def test_a_study_has_a_page_a_picture_tables_and_json(report: Report, tmp_path: Path) -> None:
+    made = write(report, tmp_path / "new" / "report", silent)
+    files = {path.name: path for path in (tmp_path / "new/report").iterdir()}
+    assert set(files) == set(NAMES) == set(made.files)
+    assert msgspec.json.decode(files["report.json"].read_bytes(), type=Report) == made
+    with Image.open(files["report.png"]) as picture:
+        assert picture.size == (1920, 1080)
+    rows = list(csv.DictReader(files["runs.csv"].open()))
+    assert [row["state"] for row in rows] == ["proven"] * 15 + ["missing"]
+    assert float(rows[0]["images_per_s_per_gpu"]) == pytest.approx(float(rows[0]["images_per_s"]))
+    ranks = list(csv.DictReader(files["ranks.csv"].open()))
+    assert {row["node"] for row in ranks if row["slow"] == "1"} == {"dgx01"}
+    points = list(csv.DictReader(files["points.csv"].open()))
+    assert [row["gpus"] for row in points] == ["1", "2", "4", "8", "16", "32"]
+    assert points[-1]["images_per_s"] == ""
+    losses = list(csv.DictReader(files["losses.csv"].open()))
+    assert sum(float(row["loss"]) for row in losses if row["gpus"] == "16") == pytest.approx(0.093)
+
+
+def test_an_earlier_report_is_replaced_and_files_that_it_had_more_go(report: Report, tmp_path: Path) -> None:
+    write(report, tmp_path / "report", silent)
+    run = measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
+    write(of_runs([(run, "")]), tmp_path / "report", silent)
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert names == set(NAMES) - {"points.csv", "losses.csv"}
+    assert "resnet: a run" in (tmp_path / "report/report.html").read_text()
+
+
+def test_a_directory_with_something_else_is_refused(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(UsageError, match="holds something else than a report: mine") as caught:
+        write(report, tmp_path, silent)
+    assert "-o" in caught.value.fix
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_file_is_no_directory(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="no directory"):
+            write(report, path, silent)
+
+
+def test_without_room_nothing_changes(report: Report, tmp_path: Path) -> None:
+    with largest_file(20_000), pytest.raises(InfrastructureError, match="cannot be written: File too large"):
+        write(report, tmp_path / "new", silent)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/report.html").write_text("earlier")
+    with largest_file(20_000), pytest.raises(InfrastructureError, match="File too large"):
+        write(report, tmp_path / "old", silent)
+    assert {path.name: path.read_text() for path in (tmp_path / "old").iterdir()} == {"report.html": "earlier"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_without_permission_the_message_says_where(report: Report) -> None:
+    with open_directory() as place:
+        (place / "closed").mkdir(mode=0o755)
+        outcome = outcome_as(ALICE, write, report, place / "closed" / "report", silent)
+        assert "Permission denied" in outcome.what and str(place / "closed") in outcome.where
+        assert list((place / "closed").iterdir()) == []
+
+
+WRITER = """
+import os, pathlib, sys
+import msgspec
+from runner.model.report import Report
+from runner.report.writing import write
+
+left = int(sys.argv[3])
+
+def synced(number, sync=os.fsync):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), 9)
+    sync(number)
+
+os.fsync = synced
+write(msgspec.json.decode(pathlib.Path(sys.argv[1]).read_bytes(), type=Report), pathlib.Path(sys.argv[2]), print)
+"""
+
+
+def writer(facts: Path, directory: Path, killed_at: int = 0) -> subprocess.Popen[bytes]:
+    """A process that writes a report, and is killed when it makes its so many-th file safe."""
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(facts), str(directory), str(killed_at)])
+
+
+def test_two_at_once_leave_one_of_both_reports(report: Report, tmp_path: Path) -> None:
+    writers = []
+    for title in ("first", "second"):
+        facts = tmp_path / f"{title}.json"
+        facts.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, title=title)))
+        writers.append(writer(facts, tmp_path / "report"))
+    assert [each.wait(120) for each in writers] == [0, 0]
+    facts = json.loads((tmp_path / "report/report.json").read_text())
+    assert f"<h1>{facts['title']}</h1>" in (tmp_path / "report/report.html").read_text()
+    assert {path.name for path in (tmp_path / "report").iterdir()} == set(NAMES)
+
+
+def test_one_that_is_killed_while_it_writes_leaves_what_was_there(report: Report, tmp_path: Path) -> None:
+    directory = tmp_path / "report"
+    write(report, directory, silent)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert writer(directory / "report.json", directory, killed_at=4).wait(120) == -9
+    assert {name: (directory / name).read_bytes() for name in before} == before
+    write(report, directory, silent)
+    assert {path.name for path in directory.iterdir()} == set(NAMES), "what it left behind is gone"
+
+
+def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
+    facts = launch_facts(None, 2, 1, 0, why="=HYPERLINK(1)\n+2")
+    write(of_study(study_facts([facts], [])), tmp_path / "report", silent)
+    (row,) = csv.DictReader((tmp_path / "report/runs.csv").open())
+    assert row["why"] == "'=HYPERLINK(1)\\n+2"
