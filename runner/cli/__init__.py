@@ -42,6 +42,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "diff": ("diff", "Show what differs between two runs."),
     "compare": ("compare", "Compare measured figures with each other, or with a reference."),
     "report": ("report", "Report runs: a page, a picture, tables and JSON."),
+    "export": ("export", "Write measured runs for other programs, or as a bundle with proof."),
+    "verify": ("verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
     "logs": ("logs", "Print a run's logs."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("cancel", "Cancel a run's job."),

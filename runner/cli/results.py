@@ -13,6 +13,7 @@ from runner.images.build.build import BuiltImage
 from runner.images.build.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
+from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.environment import Environment
 from runner.model.listed_run import RunList
@@ -282,6 +283,8 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "diff": (Comparison,),
     "report": (Report,),
     "compare": (Compared,),
+    "export": (MadeBundle,),
+    "verify": (VerifiedBundle,),
     "box up": (Box,),
     "box down": (BoxDown,),
     "box status": (list[Box],),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from runner.compare.launches import MeasuredLaunch, in_order
 from runner.model.compared import ComparedPoint, ComparedSide, Judgement
-from runner.statistics.comparison import Comparison, compare, launches_needed
-
-CLAIMS = (0.01, 0.02, 0.05)  # changes for which the number of launches is given
-_LEAST_SPREAD = 1e-4  # of launches: what is less is chance
+from runner.statistics.comparison import Comparison, compare
+from runner.statistics.launches import mean_rate, needed
 
 
 def compare_point(
@@ -37,10 +34,6 @@ def compare_point(
     apart = "; ".join(_apart(launches))
     if apart:
         verdict, why = "no verdict", apart
-    needed: dict[str, int] = {}
-    if made.deviation is not None:
-        spread = max(made.deviation, _LEAST_SPREAD)
-        needed = {f"{change:.2f}": launches_needed(change, spread) for change in CLAIMS}
     return ComparedPoint(
         gpus=launches[0].gpus,
         settings=tuple(settings),
@@ -53,21 +46,17 @@ def compare_point(
         high=made.high,
         why=why,
         spread=made.deviation,
-        launches_needed=needed,
+        launches_needed=needed(made.deviation),
         judgement=_judgement(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
     )
-
-
-def mean_of(rates: Iterable[float]) -> float:
-    """The geometric mean."""
-    logs = [math.log(rate) for rate in rates]
-    return math.exp(math.fsum(logs) / len(logs))
 
 
 def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
     ordered = in_order(launches)
     return ComparedSide(
-        tuple(launch.run for launch in ordered), not_proven, mean_of(launch.images_per_s for launch in ordered)
+        tuple(launch.run for launch in ordered),
+        not_proven,
+        mean_rate([launch.images_per_s for launch in ordered]).value,
     )
 
 

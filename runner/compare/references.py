@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner import paths, strict_yaml
 from runner.compare.launches import MeasuredLaunch, in_order
-from runner.compare.points import mean_of
 from runner.errors import UsageError
 from runner.model.compared import AgainstReference, Judgement
 from runner.model.reference import Reference, References
 from runner.statistics.comparison import LEAST_LAUNCHES
-from runner.statistics.student_t import t_quantile
+from runner.statistics.launches import mean_rate
 
 
 def default_file() -> Path:
@@ -66,9 +63,10 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
     ordered = in_order(launches)
     share = 1.0 / ordered[0].gpus if reference.unit == "images/s/GPU" else 1.0
     rates = [launch.images_per_s * share for launch in ordered]
-    figure, interval, interval_of = mean_of(rates), ordered[0].precision, "this run"
-    if len(rates) >= LEAST_LAUNCHES:
-        interval, interval_of = _interval(rates), "launches"
+    mean = mean_rate(rates)
+    figure, interval, interval_of = mean.value, ordered[0].precision, "this run"
+    if len(rates) >= LEAST_LAUNCHES and mean.low is not None and mean.high is not None:
+        interval, interval_of = (mean.low, mean.high), "launches"
     elif len(rates) > 1:
         interval = None
     elif interval is not None:
@@ -102,10 +100,3 @@ def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, 
         (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
         for name, value in wanted.items()
     )
-
-
-def _interval(rates: Sequence[float]) -> tuple[float, float]:
-    logs = [math.log(rate) for rate in rates]
-    half = t_quantile(0.975, len(logs) - 1.0) * statistics.stdev(logs) / math.sqrt(len(logs))
-    middle = math.fsum(logs) / len(logs)
-    return math.exp(middle - half), math.exp(middle + half)

@@ -72,20 +72,3 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     if power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
         verdict, why = "no verdict", "the order is not interleaved"
     return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)
-
-
-def launches_needed(change: float, deviation: float, power: float = 0.8) -> int:
-    """Launches of each side, interleaved, to find a true ``change`` at 5 %, where one launch deviates by ``deviation``.
-
-    Args:
-        change, deviation: shares, above 0. power: how often it is found.
-
-    Raises:
-        ValueError: more than 10,000.
-    """
-    size = math.log1p(change) / deviation
-    for launches in range(LEAST_LAUNCHES, 10_000):
-        freedom = 2.0 * launches - 3.0
-        if size * math.sqrt(launches / 2.0) >= t_quantile(0.975, freedom) + t_quantile(power, freedom):
-            return launches
-    raise ValueError("more than 10,000 launches")

@@ -25,7 +25,7 @@ PROGRAM = ("python3", "main.py", "--model", "resnet50", "--batch-size", "10", "-
 def measured_run(
     root: Path, place: int, *, speed: float = 1.0, nodes: tuple[str, str] = ("n0", "n1"), **plan: Any
 ) -> RunDirectory:
-    """A launch that was judged ``measured``: about 400 images/s x ``speed``, 400 groups of 10 steps.
+    """A launch that was judged ``measured``: about 400 images/s x ``speed``, 100 groups of 10 steps.
 
     Args:
         place: among the launches, from 0: when it ran.
@@ -36,7 +36,7 @@ def measured_run(
     run = RunDirectory(root / f"20260921-1200{place:02d}-train-4")
     for folder in ("ranks", "logs", "nccl"):
         (run.path / folder).mkdir(parents=True)
-    times = [each * 10.0 / speed for each in group_times(Random(place), 400, mean_s=0.1)]
+    times = [each * 10.0 / speed for each in group_times(Random(place), 100, mean_s=0.1)]
     evidence = long_run(times)
     starts = {
         rank: msgspec.structs.replace(

@@ -1,0 +1,70 @@
+"""``verify``: a bundle, byte by byte, figure by figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.cli.fields import show_fields
+from runner.cli.options import by_shell
+from runner.errors import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runner.model.bundle import BundledRun, VerifiedBundle
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), shell_complete=by_shell("files"))
+@click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=by_shell("files"),
+    help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
+    """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
+    a byte that was altered (exit code 6). No cluster and no run directory is needed.
+    """
+    from runner.bundle.verification import verify
+
+    verified = verify(bundle, allowed_signers)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(verified)
+    show_fields(_fields(verified))
+    return Exit.GOOD
+
+
+_SIGNATURES = {
+    "none": "none: it is consistent, which says nothing about who made it",
+    "valid": "valid, by {}",
+    "unknown signer": "of this bundle, by the key {}, whose owner is unknown without --allowed-signers",
+    "not checked": "not checked: there is no ssh-keygen here",
+}
+
+
+def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
+    yield "bundle", f"consistent: {verified.file}"
+    yield "sha256", verified.sha256
+    yield "signature", _SIGNATURES[verified.signature].format(verified.signer)
+    for run in verified.runs:
+        yield from run_fields(run)
+
+
+def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
+    """A run of a bundle, as its records give it."""
+    precision = "" if run.precision is None else f" (this run, 95 %: {run.precision[0]:.1f} to {run.precision[1]:.1f})"
+    yield "run", run.run
+    yield "", f"measured: {run.images_per_s:.1f} images/s{precision}"
+    nodes = "1 node" if run.nodes == 1 else f"{run.nodes} nodes"
+    yield "", f"{run.recipe} on {run.gpus} GPUs, {nodes} of {run.site}"
+    yield "", run.demonstration
+    yield "", f"forced: {', '.join(run.forced)}" if run.forced else ""
+    yield "", f"secrets were taken out of: {', '.join(run.redacted)}" if run.redacted else ""

@@ -1,0 +1,71 @@
+"""What a bundle says of itself (``data/bundle.json``), and what its verification gives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class BundledRun(msgspec.Struct, frozen=True):
+    """A run in a bundle: what its records give.
+
+    Attributes:
+        images_per_s, precision, steady, transport, demonstration, forced: as in its verdict.
+        version: of gpu-runner, which judged it when the bundle was made.
+        redacted: file -> SHA-256 of what it was before secrets were taken out of it.
+    """
+
+    run: str
+    recipe: str
+    site: str
+    gpus: int
+    nodes: int
+    images_per_s: float
+    precision: tuple[float, float] | None
+    steady: bool | None
+    transport: Literal["proven", "unproven", ""]
+    demonstration: str
+    forced: tuple[str, ...]
+    version: str
+    redacted: dict[str, str]
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """``data/bundle.json``: the runs, by id."""
+
+    schema: Literal["gpu-runner-bundle/1"]
+    runs: tuple[BundledRun, ...]
+
+
+class MadeBundle(msgspec.Struct, frozen=True):
+    """A bundle that was made.
+
+    Attributes:
+        file: where it is. sha256: of its tag manifest, which stands for every byte of it but a signature's.
+        signed: it has a signature.
+    """
+
+    file: str
+    size_bytes: int
+    sha256: str
+    signed: bool
+    runs: tuple[BundledRun, ...]
+
+
+class VerifiedBundle(msgspec.Struct, frozen=True):
+    """A bundle of which every byte, every figure and every verdict was found to be what its records give.
+
+    Attributes:
+        sha256: of its tag manifest.
+        signature: ``none``: it is consistent, and anybody may have made it. ``valid``: by one of the allowed signers.
+            ``unknown signer``: of this bundle, by a key of which nothing says whose it is. ``not checked``: there is no
+            ssh-keygen here.
+        signer: name in the file of allowed signers, or the key's fingerprint; empty without.
+    """
+
+    file: str
+    sha256: str
+    signature: Literal["none", "valid", "unknown signer", "not checked"]
+    signer: str
+    runs: tuple[BundledRun, ...]
