@@ -13,7 +13,7 @@ in the records.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (modules/),
-RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN).
+RUNNER_RENDEZVOUS (ADDRESS:PORT/TOKEN); for the user's program, PYTHONPATH with ``runner_meter`` in it.
 
 Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, with its name in the exit record:
 1 launcher-fault (an unforeseen error), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,

@@ -132,6 +132,17 @@ _OPTIONS = (
         help="Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.",
     ),
     click.option(
+        "--meter",
+        is_flag=True,
+        help="Measure your program's training in PyTorch, with no change to it (docs/meter.md).",
+    ),
+    click.option(
+        "--meter-batch",
+        type=int,
+        metavar="N",
+        help="The same; N samples of a rank in a step of its optimizer. [default: as the model's input shows]",
+    ),
+    click.option(
         "--env-name", metavar="NAME|DIR", help="Run without a container, in this environment made by `env create`."
     ),
     click.option(

@@ -54,7 +54,7 @@ def _result(run: ListedRun) -> str:
         return f"({reason if len(reason) <= _REASON else reason[: _REASON - 3] + '...'})"
     if run.images_per_s is None:
         return run.outcome or ""
-    return f"{run.images_per_s:.1f} images/s" + (" (demo)" if run.demonstration else "")
+    return f"{run.images_per_s:.1f} {run.unit}/s" + (" (demo)" if run.demonstration else "")
 
 
 def _state_or_result(row: dict[str, str]) -> str:

@@ -147,8 +147,9 @@ def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
     """Print a verdict, for people."""
     good = verdict.outcome in ("measured", "ran")
     transport = ", transport UNPROVEN" if verdict.transport == "unproven" else ""
+    unexamined = ", synchronisation not examined" if verdict.synchronisation else ""
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""
-    click.echo(f"verdict: {verdict.outcome}{transport}{label}")
+    click.echo(f"verdict: {verdict.outcome}{unexamined}{transport}{label}")
     for reason in verdict.reasons:
         click.echo(f"  ! {printable(reason)}")
     if verdict.fix:
@@ -159,13 +160,14 @@ def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
     if verdict.images_per_s is not None and verdict.window_s is not None:
         label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
+        unit = verdict.unit
         steady = {True: "steady", False: "NOT steady", None: "cannot tell whether steady"}[verdict.steady]
-        click.echo(f"  throughput: {verdict.images_per_s:.1f} images/s over {verdict.window_s:.2f} s, {steady}{label}")
+        click.echo(f"  throughput: {verdict.images_per_s:.1f} {unit}/s over {verdict.window_s:.2f} s, {steady}{label}")
         if verdict.precision is not None:
             low, high = verdict.precision
-            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} images/s (95 %)")
+            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {unit}/s (95 %)")
         if verdict.gpu_energy_j_per_sample is not None:
-            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/image (GPU only)")
+            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{unit[:-1]} (GPU only)")
     for sentence in verdict.remarks:
         click.echo(f"  note: {printable(sentence)}")
     if verdict.log:

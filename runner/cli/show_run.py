@@ -165,5 +165,5 @@ def _end(facts: RunFacts) -> str:
     if verdict is None:
         return f"none yet: the job is {facts.state}"
     reason = f": {verdict.reasons[0]}" if verdict.reasons else ""
-    figure = f", {verdict.images_per_s:.1f} images/s" if verdict.images_per_s is not None else ""
+    figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     return f"{verdict.outcome}{figure}{reason}"

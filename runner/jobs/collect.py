@@ -21,7 +21,7 @@ from runner.jobs.directory import NODES, VERSIONS, RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
-from runner.model.records import ExitRecord, NodeRecord, Report, Result, StartRecord
+from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
-_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report|node)\.json\Z")  # one name for each rank
+_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report|node|meter)\.json\Z")  # one name for each rank
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Evidence:
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
         disk_full: there is no room left for anything in the run directory.
         watched: what the nodes' watchers read, by node; those that are missing or cannot be read tell nothing.
+        meters: what the meters of a user's program left, by rank; those that cannot be read tell nothing.
         nccl: what NCCL's logs say, of all ranks together.
         container_faults: why containers did not start, by the log of each rank that did not start, of each node where
             something was made ready before the ranks, and of the batch script.
@@ -79,6 +80,7 @@ class Evidence:
     node_lines: dict[str, str] = field(default_factory=dict)
     container_faults: tuple[ContainerFault, ...] = ()
     watched: dict[int, NodeRecord] = field(default_factory=dict)
+    meters: dict[int, MeterRecord] = field(default_factory=dict)
     nccl: NcclLog = field(default_factory=NcclLog)
     task_ends: dict[int, str] = field(default_factory=dict)
     task_nodes: dict[int, str] = field(default_factory=dict)
@@ -113,6 +115,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
     exits: dict[int, ExitRecord] = {}
     reports: dict[int, Report] = {}
     nodes: list[NodeRecord] = []
+    meters: dict[int, MeterRecord] = {}
     recorded: set[int] = set()  # also by a record that is damaged
     for name in sorted(file_system.names_in(run.ranks)):
         match = _RECORD.match(name)
@@ -126,6 +129,8 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             _keep(exits, rank, _record(path, ExitRecord, damaged))
         elif match[2] == "report":
             _keep(reports, rank, _record(path, Report, damaged))
+        elif match[2] == "meter":
+            _keep(meters, rank, _record(path, MeterRecord, []))
         elif (node := _record(path, NodeRecord, [])) is not None:  # one that is damaged is as good as none
             nodes.append(node)
     result_path = run.path / "result.json"
@@ -155,6 +160,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             and (quote := telling_line.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(nodes, starts),
+        meters=meters,
         nccl=_nccl(run),
         container_faults=tuple(container_faults(run, plan, recorded)),
         task_ends={rank: end for rank, (end, _node) in ends.items()},

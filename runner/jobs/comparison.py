@@ -167,11 +167,11 @@ def _verdict(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
     yield from _value(
         "verdict", "reason", *(verdict.reasons[0] if verdict and verdict.reasons else NONE for verdict in verdicts)
     )
-    yield from _value("verdict", "images/s", *(_figure(verdict) for verdict in verdicts))
+    yield from _value("verdict", "throughput", *(_figure(verdict) for verdict in verdicts))
 
 
 def _figure(verdict: Verdict | None) -> str:
-    return NONE if verdict is None or verdict.images_per_s is None else f"{verdict.images_per_s:.1f}"
+    return NONE if verdict is None or verdict.images_per_s is None else f"{verdict.images_per_s:.1f} {verdict.unit}/s"
 
 
 def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from runner.jobs import metering
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import format_ranks
 from runner.model.records import Report
@@ -86,7 +87,10 @@ def faults(evidence: Evidence) -> Iterable[str]:
     yield from _common_start(evidence, reports)
     yield from _in_step(evidence, reports)
     yield from _marks(evidence, reports)
-    yield from _against_result(evidence, throughput(_windows(evidence)))
+    if wrong := list(metering.faults(evidence)):
+        yield from wrong
+        return
+    yield from _against_result(evidence, throughput(windows(evidence)))
 
 
 def figure(evidence: Evidence) -> Figure:
@@ -94,11 +98,11 @@ def figure(evidence: Evidence) -> Figure:
     stragglers.
     """
     ranks, reports = range(evidence.plan.tasks), evidence.reports
-    windows = _windows(evidence)
-    made = throughput(windows)
-    latest = [max(ends) for ends in zip(*(window.ends_s for window in windows), strict=True)]
+    of_ranks = windows(evidence)
+    made = throughput(of_ranks)
+    latest = [max(ends) for ends in zip(*(window.ends_s for window in of_ranks), strict=True)]
     group_s = [end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)]
-    step_s = median(group_s) / windows[0].steps_per_group
+    step_s = median(group_s) / of_ranks[0].steps_per_group
     quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
     if all(len(each) == 4 and all(_LEAST_S <= value <= _MOST_S for value in each) for each in quarters):
@@ -106,10 +110,10 @@ def figure(evidence: Evidence) -> Figure:
     return Figure(made, slow, step_s)
 
 
-def _windows(evidence: Evidence) -> list[RankWindow]:
+def windows(evidence: Evidence) -> list[RankWindow]:
     """What each planned rank recorded of its window, by rank."""
     return [
-        RankWindow(report.batch_size or 0, report.group_steps or 0, report.ends_s)
+        RankWindow(report.batch_size or 0, report.group_steps or 0, report.ends_s, report.group_samples)
         for report in (evidence.reports[rank] for rank in range(evidence.plan.tasks))
     ]
 
@@ -139,14 +143,17 @@ def why_demonstration(evidence: Evidence, made: Throughput) -> str:
     return f"demonstration, no performance claim: {named}" if named else ""
 
 
-def remarks(made: Figure, *, claims: bool) -> Iterable[str]:
+def remarks(
+    made: Figure, *, claims: bool, unit: str = "images", longer: str = "--set window-seconds={}"
+) -> Iterable[str]:
     """What a reader of the figure should know beside it.
 
     Args:
         claims: the figure is no demonstration, so that slow ranks mean something.
+        unit: what is counted. longer: how a longer window is asked for, in seconds.
     """
     run, analysis = made.throughput, made.throughput.analysis
-    uncut = f"; the whole window gives {run.uncut_samples_per_s:.1f} images/s"
+    uncut = f"; the whole window gives {run.uncut_samples_per_s:.1f} {unit}/s"
     if run.cut_steps:
         yield (
             f"the first {run.cut_steps} steps ({run.cut_s:.1f} s) were left out: they were "
@@ -165,7 +172,7 @@ def remarks(made: Figure, *, claims: bool) -> Iterable[str]:
             f"(99 %: {_percent(low)} to {_percent(high)})"
         )
     if claims:
-        yield from _undecided(run)
+        yield from _undecided(run, longer)
         if made.stragglers is not None:
             yield from _slow(made.stragglers)
 
@@ -299,8 +306,9 @@ def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
     if result.preliminary_images_per_s is None:
         yield "the program gives no figure"
     elif not _same(run.uncut_samples_per_s, result.preliminary_images_per_s):
+        unit = metering.unit(evidence)
         yield (
-            f"the result says {result.preliminary_images_per_s:.3f} images/s, the ranks' own records give "
+            f"the result says {result.preliminary_images_per_s:.3f} {unit}/s, the ranks' own records give "
             f"{run.uncut_samples_per_s:.3f}"
         )
     if not _same(window_s, result.window_s):
@@ -316,7 +324,7 @@ def _autotuned(evidence: Evidence) -> bool:
     return any(_AUTOTUNE.match(each.get("HOROVOD_AUTOTUNE", "")) for each in environments)
 
 
-def _undecided(run: Throughput) -> Iterable[str]:
+def _undecided(run: Throughput, longer: str) -> Iterable[str]:
     """What it would take to tell whether the run is steady, where this window cannot tell."""
     steady = run.analysis.steady
     if steady.verdict != "cannot tell":
@@ -326,7 +334,7 @@ def _undecided(run: Throughput) -> Iterable[str]:
         yield f"{_hidden(steady)}: a longer one may not tell either"
     else:
         window_s = math.ceil(run.window_s * steady.groups_needed / groups)
-        yield f"{_hidden(steady)}; a window of about {window_s} s may tell: --set window-seconds={window_s}"
+        yield f"{_hidden(steady)}; a window of about {window_s} s may tell: {longer.format(window_s)}"
 
 
 def _hidden(steady: Steadiness) -> str:

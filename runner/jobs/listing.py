@@ -74,6 +74,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     images_per_s: float | None = None
+    unit: str = "images"
     demonstration: str = ""
 
 
@@ -156,7 +157,7 @@ def _judged(read: _Read, state: JobState | None, until: float) -> _Read:
     verdict = judge_at_once(read.run)
     if verdict is None:
         return read
-    kept = _Verdict(verdict.outcome, verdict.images_per_s, verdict.demonstration)
+    kept = _Verdict(verdict.outcome, verdict.images_per_s, verdict.unit, verdict.demonstration)
     return _Read(read.run, read.record, read.plan, kept, ended=True)
 
 
@@ -181,6 +182,7 @@ def _row(read: _Read, state: JobState | None) -> ListedRun:
         submitted=_time(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
         images_per_s=verdict.images_per_s if verdict else None,
+        unit=verdict.unit if verdict else "images",
         demonstration=verdict.demonstration if verdict else "",
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sized
 
 import msgspec
 
-from runner.jobs import device_state, transport
+from runner.jobs import device_state, meter_remarks, metering, transport
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
@@ -25,7 +25,7 @@ from runner.jobs.failure_causes import (
     format_ranks,
     missing_records,
 )
-from runner.model.records import StartRecord
+from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
@@ -156,6 +156,22 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
     if absent:
         yield f"{format_ranks(absent)} left no report of the training"
         return
+    if not metering.is_divided(evidence):
+        yield from _equal_parameters(reports)
+    if not all(report.onehot_ok for report in reports):
+        yield "an allreduce of one-hot vectors did not give all ones"
+    lost = [report.rank for report in reports if not report.loss_finite and not report.meter]
+    if lost:
+        yield f"the loss is not finite on {format_ranks(lost)}"
+    lost = [report.rank for report in reports if report.meter and not report.parameters_finite]
+    if lost:
+        yield f"a parameter is not finite on {format_ranks(lost)}"
+    if not all(report.parameters_moved for report in reports):
+        yield "the parameters did not change in training"
+
+
+def _equal_parameters(reports: Iterable[Report]) -> Iterable[str]:
+    reports = list(reports)
     gradients = [report.gradient_checksum for report in reports]
     if None in gradients:
         yield "not every rank says what its gradients were"
@@ -166,13 +182,6 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         yield "not every rank says what its parameters are"
     elif len(parameters) > 1:
         yield f"the ranks are not synchronised: {len(parameters)} different sets of parameters after the last step"
-    if not all(report.onehot_ok for report in reports):
-        yield "an allreduce of one-hot vectors did not give all ones"
-    lost = [report.rank for report in reports if not report.loss_finite]
-    if lost:
-        yield f"the loss is not finite on {format_ranks(lost)}"
-    if not all(report.parameters_moved for report in reports):
-        yield "the parameters did not change in training"
 
 
 def _figure(evidence: Evidence) -> Iterable[str]:
@@ -258,10 +267,11 @@ def _good(evidence: Evidence) -> Verdict:
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
-        remarks = tuple(_alone(evidence))
+        remarks = (*_alone(evidence), *meter_remarks.without_figure(evidence))
         return Verdict(outcome="ran", proven=tuple(proven), remarks=remarks, demonstration=plan.demonstration)
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
-    if plan.tasks > 1:
+    divided = metering.is_divided(evidence)
+    if plan.tasks > 1 and not divided:
         proven.append(
             "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
         )
@@ -270,11 +280,19 @@ def _good(evidence: Evidence) -> Verdict:
     made = figures.figure(evidence)
     run = made.throughput
     demonstration = figures.why_demonstration(evidence, run)
+    unit = metering.unit(evidence)
     steady = {"steady": True, "not steady": False, "cannot tell": None}[run.analysis.steady.verdict]
     return Verdict(
         outcome="measured",
         proven=tuple(proven),
-        remarks=(*figures.remarks(made, claims=not demonstration), *ways.remarks, *device_state.remarks(evidence)),
+        remarks=(
+            *figures.remarks(made, claims=not demonstration, unit=unit, longer=metering.longer(evidence)),
+            *meter_remarks.remarks(evidence, run.samples_per_s),
+            *ways.remarks,
+            *device_state.remarks(evidence),
+        ),
+        unit=unit,
+        synchronisation="not-examined" if divided and plan.tasks > 1 else "",
         gpu_energy_j_per_sample=device_state.energy_j_per_sample(evidence),
         transport=ways.state,
         images_per_s=run.samples_per_s,

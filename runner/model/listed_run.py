@@ -22,7 +22,7 @@ class ListedRun(msgspec.Struct, frozen=True):
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
-        images_per_s: throughput; null unless ``measured``.
+        images_per_s: throughput; null unless ``measured``; in ``unit`` per second.
         demonstration: why the figure is no performance claim; empty where it is one.
     """
 
@@ -38,6 +38,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     outcome: Outcome | None
     images_per_s: float | None
     demonstration: str
+    unit: str = "images"
 
 
 class RunList(msgspec.Struct, frozen=True):

@@ -112,6 +112,17 @@ class Report(msgspec.Struct, frozen=True):
         instrumentation_s: of the window, what the host spent in calls that only measure; None where unknown.
         token: of the job step that the program ran in; None where its launcher said none.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
+        meter: what counted the steps of a user's program: ``script`` or ``hook``; None of a recipe.
+        unit: what a batch is counted in: samples, tokens or steps; None: images.
+        synchronisation: what there is to prove it: ``parameters`` (they must be equal), ``not-examined`` (they are
+            divided among the ranks: ``sharded`` says by what), ``not-given`` (the meter was given none); None as
+            ``parameters``.
+        parameters_finite: all are, after the last step; where no loss is known.
+        group_samples: what the rank took in each group, in ``unit``; empty: the batch in each step.
+        batch_seen: the batch is the first dimension of what the model was given, not stated.
+        waiting_s: of each group, seconds between the end of a step and the next forward pass; empty where not seen.
+        longest_waiting_s: the longest of these waits, seconds.
+        flops_per_sample, peak_flops: of the model for one unit, and of a device in a second, as the program stated.
     """
 
     schema: Version
@@ -142,6 +153,36 @@ class Report(msgspec.Struct, frozen=True):
     token: str | None = None
     nccl_built: bool | None = None
     gradients_device: str | None = None
+    meter: Literal["script", "hook"] | None = None
+    unit: Literal["samples", "tokens", "steps"] | None = None
+    synchronisation: Literal["parameters", "not-examined", "not-given"] | None = None
+    sharded: str = ""
+    parameters_finite: bool | None = None
+    group_samples: tuple[Count, ...] = ()
+    batch_seen: bool = False
+    waiting_s: tuple[Seconds, ...] = ()
+    longest_waiting_s: Seconds | None = None
+    flops_per_sample: Rate | None = None
+    peak_flops: Rate | None = None
+
+
+class MeterRecord(msgspec.Struct, frozen=True):
+    """``ranks/N.meter.json``: how far the meter of a user's program came.
+
+    Attributes:
+        source: what counts the steps: ``script`` or ``hook``.
+        state: ``begun`` (in the warm-up), ``window``, ``measured`` or ``given-up``.
+        steps: that it had seen when it wrote this.
+        why: it gave up, or what it has to say of a figure that is not judged; empty for nothing.
+    """
+
+    schema: Version
+    rank: Count
+    source: Literal["script", "hook"]
+    state: Literal["begun", "window", "measured", "given-up"]
+    steps: Count
+    why: str = ""
+    token: str | None = None
 
 
 class Port(msgspec.Struct, frozen=True):

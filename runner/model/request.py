@@ -77,6 +77,8 @@ class Request(msgspec.Struct, frozen=True):
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
         bind: whether ranks are bound to the processors near their GPUs.
         umask: of the submitting shell, which the program gets.
+        meter: measure the user's program, which need not change.
+        meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
         home: the user's home directory; empty where unknown.
         caches: variables of the submitting shell that place caches, name -> value.
         directory: host directory in which the user's program starts; None for a recipe, which has its own directory.
@@ -112,6 +114,8 @@ class Request(msgspec.Struct, frozen=True):
     env_name: str | None = None
     umask: int = 0o022
     home: str = ""
+    meter: bool = False
+    meter_batch: int | None = None
     caches: tuple[tuple[str, str], ...] = ()
 
     @property

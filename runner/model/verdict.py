@@ -61,7 +61,9 @@ class Verdict(msgspec.Struct, frozen=True):
         reasons: why it is not good, the telling one first; empty where it is.
         proven: what was proven, one sentence each.
         remarks: what a reader of the figure should know, one sentence each: what was cut, shifts, slow ranks.
-        images_per_s: throughput of the whole world, only where ``measured``.
+        images_per_s: throughput of the whole world, only where ``measured``; in ``unit`` per second.
+        unit: what it counts: images, or samples, tokens or steps of a user's program.
+        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
         steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
@@ -87,6 +89,8 @@ class Verdict(msgspec.Struct, frozen=True):
     proven: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     images_per_s: float | None = None
+    unit: Literal["images", "samples", "tokens", "steps"] = "images"
+    synchronisation: Literal["not-examined", ""] = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None
     cut_steps: int = 0

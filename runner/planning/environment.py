@@ -82,7 +82,7 @@ RESERVED_PREFIXES = (
     "BASH_FUNC_",
 )
 # Of these, what a job may set: the launcher reads it (recipes/lib/launch.py).
-LAUNCHER_READS = frozenset({"RUNNER_RDV_TIMEOUT_S", "RUNNER_DRIVER_TIMEOUT_S"})
+LAUNCHER_READS = frozenset({"RUNNER_RDV_TIMEOUT_S", "RUNNER_DRIVER_TIMEOUT_S", "RUNNER_METER_PATIENCE_S"})
 LAUNCHER_OWNED = frozenset(
     [
         "RANK",

@@ -17,7 +17,7 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import caches, directives, hosts, queues, wireup
+from runner.planning import caches, directives, hosts, metering, queues, wireup
 from runner.planning.environment import merge, nccl_log
 from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, samples_per_step
@@ -122,10 +122,10 @@ def plan(
         library_path=way.library_path,
         image=image,
         mounts=mounts,
-        env=variables.env,
+        env=tuple(sorted((*variables.env, *metering.variables(recipe, request).items()))),
         unset=variables.unset,
         program=program,
-        samples_per_step=samples_per_step(program, recipe.samples_option),
+        samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
         wireup=chosen.wireup,
         device=site.device,
         transport=site.transport,

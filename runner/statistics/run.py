@@ -19,11 +19,19 @@ class RankWindow:
         samples_per_step: samples (images) that this rank took in each step.
         steps_per_group: steps between two synchronisations of the device.
         ends_s: when each group ended, in seconds since all ranks left the barrier before the window; rising.
+        group_samples: samples of each group, where the steps took different numbers; empty: those of each step.
     """
 
     samples_per_step: int
     steps_per_group: int
     ends_s: Sequence[float]
+    group_samples: Sequence[int] = ()
+
+    def samples(self, first: int = 0) -> int:
+        """Samples of this rank from the group of this number on."""
+        if self.group_samples:
+            return sum(self.group_samples[first:])
+        return self.samples_per_step * self.steps_per_group * (len(self.ends_s) - first)
 
 
 @dataclass(frozen=True)
@@ -114,15 +122,16 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
     # After a cut the earliest rank's end: the window is never shorter than the work took.
     start_s = 0.0 if cut == 0 else min(rank.ends_s[cut - 1] for rank in ranks)
     window_s = latest[-1] - start_s
-    group_samples = sum(rank.samples_per_step for rank in ranks) * group_steps
+    samples = sum(rank.samples(cut) for rank in ranks)
+    group_samples = samples / (groups - cut)
     interval = analysis.interval
-    figure = group_samples * (groups - cut) / window_s
+    figure = samples / window_s
     return Throughput(
         samples_per_s=figure,
         # The figure is in it, though its window began at the earliest rank's end and the groups' times at the latest.
         low=None if interval is None else min(group_samples / interval.high, figure),
         high=None if interval is None or interval.low <= 0.0 else max(group_samples / interval.low, figure),
-        uncut_samples_per_s=group_samples * groups / latest[-1],
+        uncut_samples_per_s=sum(rank.samples() for rank in ranks) / latest[-1],
         window_s=window_s,
         steps=(groups - cut) * group_steps,
         cut_steps=cut * group_steps,

@@ -75,3 +75,16 @@ def test_ranks_that_did_other_groups_are_refused() -> None:
         throughput([window([0.1] * 5), window([0.1] * 6)])
     with pytest.raises(ValueError, match="nothing was timed"):
         throughput([])
+
+
+def test_groups_that_took_other_samples_count_as_they_are() -> None:
+    """Before the cut and after it, whatever a step takes by name."""
+    times = [2.0] * 4 + [1.0] * 76
+    taken = [400] * 4 + [320] * 75 + [100]
+    figure = throughput([RankWindow(32, 10, list(accumulate(times)), taken)] * 2)
+    assert figure.cut_steps == 40
+    assert figure.samples_per_s == pytest.approx(2 * (320 * 75 + 100) / 76.0)
+    assert figure.uncut_samples_per_s == pytest.approx(2 * sum(taken) / 84.0)
+    assert figure.low is not None
+    assert figure.high is not None
+    assert figure.low <= figure.samples_per_s <= figure.high

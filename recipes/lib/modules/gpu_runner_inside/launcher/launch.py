@@ -26,6 +26,7 @@ from gpu_runner_inside.launcher import (
     gloo,
     interpreter,
     meeting,
+    metering,
     network,
     nsys,
     program,
@@ -167,6 +168,8 @@ class Launch:
                 made.setdefault("NCCL_IB_HCA", adapters)
         for name in self.options.unset:
             made.pop(name, None)
+        plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
+        made.update(metering.variables(made, plan, self.options.wireup))
         return made
 
     def _rotate(self, made: dict[str, str]) -> None:

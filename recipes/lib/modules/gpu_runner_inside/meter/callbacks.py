@@ -1,0 +1,80 @@
+"""The meter as a callback of frameworks that own the training loop. Each imports its framework when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gpu_runner_inside.meter.meter import Meter
+
+
+def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
+    """A callback for Lightning's Trainer, of whichever of its two packages the script has imported."""
+    if "lightning" in sys.modules or "pytorch_lightning" not in sys.modules:
+        from lightning.pytorch import Callback
+    else:
+        from pytorch_lightning import Callback
+
+    class MeterCallback(Callback):  # type: ignore[misc, unused-ignore]
+        """Counts the steps of the optimizer, by the trainer's own count."""
+
+        meter: Meter | None = None
+        _counted = 0
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            values = {"accumulate": trainer.accumulate_grad_batches, **stated}
+            optimizer = trainer.optimizers[0] if trainer.optimizers else None
+            self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
+            self._counted = trainer.global_step
+
+        def on_train_batch_end(self, trainer: Any, *_args: Any, **_named: Any) -> None:
+            if self.meter is not None and trainer.global_step != self._counted:
+                self._counted = trainer.global_step
+                self.meter.step()
+
+    return MeterCallback()
+
+
+def transformers(begin: Any, stated: dict[str, Any]) -> Any:
+    """A callback for Hugging Face's Trainer, which knows its batch size and accumulation."""
+    from transformers import TrainerCallback
+
+    class MeterCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """Counts the steps of the optimizer."""
+
+        meter: Meter | None = None
+
+        def on_train_begin(self, args: Any, _state: Any, _control: Any, **named: Any) -> None:
+            values = {
+                "batch_size": args.train_batch_size,
+                "accumulate": args.gradient_accumulation_steps,
+                "model": named.get("model"),
+                "optimizer": named.get("optimizer"),
+                **stated,
+            }
+            self.meter = begin(**values)
+
+        def on_step_end(self, _args: Any, _state: Any, _control: Any, **_named: Any) -> None:
+            if self.meter is not None:
+                self.meter.step()
+
+    return MeterCallback()
+
+
+def keras(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
+    """A callback for Keras's ``fit``: steps and time alone, since it shows no gradients."""
+    from keras.callbacks import Callback
+
+    class MeterCallback(Callback):  # type: ignore[misc, unused-ignore]
+        """Counts the batches."""
+
+        meter: Meter | None = None
+
+        def on_train_begin(self, _logs: Any = None) -> None:
+            self.meter = begin(batch_size=batch_size, **stated)
+
+        def on_train_batch_end(self, _batch: int, _logs: Any = None) -> None:
+            if self.meter is not None:
+                self.meter.step()
+
+    return MeterCallback()

@@ -1,0 +1,176 @@
+"""The meter of this process; and the one of ``submit --meter``, for which no line of the script changes.
+
+``install`` prepares for the time when torch is imported: then torch calls the meter after each step of an optimizer. It
+counts the steps of the optimizer that ended one first, and those that a gradient scaler skipped: their samples were
+computed, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+from gpu_runner_inside import records
+from gpu_runner_inside.meter.meter import Meter, Settings
+
+VARIABLE = "RUNNER_METER"  # set by submit --meter
+BATCH_VARIABLE = "RUNNER_METER_BATCH"  # samples of a rank in a step; unset: as the model's input shows
+OWNER_VARIABLE = "RUNNER_METER_OWNER"  # the process that measures: those that it starts do not
+_OPTIMIZERS = "torch.optim.optimizer"
+_SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
+
+
+class _State:
+    """Of this process.
+
+    Attributes:
+        meter: the one that measures, or has measured.
+        stepping: the optimizers whose steps are under way: one may call another's.
+        counted: the optimizer whose steps are counted; ended: how many steps of it ended.
+    """
+
+    def __init__(self) -> None:
+        self.meter: Meter | None = None
+        self.stepping: list[Any] = []
+        self.counted: Any = None
+        self.ended = 0
+        self.off = False
+
+
+_state = _State()
+
+
+def begin(settings: Settings, training: Any, source: str) -> Meter:
+    """The meter of this process. A second one measures nothing, but the script's own takes the place of the hook's."""
+    made = Meter(settings, training, source, why_not=_why_not(source))
+    if made.active:
+        os.environ[OWNER_VARIABLE] = str(os.getpid())
+        _state.meter = made
+    return made
+
+
+def _why_not(source: str) -> str:
+    """Why no further meter can measure here; empty where it can."""
+    owner, old = os.environ.get(OWNER_VARIABLE), _state.meter
+    if owner not in (None, str(os.getpid())):
+        return f"this process was started by process {owner}, which measures"
+    if old is not None and old.active and old.source == "hook" and source == "script":
+        old.replace()
+        return ""
+    if (old is not None and old.active) or _has_measured():
+        return "this process has a meter already, and a run has one figure"
+    return ""
+
+
+def _has_measured() -> bool:
+    """Whether this rank has left the report of an earlier measurement in this job step, before an exec perhaps."""
+    run_dir, rank = os.environ.get("RUNNER_RUN_DIR"), os.environ.get("RUNNER_RANK") or "0"
+    if run_dir is None:
+        return False
+    try:
+        with open(records.rank_record(run_dir, int(rank), "report"), "rb") as file:
+            return bool(json.load(file).get("token") == os.environ.get("RUNNER_TOKEN"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def install() -> None:
+    """Prepare for the import of torch."""
+    sys.meta_path.insert(0, _AfterImport())
+
+
+class _AfterImport(MetaPathFinder):
+    """Finds nothing itself: it lets the others find torch's modules, and adds to what these do as they are executed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        attach = _attach_optimizers if name == _OPTIMIZERS else _attach_scaler if name in _SCALERS else None
+        if attach is None:
+            return None
+        others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+        spec = next((each for each in others if each is not None), None)
+        execute = getattr(spec.loader, "exec_module", None) if spec is not None else None
+        if spec is None or execute is None:
+            return spec
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            attach(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
+        return spec
+
+
+def _attach_optimizers(module: Any) -> None:
+    try:
+        module.register_optimizer_step_pre_hook(_step_begins)
+        module.register_optimizer_step_post_hook(_step_ends)
+    except AttributeError:
+        _say("--meter measures nothing: torch before 2.0 has no hook after a step; import runner_meter in the script")
+
+
+def _attach_scaler(module: Any) -> None:
+    """A scaler that skips the step of an optimizer has computed its samples all the same."""
+    scaler = module.GradScaler
+    original = vars(scaler).get("step")
+    if original is None:  # it inherits one that is attached already
+        return
+
+    def step(self: Any, optimizer: Any, *args: Any, **named: Any) -> Any:
+        before = _state.ended
+        result = original(self, optimizer, *args, **named)
+        if _state.ended == before and _state.counted in (None, optimizer):
+            _count(optimizer)
+        return result
+
+    step.__doc__, step.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+    scaler.step = step
+
+
+def _step_begins(optimizer: Any, _args: Any, _named: Any) -> None:
+    stepping = _state.stepping
+    if optimizer in stepping:  # a wrapper of a class of its own, such as Horovod's; or an earlier step has raised
+        del stepping[stepping.index(optimizer) :]
+    stepping.append(optimizer)
+
+
+def _step_ends(optimizer: Any, _args: Any, _named: Any) -> None:
+    stepping = _state.stepping
+    if optimizer not in stepping:  # the outer half of a wrapper's step
+        return
+    del stepping[stepping.index(optimizer) :]
+    if not stepping and _state.counted in (None, optimizer):
+        _count(optimizer)
+
+
+def _count(optimizer: Any) -> None:
+    """A step of this optimizer has ended. Nothing that happens here reaches the script."""
+    if _state.off:
+        return
+    try:
+        _state.ended += 1
+        if _state.counted is None:
+            _state.counted = optimizer
+            if _state.meter is None:
+                _begin_for(optimizer)
+        meter = _state.meter
+        if meter is not None and meter.source == "hook":
+            meter.step()
+    except Exception as error:
+        _state.off = True
+        _say(f"--meter measures nothing: {error!r}")
+
+
+def _begin_for(optimizer: Any) -> None:
+    from gpu_runner_inside.meter import torch_training
+
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    model = torch_training.model_with(parameters[0]) if parameters else None
+    batch = int(os.environ.get(BATCH_VARIABLE) or 0)
+    begin(Settings(batch), torch_training.TorchTraining(model, parameters), "hook")
+
+
+def _say(what: str) -> None:
+    print(f"runner_meter: {what}", file=sys.stderr, flush=True)

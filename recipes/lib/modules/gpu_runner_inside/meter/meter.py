@@ -1,0 +1,413 @@
+"""One measurement of a training script that is not ours: warm-up, window, proof, records, as in the benchmarks.
+
+The script calls ``step`` once after each step of its optimizer (or the hook of ``--meter`` does). What the meter does
+takes place in those calls alone. It never ends or fails the program: where it cannot measure, it says why, once, and
+does nothing more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import math
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Iterator
+
+from gpu_runner_inside import records, window
+from gpu_runner_inside.benchmark import figures, lengths, proof
+from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
+from gpu_runner_inside.launcher.rendezvous import Store
+from gpu_runner_inside.meter import channel
+
+LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
+UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
+_DEMONSTRATION_WARMUP, _DEMONSTRATION_WINDOW = (3, 0.0), (20, 0.0)
+_PARAMETERS = "parameters"  # synchronisation: it is for the judge to prove
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the script says of its training.
+
+    Attributes:
+        batch_size: of a rank in one step of its optimizer, in ``unit``: samples, tokens or steps.
+        sharded: what divides the parameters among the ranks, so that they cannot be compared; empty for nothing.
+        flops_per_sample: of one unit through the model, forward and backward; peak_flops: of one device, per second.
+            Both as the script states them; None where it does not.
+        lengths: of warm-up and window that the script asks for: options of the benchmarks; None: as usual.
+    """
+
+    batch_size: int
+    unit: str = "samples"
+    sharded: str = ""
+    flops_per_sample: float | None = None
+    peak_flops: float | None = None
+    warmup_steps: int | None = None
+    warmup_seconds: float | None = None
+    steps: int | None = None
+    window_seconds: float | None = None
+    demonstration: bool | None = None
+
+
+class Meter:
+    """Measures from the first call of ``step`` on; one in a process.
+
+    Args:
+        training: what it sees of the framework (torch_training.TorchTraining, keras_training.KerasTraining).
+        source: ``script`` or ``hook``: what calls ``step``.
+        why_not: why this one measures nothing; empty for one that measures.
+    """
+
+    def __init__(self, settings: Settings, training: Any, source: str, why_not: str = "") -> None:
+        self.settings, self.source = settings, source
+        self._batch, self._unit = settings.batch_size, settings.unit
+        self._training = training
+        self._pid = os.getpid()
+        # The program's own processes, as torchrun's, are no ranks of the launcher's.
+        self._watched = not os.environ.get(UNWATCHED_VARIABLE)
+        self._rank = int((os.environ.get("RUNNER_RANK") if self._watched else None) or os.environ.get("RANK") or 0)
+        self._channel: channel.Channel | None = None
+        self._left = 1
+        self._steps = 0
+        self._samples = 0
+        self._own_s = 0.0  # in our calls, less _device_s
+        self._device_s = 0.0  # waiting for the device, which is the program's own time
+        self._begins = False  # this call begins the window
+        self._ended_s: float | None = None  # when the last step ended, until the next forward pass begins
+        self._waiting_s, self._longest_s, self._forwards = 0.0, 0.0, 0
+        self._last = 0  # samples of the last step
+        self._counts_batches = settings.batch_size > 0  # else those that the model's input shows
+        self._state, self._why = "begun", why_not
+        self._course: Iterator[int] | None = None
+        self._life = ""
+        if why_not:
+            training.close()
+            self._say(f"measures nothing: {why_not}")
+            return
+        training.watch_forward(self.forward_began)
+        life = int(os.environ.get(LIFE_VARIABLE) or 0) + 1
+        self._life = str(life)
+        os.environ[LIFE_VARIABLE] = self._life
+        self._course = self._measure()
+        self._note()
+        atexit.register(self._at_exit)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that it measures."""
+        return self._pid
+
+    @property
+    def active(self) -> bool:
+        """Whether it still measures."""
+        return self._course is not None
+
+    def step(self, samples: int | None = None) -> None:
+        """A step of the optimizer has ended. ``samples``: that it took on this rank, where not the batch size."""
+        if self._course is None or os.getpid() != self._pid:
+            return
+        began_s, device_s = time.perf_counter(), self._device_s
+        self._steps += 1
+        seen = self._training.take_samples()
+        self._last = samples if samples is not None else self._batch if self._counts_batches else seen
+        self._samples += self._last
+        self._training.after_step()
+        self._left -= 1
+        if self._left == 0:
+            self._go_on()
+        now_s = time.perf_counter()
+        self._own_s = 0.0 if self._begins else self._own_s + now_s - began_s - (self._device_s - device_s)
+        self._begins = False
+        self._ended_s = now_s
+
+    def forward_began(self) -> None:
+        """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
+        if self._ended_s is None or os.getpid() != self._pid:
+            return
+        now_s = time.perf_counter()
+        waited_s, self._ended_s = now_s - self._ended_s, None
+        self._forwards += 1
+        self._waiting_s += waited_s
+        self._longest_s = max(self._longest_s, waited_s)
+        self._own_s += time.perf_counter() - now_s
+
+    def replace(self) -> None:
+        """The script's own meter measures instead."""
+        atexit.unregister(self._at_exit)
+        self._close()
+
+    def give_up(self, why: str, *, quietly: bool = False) -> None:
+        """Measure no more; the program goes on."""
+        if self._course is None:
+            return
+        self._state, self._why = "given-up", why
+        self._close()
+        if not quietly:
+            self._say(f"measures nothing: {why}")
+        if self._channel is not None:
+            self._channel.leave(why)
+
+    def _go_on(self) -> None:
+        assert self._course is not None
+        try:
+            self._left = next(self._course)
+        except StopIteration:
+            self._state = "measured"
+            self._close()
+        except channel.GaveUpError as error:
+            self.give_up(str(error))
+        except Exception as error:  # whatever it is, the training goes on
+            self.give_up(f"an unforeseen error of the meter: {error!r}")
+
+    def _measure(self) -> Iterator[int]:
+        """The course of a measurement: yields how many steps until it goes on."""
+        training = self._training
+        world = training.world()
+        self._channel = channel.Channel(world.rank, world.size, self._values(world), self._life)
+        device = training.device()
+        options = self._options(device.kind)
+        first = training.parameters_checksum()
+        self._channel.gather("begin", None)
+        parts: list[lengths.Part] = []
+        began_s, done_s = time.perf_counter(), 0.0
+        while count := lengths.next_part(parts, options):
+            yield count
+            self._synchronize()
+            now_s = self._channel.agreed(f"warm-up/{len(parts)}", time.perf_counter() - began_s)
+            parts.append((count, now_s - done_s))
+            done_s = now_s
+        length = lengths.planned(parts, options)
+        training.end_of_look()
+        self._settle_batch()
+        self._state = "window"
+        self._note()
+        ends_s: list[float] = []
+        group_samples: list[int] = []
+        waiting_s: list[float] = []
+        sees_forward = True
+        self._synchronize()
+        window.mark("begin")
+        self._channel.gather("window", None)
+        start_s = time.monotonic()
+        self._samples, self._waiting_s, self._longest_s, self._forwards = 0, 0.0, 0.0, 0
+        self._begins = True
+        for _ in range(length.groups):
+            yield length.group_steps
+            self._synchronize()
+            ends_s.append(time.monotonic() - start_s)
+            group_samples.append(self._samples)
+            waiting_s.append(self._waiting_s)
+            sees_forward = sees_forward and self._forwards >= length.group_steps
+            self._samples, self._waiting_s, self._forwards = 0, 0.0, 0
+        window.mark("end")
+        timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
+        last = training.parameters_checksum()
+        self._channel.gather("end", None)  # now every rank is here, so that a collective ends
+        facts = proof.RankFacts(
+            rank=world.rank,
+            size=world.size,
+            host=os.environ.get("RUNNER_HOST") or os.uname().nodename,
+            device=device.identity,
+            gradients=training.gradients or "",
+            parameters=last or "",
+            moved=first != last,
+            onehot=training.onehot_holds(world),
+            finite=training.all_finite(),
+        )
+        own = {
+            "group_samples": group_samples,
+            "waiting_s": waiting_s if sees_forward else [],
+            "longest_waiting_s": self._longest_s if sees_forward else None,
+        }
+        self._record(world, device, facts, timed, length, options, own)
+
+    def _record(
+        self,
+        world: Any,
+        device: Any,
+        facts: proof.RankFacts,
+        timed: figures.Timed,
+        length: lengths.Lengths,
+        options: argparse.Namespace,
+        own: dict[str, Any],
+    ) -> None:
+        """Leave the records, as benchmark.run does, and say on rank 0 what they give."""
+        settings, training = self.settings, self._training
+        synchronisation = self._synchronisation()
+        versions = training.versions(world)
+        report = figures.report_of(versions, asdict(device), facts, timed, length, self._batch)
+        for derived in ("loss_final", "loss_finite"):  # a meter sees no loss
+            del report[derived]
+        if not training.gradients or synchronisation != _PARAMETERS:
+            del report["gradient_checksum"]
+        if not facts.parameters:
+            del report["parameter_checksum"], report["parameters_moved"]
+        report.update(
+            own,
+            token=os.environ.get("RUNNER_TOKEN"),
+            world_local_rank=world.local_rank,
+            gradients_device=device.kind,
+            allreduce_bytes_per_step=None,
+            peak_memory_bytes=training.peak_memory_bytes(),
+            meter=self.source,
+            unit=self._unit,
+            batch_seen=not settings.batch_size and self._unit != "steps",
+            synchronisation=synchronisation,
+            sharded=settings.sharded or training.sharded,
+            parameters_finite=facts.finite,
+            flops_per_sample=settings.flops_per_sample,
+            peak_flops=settings.peak_flops,
+        )
+        run_dir = self._run_dir() if self._watched else None
+        if run_dir is not None:
+            records.write(records.rank_record(run_dir, self._rank, "report"), "report", {"rank": self._rank, **report})
+        assert self._channel is not None
+        gathered = self._channel.gather(
+            "facts", {"facts": asdict(facts), "window_s": timed.ends_s[-1], "samples": sum(own["group_samples"])}
+        )
+        if world.rank != 0:
+            return
+        window_s = max(each["window_s"] for each in gathered)
+        rate = sum(each["samples"] for each in gathered) / window_s
+        expected = int((os.environ.get("RUNNER_WORLD") if self._watched else None) or world.size)
+        proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
+        reasons = proven.reasons if synchronisation == _PARAMETERS else ()
+        if run_dir is not None and synchronisation != "not-given":
+            result = _result(versions, device, length, world.size, window_s, None if reasons else rate, proven, reasons)
+            result.update(demonstration=options.demonstration, batch_size=self._batch, model=training.name)
+            records.write(records.result_path(run_dir), "result", result)
+        what = f"{world.size} ranks, {length.groups * length.group_steps} steps in {window_s:.1f} s"
+        if reasons:
+            self._say(f"NOT PROVEN, so no throughput: {'; '.join(reasons)}")
+        else:
+            label = "" if synchronisation == _PARAMETERS else ", synchronisation not proven"
+            figure = f"{rate:.1f} {self._unit}/s ({what}{label}; not judged)"
+            self._say(f"preliminary throughput: {figure}")
+            if not self._watched:
+                self._why = (
+                    f"the program started its processes by itself, so this is what it printed, and no verdict: "
+                    f"{figure}; "
+                    "fix: --wireup torchrun, and no torchrun in the command"
+                )
+
+    def _settle_batch(self) -> None:
+        """Where the batch size is not stated: that of the last step's inputs; where they show none, steps."""
+        if self._batch > 0:
+            return
+        if self._last > 0:
+            self._batch = self._last
+        else:
+            self._batch, self._unit, self._counts_batches = 1, "steps", True
+
+    def _synchronisation(self) -> str:
+        if not self._training.parameters:
+            return "not-given"
+        return "not-examined" if self.settings.sharded or self._training.sharded else _PARAMETERS
+
+    def _values(self, world: Any) -> channel.KeyValue | None:
+        """Where the ranks' meters meet; None for one rank.
+
+        Raises:
+            GaveUpError: nowhere.
+        """
+        if world.size == 1:
+            return None
+        if os.environ.get("RUNNER_RENDEZVOUS"):
+            return channel.ByRendezvous(Store.of_environment())
+        if world.framework == "torch":
+            return channel.ByTorch(self._training.store())
+        raise channel.GaveUpError(
+            "the ranks were started without our rendezvous (--wireup), through which meters agree"
+        )
+
+    def _options(self, device_kind: str) -> argparse.Namespace:
+        """Lengths as the benchmarks have them. A figure on processors makes no claim, so that it is a short one."""
+        settings = self.settings
+        demonstration = settings.demonstration if settings.demonstration is not None else device_kind == "cpu"
+        warmup = _DEMONSTRATION_WARMUP if demonstration else WARMUP
+        timed = _DEMONSTRATION_WINDOW if demonstration else WINDOW
+        return argparse.Namespace(
+            demonstration=demonstration,
+            warmup_steps=warmup[0] if settings.warmup_steps is None else settings.warmup_steps,
+            warmup_seconds=warmup[1] if settings.warmup_seconds is None else settings.warmup_seconds,
+            steps=timed[0] if settings.steps is None else settings.steps,
+            window_seconds=timed[1] if settings.window_seconds is None else settings.window_seconds,
+        )
+
+    def _synchronize(self) -> None:
+        began_s = time.perf_counter()
+        self._training.synchronize()
+        self._device_s += time.perf_counter() - began_s
+
+    def _run_dir(self) -> str | None:
+        """Where records go; nowhere outside of a job."""
+        return os.environ.get("RUNNER_RUN_DIR")
+
+    def _note(self) -> None:
+        """Leave in the run directory how far the measurement is: the judge says so where there is no figure."""
+        run_dir = self._run_dir()
+        if run_dir is None or not (self._watched or self._rank == 0):
+            return
+        fields = {
+            "rank": self._rank,
+            "token": os.environ.get("RUNNER_TOKEN"),
+            "source": self.source,
+            "state": self._state,
+            "steps": self._steps,
+            "why": self._why,
+        }
+        with suppress(OSError):
+            records.write(records.rank_record(run_dir, self._rank, "meter"), "meter", fields)
+
+    def _close(self) -> None:
+        self._course = None
+        self._training.close()
+        self._note()
+
+    def _at_exit(self) -> None:
+        """The program ends before its measurement does."""
+        if self._course is not None and os.getpid() == self._pid:
+            where = "in the window" if self._state == "window" else "in the warm-up"
+            # The last line of a program that failed must stay its own.
+            self.give_up(f"the program ended after {self._steps} steps, {where}", quietly=True)
+
+    def _say(self, what: str) -> None:
+        if self._rank == 0 or self._state == "given-up":
+            with suppress(OSError, ValueError):
+                print(f"runner_meter: {what}", file=sys.stderr, flush=True)
+
+
+def _result(
+    versions: dict[str, Any],
+    device: Any,
+    length: lengths.Lengths,
+    size: int,
+    window_s: float,
+    rate: float | None,
+    proven: proof.Proof,
+    reasons: tuple[str, ...],
+) -> dict[str, Any]:
+    steps = length.groups * length.group_steps
+    return {
+        **versions,
+        "recipe": "meter",
+        "device_kind": device.kind,
+        "device_name": device.name,
+        "size": size,
+        "preliminary_images_per_s": rate,
+        "window_s": window_s,
+        "steps": steps,
+        "group_steps": length.group_steps,
+        "warmup_steps": length.warmup_steps,
+        "warmup_s": length.warmup_s,
+        "compute_p50_s": None,
+        "step_p50_s": window_s / steps if math.isfinite(window_s) else None,
+        "proven": not reasons,
+        "proof_reasons": list(reasons),
+        **{f"proof_{name}": value for name, value in asdict(proven).items() if name != "reasons"},
+        "image": figures.about_image(),
+    }

@@ -1,0 +1,286 @@
+"""What the meter sees of a training in PyTorch: its world, device, parameters and each rank's own gradients.
+
+It only looks. The look at the gradients is a hook on each parameter, which autograd calls with this rank's own
+gradient before that is accumulated, so before DistributedDataParallel or Horovod gets it. No pass of the meter's own is
+done: the weights, gradients, BatchNorm statistics and random state stay as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import resource
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Sequence
+
+import torch
+
+from gpu_runner_inside.benchmark.benchmark import Device
+from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
+from gpu_runner_inside.benchmark.proof import checksum
+
+_MOST_LOOKS = 20  # backward passes that may have gradients that are not finite (a loss scale that is still too large)
+
+
+@dataclass(frozen=True)
+class World:
+    """This rank as its framework knows it. ``framework``: ``torch``, ``horovod``, or ``none`` for a world of one."""
+
+    framework: str
+    rank: int
+    size: int
+    local_rank: int
+
+
+def _world() -> World:
+    """The world that the program's framework has formed; of one rank where it has formed none."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        local = int(os.environ.get("LOCAL_RANK") or 0)
+        return World("torch", distributed.get_rank(), distributed.get_world_size(), local)
+    horovod = sys.modules.get("horovod.torch")
+    if horovod is not None and horovod.is_initialized():
+        return World("horovod", horovod.rank(), horovod.size(), horovod.local_rank())
+    return World("none", 0, 1, 0)
+
+
+def _device_of(parameters: Sequence[torch.Tensor]) -> Device:
+    """Where the parameters are; where there are none, the GPU that the program has chosen."""
+    first = parameters[0].device if parameters else torch.device("cuda" if _cuda_in_use() else "cpu")
+    if first.type != "cuda":
+        return Device("cpu", platform.processor() or platform.machine(), f"cpu-{os.getpid()}", None)
+    index = first.index if first.index is not None else torch.cuda.current_device()
+    identity = device_uuid(index)
+    return Device("cuda", torch.cuda.get_device_name(index), identity or f"index-{index}", index)
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+def _versions(framework: str) -> dict[str, Any]:
+    """Of what computed, by the names of schema.json."""
+    horovod = sys.modules.get("horovod") if framework == "horovod" else None
+    through = sys.modules.get("horovod.torch") if framework == "horovod" else None
+    backend = torch.distributed.get_backend() if framework == "torch" else ""
+    nccl = through.nccl_built() if through is not None else backend == "nccl"
+    return {
+        "framework": "torch" if framework == "none" else framework,
+        "framework_version": torch.__version__,
+        "horovod_version": getattr(horovod, "__version__", None),
+        "python_version": platform.python_version(),
+        "cuda_version": torch.version.cuda,
+        "nccl_version": None,
+        "nccl_built": bool(nccl),
+        "gloo_enabled": bool(through.gloo_enabled()) if through is not None else "gloo" in backend,
+        "mpi_enabled": bool(through.mpi_enabled()) if through is not None else backend == "mpi",
+    }
+
+
+def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
+    """What divides the parameters among the ranks, so that they differ by right; empty where nothing is known to."""
+    if model is not None and any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
+        return "FullyShardedDataParallel"
+    for each in parameters:
+        if type(each).__name__ == "DTensor" or hasattr(each, "device_mesh"):
+            return "distributed tensors (FSDP2, tensor parallelism)"
+        if hasattr(each, "_fsdp_flattened") or type(each).__name__ == "FlatParameter":
+            return "FullyShardedDataParallel"
+    return ""
+
+
+def _raw_bytes(tensors: Iterable[torch.Tensor]) -> Iterable[bytes]:
+    """The bytes of each, in order."""
+    for tensor in tensors:
+        here = tensor.detach()
+        if here.layout != torch.strided:  # the gradient of an embedding may be sparse
+            here = here.coalesce().values()
+        here = here.cpu().contiguous()
+        yield ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+
+
+def _local(parameter: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a parameter that may be divided among the ranks."""
+    to_local = getattr(parameter.detach(), "to_local", None)
+    return parameter.detach() if to_local is None else to_local()
+
+
+class GradientLook:
+    """Looks at this rank's own gradients of one backward pass, the first in which all are finite.
+
+    Attributes:
+        seen: their checksum, once there is one.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self.seen: str | None = None
+        self._parts: dict[int, str] = {}
+        self._finite, self._looks = True, 0
+        self._handles = [
+            each.register_hook(self._hook(place)) for place, each in enumerate(parameters) if each.requires_grad
+        ]
+
+    def _hook(self, place: int) -> Any:
+        def look(gradient: torch.Tensor) -> None:
+            if place in self._parts or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
+                return
+            with torch.no_grad():
+                detached = gradient.detach()
+                self._parts[place] = checksum(_raw_bytes([detached]))
+                self._finite = self._finite and bool(torch.isfinite(detached).all())
+
+        return look
+
+    def after_step(self) -> None:
+        """A step has ended: keep what was seen of it, or look at the next one."""
+        if not self._handles or not self._parts:
+            return
+        self._looks += 1
+        if self._finite:
+            self.seen = checksum(f"{place} {part}".encode() for place, part in sorted(self._parts.items()))
+        if self._finite or self._looks >= _MOST_LOOKS:
+            self.end()
+        self._parts, self._finite = {}, True
+
+    def end(self) -> None:
+        """Look no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class TorchTraining:
+    """A training as the meter sees it.
+
+    Args:
+        model: of which forward passes are seen; None where none is known.
+        parameters: those that the proof compares; empty where the script gave neither model nor optimizer.
+
+    Attributes:
+        sharded: what divides them among the ranks; empty for nothing.
+        name: the model's class.
+    """
+
+    def __init__(self, model: Any, parameters: Sequence[torch.Tensor]) -> None:
+        self.parameters = list(parameters)
+        self.sharded = _sharding_of(model, self.parameters)
+        self.name = "" if model is None else type(getattr(model, "module", model)).__name__
+        self._samples = 0
+        self._model = model
+        self._handle: Any = None
+        self._began: Callable[[], None] | None = None
+        self._look = GradientLook([] if self.sharded else self.parameters)
+
+    @property
+    def gradients(self) -> str | None:
+        """Checksum of this rank's own gradients."""
+        return self._look.seen
+
+    def watch_forward(self, began: Callable[[], None]) -> None:
+        """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on."""
+        self._began = began
+
+    def after_step(self) -> None:
+        """A step has ended."""
+        self._look.after_step()
+        if self._began is None:
+            return
+        began, self._began = self._began, None
+        if self._model is None or _is_compiled():  # a hook would make the compiler compile again
+            return
+
+        def look(module: Any, inputs: Any, named: Any = None) -> None:
+            if module.training:
+                began()
+                self._samples += _first_dimension((*inputs, *(named or {}).values()))
+
+        try:
+            self._handle = self._model.register_forward_pre_hook(look, with_kwargs=True)
+        except TypeError:  # before torch 2.0
+            self._handle = self._model.register_forward_pre_hook(look)
+
+    def take_samples(self) -> int:
+        """The first dimensions of the model's inputs, summed over the forward passes since the last call."""
+        taken, self._samples = self._samples, 0
+        return taken
+
+    def end_of_look(self) -> None:
+        """The warm-up is over."""
+        self._look.end()
+
+    def world(self) -> World:
+        """The world that the framework has formed."""
+        return _world()
+
+    def store(self) -> Any:
+        """The store by which torch.distributed met."""
+        return torch.distributed.distributed_c10d._get_default_store()
+
+    def device(self) -> Device:
+        """Where the training computes."""
+        self._device = _device_of(self.parameters)
+        return self._device
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self._device.index is not None:
+            torch.cuda.synchronize(self._device.index)
+
+    def parameters_checksum(self) -> str | None:
+        """Of all parameters; BatchNorm's running statistics, which differ between correct ranks, are no parameters."""
+        return checksum(_raw_bytes(map(_local, self.parameters))) if self.parameters else None
+
+    def all_finite(self) -> bool:
+        """Whether every parameter is."""
+        with torch.no_grad():
+            return all(bool(torch.isfinite(_local(each)).all()) for each in self.parameters)
+
+    def onehot_holds(self, here: World) -> bool:
+        """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
+        if here.size == 1:
+            return True
+        vector = torch.zeros(here.size, device=torch.device(self._device.kind, self._device.index))
+        vector[here.rank] = 1.0
+        if here.framework == "torch":
+            torch.distributed.all_reduce(vector)
+        else:
+            horovod = sys.modules["horovod.torch"]
+            vector = horovod.allreduce(vector, op=horovod.Sum, name="runner.meter.onehot")
+        return bool((vector == 1.0).all())
+
+    def versions(self, here: World) -> dict[str, Any]:
+        """Of what computed."""
+        return _versions(here.framework)
+
+    def peak_memory_bytes(self) -> int:
+        """Of the device as torch knows it; of the process on a processor."""
+        if self._device.index is not None:
+            return int(torch.cuda.max_memory_allocated(self._device.index))
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self._look.end()
+        if self._handle is not None:
+            self._handle.remove()
+
+
+def _first_dimension(inputs: Iterable[Any]) -> int:
+    return next((int(each.shape[0]) for each in inputs if isinstance(each, torch.Tensor) and each.dim() > 0), 0)
+
+
+def _is_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"])
+
+
+def model_with(parameter: torch.Tensor) -> Any:
+    """The outermost module of this process that has the parameter; None where there is none."""
+    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    having = [each for each in modules if any(own is parameter for own in each.parameters())]
+    inner = {id(child) for each in having for child in each.modules() if child is not each}
+    return next((each for each in having if id(each) not in inner), None)

@@ -1,0 +1,249 @@
+"""The meter of a user's script, without a framework: what it counts, what it leaves, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_runner_inside.launcher import metering, rendezvous, rendezvous_server
+from gpu_runner_inside.meter.channel import ByRendezvous, Channel, GaveUpError
+
+from tests.support.rank_records import records
+from tests.support.schema import check
+
+LIB = Path(__file__).parents[3] / "recipes" / "lib"
+TOKEN = "0123456789abcdef"
+
+
+def run(code: str, run_dir: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A program that measures itself as rank 0 of a job, to its end."""
+    own = {"PATH": os.environ["PATH"], "RUNNER_RUN_DIR": str(run_dir), "RUNNER_TOKEN": "t", "RUNNER_RANK": "0"}
+    made = metering.variables({}, {"result": "if-left"}, "rendezvous")
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**own, **made, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+TRAINS = "import runner_meter\nmeter = runner_meter.start(batch_size=10{more})\nfor _ in range({steps}): meter.step()\n"
+
+
+def left(run_dir: Path, kind: str) -> dict[str, Any]:
+    """The record of this kind that rank 0 left, which is as the schema says."""
+    (record,) = records(run_dir, kind).values()
+    check(record)
+    return record
+
+
+def test_a_script_leaves_raw_times_and_no_claim(tmp_path: Path) -> None:
+    """Without a model and an optimizer there is a report, and no result: the run only ran."""
+    done = run(TRAINS.format(more="", steps=40), tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = left(tmp_path, "report")
+    assert (report["synchronisation"], report["unit"], report["meter"]) == ("not-given", "samples", "script")
+    assert (report["warmup_steps"], report["steps"], report["batch_size"]) == (3, 20, 10)
+    assert len(report["ends_s"]) == report["steps"] // report["group_steps"] == len(report["group_samples"])
+    assert sum(report["group_samples"]) == 200
+    assert "gradient_checksum" not in report
+    assert "parameters_moved" not in report
+    assert left(tmp_path, "meter")["state"] == "measured"
+    assert not (tmp_path / "result.json").exists()
+    assert "synchronisation not proven" in done.stderr
+
+
+def test_a_smaller_last_batch_and_accumulation_count_as_they_are(tmp_path: Path) -> None:
+    code = (
+        "import runner_meter\n"
+        "meter = runner_meter.start(batch_size=10, accumulate=3, unit='tokens', steps=20)\n"
+        "for step in range(40): meter.step(7 if step % 10 == 9 else None)\n"
+    )
+    run(code, tmp_path)
+    report = left(tmp_path, "report")
+    assert (report["batch_size"], report["unit"]) == (30, "tokens")
+    assert sum(report["group_samples"]) == 18 * 30 + 2 * 7
+
+
+def test_a_claim_needs_the_lengths_of_the_benchmarks(tmp_path: Path) -> None:
+    """Too few steps for a warm-up of 50: it says so, and leaves no figure."""
+    run(TRAINS.format(more=", demonstration=False", steps=49), tmp_path)
+    meter = left(tmp_path, "meter")
+    assert (meter["state"], meter["why"]) == ("given-up", "the program ended after 49 steps, in the warm-up")
+    assert records(tmp_path, "report") == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "why"),
+    [
+        ("raise SystemExit(3)", "given-up", "the program ended after 10 steps, in the window"),
+        ("raise ValueError('mine')", "given-up", "the program ended after 10 steps, in the window"),
+        ("import os; os._exit(0)", "window", ""),
+    ],
+)
+def test_a_program_that_ends_half_way(tmp_path: Path, end: str, state: str, why: str) -> None:
+    done = run(TRAINS.format(more="", steps=10) + end, tmp_path)
+    meter = left(tmp_path, "meter")
+    assert (meter["state"], meter["why"]) == (state, why)
+    assert records(tmp_path, "report") == {}
+    assert "runner_meter" not in done.stderr, "its last line stays its own"
+
+
+def test_a_second_meter_measures_nothing(tmp_path: Path) -> None:
+    code = (
+        TRAINS.format(more="", steps=1) + "runner_meter.start(batch_size=99)\n" + "for _ in range(40): meter.step()\n"
+    )
+    done = run(code, tmp_path)
+    assert left(tmp_path, "report")["batch_size"] == 10
+    assert "this process has a meter already" in done.stderr
+
+
+def test_what_was_measured_stands_when_the_program_begins_anew(tmp_path: Path) -> None:
+    """It replaces itself by exec after its training, and trains again."""
+    code = TRAINS.format(more="", steps=40) + (
+        "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, '-c', CODE, 'again'])\n"
+    )
+    done = run(f"CODE = {code!r}\nexec(CODE)", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("preliminary throughput") == 1
+    assert "this process has a meter already" in done.stderr
+
+
+def test_a_process_that_the_program_starts_counts_nothing(tmp_path: Path) -> None:
+    """Forked, as workers of a loader are, with the meter in it; and started anew, with one of its own."""
+    code = TRAINS.format(more="", steps=2) + (
+        "import os, subprocess, sys\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    for _ in range(50): meter.step()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "other = 'import runner_meter; m = runner_meter.start(batch_size=1); [m.step() for _ in range(50)]'\n"
+        "subprocess.run([sys.executable, '-c', other], check=True)\n"
+        "for _ in range(8): meter.step()\n"
+    )
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path, "meter")["why"] == "the program ended after 10 steps, in the window"
+    assert "which measures" in done.stderr
+    assert records(tmp_path, "report") == {}
+
+
+@pytest.mark.parametrize("words", ["batch_size=0", "batch_size=2, accumulate=0", "batch_size=2, unit='images'"])
+def test_what_cannot_be_right_is_refused(tmp_path: Path, words: str) -> None:
+    done = run(f"import runner_meter; runner_meter.start({words})", tmp_path)
+    assert done.returncode == 1
+    assert "ValueError: runner_meter: " in done.stderr
+
+
+def test_outside_of_a_job_it_prints_and_leaves_nothing(tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(LIB / 'modules')!r})\n" + TRAINS.format(more="", steps=40)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=True
+    )
+    assert "preliminary throughput" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def store() -> Iterator[rendezvous.Store]:
+    """The launcher's rendezvous of two ranks, in a thread."""
+    sock = rendezvous_server.listen("127.0.0.1", 0)
+    mine, its = socket.socketpair()
+    server = rendezvous_server.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.2)
+    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
+    thread.start()
+    yield rendezvous.Store("127.0.0.1", sock.getsockname()[1], TOKEN)
+    mine.close()
+    thread.join(10)
+    for each in (sock, its):
+        each.close()
+
+
+def channels(store: rendezvous.Store, life: str = "1") -> list[Channel]:
+    return [Channel(rank, 2, ByRendezvous(store), life) for rank in range(2)]
+
+
+def test_two_meters_agree_through_the_launchers_rendezvous(store: rendezvous.Store) -> None:
+    for life in ("1", "2"):  # after an exec, nothing of the earlier life counts
+        zero, one = channels(store, life)
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda one=one, found=found: found.append(one.agreed("warm-up/0", 7.0)))
+        thread.start()
+        assert zero.agreed("warm-up/0", float(life)) == float(life)
+        thread.join()
+        assert found == [float(life)]
+        thread = threading.Thread(target=lambda one=one, found=found: found.append(one.gather("end", {"of": 1})))
+        thread.start()
+        assert zero.gather("end", {"of": 0}) == [{"of": 0}, {"of": 1}]
+        thread.join()
+        assert found[1] == []
+
+
+def test_a_meter_whose_program_ended_lets_the_others_know(store: rendezvous.Store) -> None:
+    zero, one = channels(store)
+    one.leave("the program ended after 10 steps")
+    with pytest.raises(GaveUpError, match="rank 1 left: the program ended after 10 steps"):
+        zero.gather("window", None)
+
+
+def test_a_rank_that_never_comes_makes_none_wait_for_ever(
+    store: rendezvous.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_METER_PATIENCE_S", "0.1")
+    _zero, one = channels(store)
+    with pytest.raises(GaveUpError, match=r"rank 0 did not come to the same step within 0.1 s: every rank must do"):
+        one.gather("window", None)
+
+
+def test_a_lost_rendezvous_ends_the_measurement_only() -> None:
+    lost = Channel(1, 2, ByRendezvous(rendezvous.Store("127.0.0.1", 1, TOKEN)), "1")
+    with pytest.raises(GaveUpError, match="the ranks' meters cannot reach each other"):
+        lost.agreed("warm-up/0", 1.0)
+    lost.leave("too late")
+
+
+def test_the_module_is_importable_in_a_users_program_only() -> None:
+    modules = str(LIB / "modules")
+    assert metering.variables({}, {"result": "throughput"}, "rendezvous") == {}
+    assert metering.variables({}, {"result": "if-left"}, "rendezvous") == {"PYTHONPATH": modules}
+    mine = metering.variables({"PYTHONPATH": "/mine"}, {"result": "if-left"}, "torchrun")
+    assert mine == {"PYTHONPATH": f"/mine:{modules}"}
+    hooked = metering.variables({"PYTHONPATH": "/mine", "RUNNER_METER": "1"}, {}, "own")
+    assert hooked == {"PYTHONPATH": f"{LIB / 'meter_start'}:/mine:{modules}", "RUNNER_METER_UNWATCHED": "1"}
+
+
+@pytest.mark.parametrize("own", ["print('mine')", "import no_such_module", None])
+def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, own: str | None) -> None:
+    """As Python would have run it without us: with its errors, which end nothing."""
+    if own is not None:
+        (tmp_path / "sitecustomize.py").write_text(own)
+    said = []
+    for env in ({"PYTHONPATH": str(tmp_path)}, {"PYTHONPATH": str(tmp_path), "RUNNER_METER": "1"}):
+        made = {**env, **(metering.variables(env, {}, "rendezvous") if "RUNNER_METER" in env else {})}
+        code = "import sys; print('after', [type(each).__name__ for each in sys.meta_path if 'After' in str(each)])"
+        done = subprocess.run([sys.executable, "-c", code], env=made, capture_output=True, text=True, check=True)
+        said.append((done.stdout, "no_such_module" in done.stderr))
+    without, with_meter = said
+    assert with_meter == (without[0].replace("[]", "['_AfterImport']"), without[1])
+
+
+def test_in_a_virtual_environment_too(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    env = {"RUNNER_METER": "1"}
+    code = "import sys, runner_meter; print(type(sys.meta_path[0]).__name__, json.dumps(sys.prefix))"
+    done = subprocess.run(
+        [str(tmp_path / "bin" / "python"), "-c", f"import json; {code}"],
+        env={**env, **metering.variables(env, {}, "rendezvous")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"_AfterImport {json.dumps(str(tmp_path))}\n"
