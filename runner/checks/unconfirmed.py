@@ -8,8 +8,12 @@ from runner.planning.directives import MEMORY
 from runner.planning.wireup import BY_MPI
 
 WORD = "unconfirmed"  # in the source of a fact
-# Of no job: of people's plans, of `env create`, of limits that are only checked, of what an image is compared with.
-_OF_NO_JOB = ("home", "scratch", "hardware", "image_tags", "options", "max_walltime_s", "node.count", "walltime_s")
+# Of no job: of people's plans, of `env create` and `expect`, of limits that are only checked, of what an image is
+# compared with.
+_OF_NO_JOB = (
+    *("home", "scratch", "hardware", "fabric", "image_tags"),
+    *("options", "max_walltime_s", "node.count", "walltime_s"),
+)
 
 
 def unconfirmed(plan: Plan, site: Site) -> tuple[str, ...]:

@@ -215,6 +215,18 @@ class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workspaces: bool = False
 
 
+class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What carries data between nodes; only ``expect`` reads it.
+
+    Attributes:
+        adapters: of a node, for data of jobs; not those of storage.
+        gbit_s: line rate of each, Gbit/s.
+    """
+
+    adapters: int
+    gbit_s: float
+
+
 class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What replaces the site's values on a machine without a GPU."""
 
@@ -256,6 +268,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
         transport: what must carry data between nodes; null where that is unknown. ``sockets`` is good where it is
             planned (Ethernet); where ``verbs`` or ``libfabric`` is planned, a run over sockets is not proven.
+        fabric: the adapters of a node that carry data between nodes; null where they are unknown.
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
@@ -295,6 +308,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hardware: Hardware = Hardware()
     device: Literal["cuda", "cpu"] = "cuda"
     transport: Transport | None = None
+    fabric: Fabric | None = None
     walltime_s: int = 1200
     max_walltime_s: int | None = None
     local_scratch: str = "/tmp"

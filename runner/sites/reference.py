@@ -15,6 +15,7 @@ from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.site import (
+    Fabric,
     Home,
     MpiFacts,
     NodeShape,
@@ -86,6 +87,7 @@ _SECTIONS: tuple[tuple[str, Any], ...] = (
     ("`mpi`", MpiFacts),
     ("`home`", Home),
     ("`scratch`", Scratch),
+    ("`fabric`", Fabric),
 )
 _ALIASES = {
     name: str(alias).replace("typing.", "")
