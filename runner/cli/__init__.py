@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("cancel", "Cancel a run's job."),
     "box": ("box", "Run a real Slurm in a private root on this machine."),
+    "expect": ("expect", "Say what a recipe should reach on so many GPUs."),
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "clean": ("clean", "Stop and remove everything of gpu-runner's on this machine."),
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),

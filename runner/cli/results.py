@@ -16,6 +16,7 @@ from runner.jobs.comparison import Difference
 from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.environment import Environment
+from runner.model.expectation import Expectation
 from runner.model.listed_run import RunList
 from runner.model.origin import CodeRecord, NodeShare
 from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
@@ -292,6 +293,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "clean": (Cleaned,),
     "importer get": (ServedImage,),
     "importer release": (Released,),
+    "expect": (Expectation,),
     "prove": (ProofRecord,),
     "recipe list": (list[Named],),
     "recipe show": (ShownRecipe,),

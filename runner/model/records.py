@@ -322,6 +322,31 @@ class Result(msgspec.Struct, frozen=True):
     proof_reasons: tuple[str, ...] = ()
 
 
+class AllreduceTimes(msgspec.Struct, frozen=True):
+    """A rank's times for one message size: seconds of each round of so many allreduces."""
+
+    bytes: Annotated[int, msgspec.Meta(ge=4, le=2**53)]
+    iterations: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    rounds_s: tuple[Annotated[float, msgspec.Meta(gt=0.0, le=1e11)], ...]
+
+
+class AllreduceRecord(msgspec.Struct, frozen=True):
+    """``ranks/N.allreduce.json``: the raw times of the recipe ``allreduce`` on this rank.
+
+    Attributes:
+        through: ``horovod`` or ``torch``. operation: of it: ``NCCL``, ``MPI``, ``Gloo``.
+        size: ranks, as the framework says.
+    """
+
+    schema: Version
+    rank: Count
+    through: str
+    operation: str
+    size: Count
+    device_kind: Literal["cuda", "cpu"]
+    times: tuple[AllreduceTimes, ...]
+
+
 class ProvingRecord(msgspec.Struct, frozen=True):
     """``ranks/N.proving.json``: what a step of ``prove`` saw on this rank.
 

@@ -23,6 +23,27 @@ def arguments(
     passed as ``--key=value``, so that no parser takes it for an option.
 
     Raises:
+        UsageError: as ``values``.
+    """
+    result: list[str] = []
+    for key, value in values(defaults, site, user, choices).items():
+        if value is True:
+            result.append(f"--{key}")
+        elif value is not False and value is not None:
+            text = str(value)
+            result += [f"--{key}={text}"] if text.startswith("-") else [f"--{key}", text]
+    return tuple(result)
+
+
+def values(
+    defaults: Mapping[str, Option],
+    site: Mapping[str, Option],
+    user: Iterable[tuple[str, str]],
+    choices: Mapping[str, Sequence[str | int]] = MappingProxyType({}),
+) -> dict[str, Option]:
+    """Each option's value, in the recipe's order; user wins over site, site over the recipe's defaults.
+
+    Raises:
         UsageError: a key that the recipe does not have (with the nearest that it has), a value that is none of the
             option's choices, or a NUL.
     """
@@ -37,14 +58,7 @@ def arguments(
             if allowed and value is not None and str(value) not in allowed:
                 fix = instead(str(value), allowed, f"one of: {', '.join(allowed)}")
                 raise UsageError(f"{str(value)!r} is no choice of the option {key!r}", where=origin, fix=fix)
-    result: list[str] = []
-    for key, value in chosen.items():
-        if value is True:
-            result.append(f"--{key}")
-        elif value is not False and value is not None:
-            text = str(value)
-            result += [f"--{key}={text}"] if text.startswith("-") else [f"--{key}", text]
-    return tuple(result)
+    return chosen
 
 
 def _typed(key: str, value: Option, default: Option) -> Option:
@@ -67,9 +81,15 @@ def _typed(key: str, value: Option, default: Option) -> Option:
 
 def samples_per_step(program: Sequence[str], option: str) -> int | None:
     """The number behind ``--option``; the last one counts, as in the program. None where there is none."""
+    found = value_of(program, option)
+    return int(found) if found is not None and re.fullmatch(r"[1-9]\d{0,8}", found, re.ASCII) else None
+
+
+def value_of(program: Sequence[str], option: str) -> str | None:
+    """The word behind ``--option``; the last one counts, as in the program. None where there is none."""
     found = None
     for word, following in zip(program, (*program[1:], ""), strict=True):
         name, equals, value = word.partition("=")
         if option and name == f"--{option}":
             found = value if equals else following
-    return int(found) if found is not None and re.fullmatch(r"[1-9]\d{0,8}", found, re.ASCII) else None
+    return found

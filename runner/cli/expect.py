@@ -1,0 +1,141 @@
+"""``expect``: what a recipe should reach on so many GPUs, as a range."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from runner.cli.options import by_shell, setting
+from runner.errors import Exit, UsageError
+from runner.model.names import Wireup
+
+_MOST_POINTS = 64
+_WIREUPS = tuple(each for each in get_args(Wireup) if each != "own")
+
+
+def _sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    """``16`` or ``1,2,4,8``."""
+    words = value.split(",")
+    if not all(re.fullmatch(r"\d{1,9}", word.strip(), re.ASCII) for word in words):
+        raise click.BadParameter(f"{value!r} is no list of numbers such as 16 or 1,2,4,8")
+    if len(words) > _MOST_POINTS:
+        raise click.BadParameter(f"{len(words)} numbers of GPUs are more than {_MOST_POINTS}")
+    return tuple(int(word) for word in words)
+
+
+def _assumptions(
+    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, tuple[float, float, float]]:
+    """``NAME=VALUE`` or ``NAME=LOW:VALUE:HIGH``."""
+    found: dict[str, tuple[float, float, float]] = {}
+    for text in texts:
+        name, _, rest = text.partition("=")
+        words = rest.split(":")
+        if len(words) not in (1, 3) or not all(re.fullmatch(_NUMBER, word, re.ASCII) for word in words):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE or NAME=LOW:VALUE:HIGH")
+        numbers = [float(word) for word in words]
+        found[name] = (numbers[0], numbers[len(numbers) // 2], numbers[-1])
+    return found
+
+
+_NUMBER = r"\d{1,15}(\.\d{0,15})?(e-?\d{1,2})?"
+
+
+@click.command()
+@click.option("--gpus", required=True, metavar="N[,N...]", callback=_sizes, help="Numbers of GPUs: 16, or 1,2,4,8.")
+@click.option("--nodes", type=click.IntRange(1), help="Nodes of each; default: the fewest that hold them.")
+@click.option("--site", shell_complete=by_shell("sites"), help="Site name or file; default: as in submit.")
+@click.option("--recipe", shell_complete=by_shell("recipes"), help="Recipe; default: horovod-pytorch, or that of RUN.")
+@click.option(
+    "--set", "settings", multiple=True, callback=setting, metavar="KEY=VALUE", help="An option of the recipe.",
+    shell_complete=by_shell("recipe options"),
+)  # fmt: skip
+@click.option("--one-gpu", metavar="RUN", shell_complete=by_shell("runs"), help="A measured run of one GPU.")
+@click.option("--images-per-s", type=float, help="What one GPU alone reaches.")
+@click.option("--step-ms", type=float, help="How long a step of one GPU alone takes.")
+@click.option("--input-images-per-s", type=float, help="The most that the input pipeline of a node delivers.")
+@click.option(
+    "--nccl-tests", type=click.Path(path_type=Path), shell_complete=by_shell("files"),
+    help="What all_reduce_perf printed: text or CSV.",
+)  # fmt: skip
+@click.option("--nccl-gpus", type=click.IntRange(1), help="On how many GPUs, if the file does not list them.")
+@click.option("--allreduce", metavar="RUN", shell_complete=by_shell("runs"), help="A run of the recipe allreduce.")
+@click.option("--wireup", type=click.Choice(_WIREUPS), help="How ranks would meet; with MPI Horovod coordinates by it.")
+@click.option(
+    "--assume", "assumed", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
+    help="An input in place of what is known of it; NAME=LOW:VALUE:HIGH for a range.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def command(
+    gpus: tuple[int, ...],
+    nodes: int | None,
+    site: str | None,
+    recipe: str | None,
+    settings: tuple[tuple[str, str], ...],
+    one_gpu: str | None,
+    images_per_s: float | None,
+    step_ms: float | None,
+    input_images_per_s: float | None,
+    nccl_tests: Path | None,
+    nccl_gpus: int | None,
+    allreduce: str | None,
+    wireup: Wireup | None,
+    assumed: dict[str, tuple[float, float, float]],
+    as_json: bool,
+) -> int:
+    """Say what a recipe should reach on so many GPUs: a range, what it rests on, and what each input does to it.
+
+    Nothing is run. The time of one GPU's step and the times of allreduces are taken as measured where you give them,
+    else from what is published and from the site's file. docs/expect.md explains the model.
+    """
+    from runner.jobs import expected
+    from runner.jobs.lookup import find
+    from runner.model.request import Request
+    from runner.planning.wireup import BY_MPI
+    from runner.preparation.request import DEFAULT_RECIPE
+    from runner.preparation.site import read_user_site
+
+    _one_of({"--one-gpu": one_gpu, "--images-per-s": images_per_s, "--step-ms": step_ms})
+    _one_of({"--nccl-tests": nccl_tests, "--allreduce": allreduce})
+    if nccl_gpus is not None and nccl_tests is None:
+        raise UsageError(
+            "--nccl-gpus says on how many GPUs a file was measured", fix="give the file: --nccl-tests FILE"
+        )
+    if input_images_per_s is not None:
+        assumed = {"input-images-per-s": (input_images_per_s,) * 3, **assumed}
+        expected.check_assumptions(assumed)
+    base = None
+    if one_gpu is not None:
+        run = find(one_gpu)
+        plan = run.plan()
+        base = expected.one_gpu_of(run)
+        recipe = recipe if recipe is not None else plan.recipe
+        site = site if site is not None else plan.site
+        settings = expected.with_settings(base, settings)
+    named = recipe if recipe is not None else DEFAULT_RECIPE
+    curve = expected.curve_of_file(nccl_tests, nccl_gpus) if nccl_tests is not None else None
+    curve = expected.curve_of_run(find(allreduce)) if allreduce is not None else curve
+    place = read_user_site(site, Request(gpus=max(gpus)), for_job=True, keep=False).site
+    if images_per_s is not None or step_ms is not None:
+        base = expected.given_rate(place, named, settings, images_per_s, step_ms)
+    answer = expected.expect(place, named, settings, gpus, base, curve, assumed, nodes=nodes, by_mpi=wireup in BY_MPI)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(answer)
+    from runner.cli.expect_table import lines
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo("\n".join(lines(answer, width)))
+    return Exit.GOOD
+
+
+def _one_of(options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other", where="expect", fix="give one of them")

@@ -1,0 +1,181 @@
+"""What nccl-tests' ``all_reduce_perf`` printed: its text, or a CSV with columns of its names. Pure.
+
+Text: nccl-tests' source, ``src/common.cu`` and ``src/all_reduce.cu``, versions 2.0 to 2.18: lines of numbers are bytes,
+elements, type, operation, root (not in the oldest), then time in us, algorithm and bus bandwidth in GB/s out of place.
+A prefix of mpirun (``[1,0]<stdout>:``) or srun (``0: ``) is passed over. The time out of place counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median_low
+
+from runner.errors import UsageError
+from runner.expectation.curve import Curve
+
+_PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
+_RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
+_ROW = re.compile(r"\d+\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+")
+_SIZE_NAMES = ("size", "sizeb", "sizebytes", "bytes", "messagesize", "messagesizebytes")
+_TIME_NAMES = (
+    *("time", "timeus", "timeoop", "timeoopus", "outofplacetime", "outofplacetimeus"),
+    *("outplacetime", "outplacetimeus", "tusout"),
+)
+_RANK_NAMES = ("ngpu", "ngpus", "gpus", "ranks", "nranks")
+_ALGORITHM_NAMES = ("algbw", "algbwgbs", "algbwoop", "outofplacealgbw", "outplacealgbwgbs", "algbwoutgbs")
+_BUS_NAMES = ("busbw", "busbwgbs", "busbwoop", "outofplacebusbw", "outplacebusbwgbs", "busbwoutgbs")
+_SAME = 0.02  # bandwidths have two decimals
+_FIX = "give what all_reduce_perf printed, whole, or a CSV with the columns size (bytes) and time (us)"
+
+
+@dataclass(frozen=True)
+class _Row:
+    size: float
+    seconds: float
+    algorithm_gb_s: float | None
+    bus_gb_s: float | None
+    where: str
+
+
+def parse(text: str, name: str, ranks: int | None = None, nodes: int | None = None) -> Curve:
+    """The curve in a file's text.
+
+    Args:
+        name: of the file, for messages. ranks, nodes: where the user gives them; the file's own must agree.
+
+    Raises:
+        UsageError: it has no times, they are not of an allreduce on so many ranks, or the number of ranks is unknown.
+    """
+    lines = [line[_PREFIX.match(line).end() :] if _PREFIX.match(line) else line for line in text.splitlines()]  # type: ignore[union-attr]
+    hosts = {int(found[1]): found[2] for line in lines if (found := _RANK.match(line))}
+    if header := _csv_header(lines):
+        rows, listed = _csv_rows(lines, header, name)
+    else:
+        rows, listed = list(_text_rows(text.splitlines(), name)), len(hosts) or None
+    if not rows:
+        raise UsageError("no line with the time of an allreduce", where=name, fix=_FIX)
+    if ranks is not None and listed is not None and ranks != listed:
+        raise UsageError(f"the file is of {listed} ranks, not {ranks}", where=name, fix="leave --nccl-gpus out")
+    count = ranks or listed
+    if count is None:
+        raise UsageError("the file does not list its ranks", where=name, fix="give their number: --nccl-gpus N")
+    if count < 2:
+        raise UsageError("an allreduce of one rank tells nothing of a network", where=name, fix="measure two or more")
+    for row in rows:
+        _check_factor(row, count)
+    by_size: dict[float, list[float]] = {}
+    for row in rows:
+        by_size.setdefault(row.size, []).append(row.seconds)
+    times = tuple((size, median_low(seconds)) for size, seconds in sorted(by_size.items()))
+    return Curve(count, nodes or len(set(hosts.values())) or None, times, f"nccl-tests, {name}")
+
+
+def _text_rows(lines: Iterable[str], name: str) -> Iterable[_Row]:
+    for number, whole in enumerate(lines, start=1):
+        line = whole[found.end() :] if (found := _PREFIX.match(whole)) and not _ROW.match(whole.strip()) else whole
+        if not _ROW.match(line.strip()):
+            continue
+        words, where = line.split(), f"{name}:{number}"
+        row = next((row for first in (5, 4) if (row := _row_of(words, first, where))), None)
+        if row is None:
+            raise UsageError(
+                f"the numbers of this line do not fit each other: {line.strip()[:100]}", where=where, fix=_FIX
+            )
+        if row.size <= 0:
+            continue
+        wrong = words[8] if len(words) > 8 and row == _row_of(words, 5, where) else "0"
+        if wrong not in ("0", "N/A") and _number(wrong) not in (0.0, None) and "e" not in wrong.lower():
+            raise UsageError(f"{wrong} sums were wrong at {row.size:.0f} bytes", where=where, fix="mend that first")
+        yield row
+
+
+def _row_of(words: list[str], first: int, where: str) -> _Row | None:
+    """The row whose time is the word of that place; None if its bandwidth is not bytes over time."""
+    numbers = [_number(word) for word in (words[0], *words[first : first + 3])]
+    if len(numbers) < 4 or any(number is None for number in numbers):
+        return None
+    size, time, algorithm, bus = (number or 0.0 for number in numbers)
+    if size <= 0:
+        return _Row(0.0, 1.0, None, None, where)
+    if time <= 0:
+        return None
+    made = size / time / 1e3
+    if abs(made - algorithm) > 0.006 + _SAME * made:
+        return None
+    return _Row(size, time * 1e-6, algorithm, bus, where)
+
+
+def _csv_header(lines: list[str]) -> list[str] | None:
+    """The plain names of a CSV's columns; None where it is none."""
+    first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    if "," not in first:
+        return None
+    return [_plain(cell) for cell in next(csv.reader([first]))]
+
+
+def _csv_rows(lines: list[str], header: list[str], name: str) -> tuple[list[_Row], int | None]:
+    size, time = _column(header, _SIZE_NAMES), _column(header, _TIME_NAMES)
+    missing = [what for what, place in (("size", size), ("time", time)) if place is None]
+    if size is None or time is None:
+        shown = ", ".join(header)[:200]
+        raise UsageError(f"no column {' and no column '.join(missing)} among: {shown}", where=name, fix=_FIX)
+    ranks, algorithm, bus = (_column(header, names) for names in (_RANK_NAMES, _ALGORITHM_NAMES, _BUS_NAMES))
+    rows: list[_Row] = []
+    seen: set[float] = set()
+    kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
+    try:
+        tables = list(csv.reader(io.StringIO("\n".join(line for _, line in kept[1:])), strict=True))
+    except csv.Error as error:
+        raise UsageError(f"no CSV: {error}", where=name, fix=_FIX) from None
+    for (number, _), cells in zip(kept[1:], tables, strict=False):
+        where = f"{name}:{number}"
+        values = [
+            _number(cells[place]) if place is not None and place < len(cells) else None
+            for place in (size, time, algorithm, bus, ranks)
+        ]
+        if values[0] is None or values[1] is None or values[0] < 0 or values[1] <= 0:
+            raise UsageError(f"no size and time: {','.join(cells)[:100]}", where=where, fix=_FIX)
+        if values[4] is not None:
+            seen.add(values[4])
+        if values[0] > 0:
+            rows.append(_Row(values[0], values[1] * 1e-6, values[2], values[3], where))
+    if len(seen) > 1:
+        raise UsageError(
+            "the file holds several numbers of ranks", where=name, fix="give a file of one number of ranks"
+        )
+    return rows, int(seen.pop()) if seen else None
+
+
+def _check_factor(row: _Row, ranks: int) -> None:
+    """The bus bandwidth of an allreduce is 2 (N - 1) / N times its algorithm bandwidth."""
+    if not row.algorithm_gb_s or not row.bus_gb_s or row.algorithm_gb_s < 1.0:
+        return
+    factor, expected = row.bus_gb_s / row.algorithm_gb_s, 2 * (ranks - 1) / ranks
+    if abs(factor - expected) > _SAME * expected:
+        raise UsageError(
+            f"bus bandwidth is {factor:.3f} times algorithm bandwidth, and {expected:.3f} times in an allreduce on "
+            f"{ranks} ranks",
+            where=row.where,
+            fix="give the output of all_reduce_perf, and the right number of ranks (--nccl-gpus N)",
+        )
+
+
+def _column(header: list[str], names: Iterable[str]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _plain(cell: str) -> str:
+    return "".join(each for each in cell.lower() if each.isascii() and each.isalnum())
+
+
+def _number(word: str) -> float | None:
+    """A finite number in plain ASCII; None for anything else."""
+    if not re.fullmatch(r"[-+]?\d+(\.\d*)?([eE][-+]?\d{1,3})?", word.strip(), re.ASCII) or len(word) > 40:
+        return None
+    value = float(word)
+    return value if math.isfinite(value) else None

@@ -1,0 +1,436 @@
+"""What a recipe should reach at a site: from site, recipe and runs to the inputs of the cost model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from runner.errors import RefusedError, UsageError
+from runner.expectation import nccl_tests
+from runner.expectation.curve import Curve
+from runner.expectation.expect import Machine, Placement, Workload, names, point
+from runner.expectation.parameters import Parameter, Parameters, load
+from runner.files import file_system
+from runner.jobs import figure
+from runner.jobs.collect import Evidence
+from runner.jobs.directory import RunDirectory
+from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
+from runner.model.recipe import Option, Recipe
+from runner.model.records import AllreduceRecord
+from runner.model.site import Site
+from runner.model.transport import transport_of
+from runner.model.verdict import Verdict
+from runner.planning.options import value_of, values
+from runner.planning.placement import place
+from runner.recipes.loader import read_recipe
+from runner.suggest import instead
+
+MODELLED = ("horovod-pytorch", "horovod-tensorflow", "ddp-pytorch")
+ASSUMABLE = (
+    *("one-gpu-images-per-s", "gradient-mb", "forward-share", "spread", "start-us", "hop-inside-us", "hop-between-us"),
+    *("inside-gb-s", "between-gb-s", "tree-share", "cycle-ms", "coordination-us", "fusion-mb", "bucket-mb"),
+    *("curve-spread", "input-images-per-s"),
+)
+_SHARES = ("forward-share", "tree-share")
+_MAY_BE_ZERO = ("spread", "start-us", "hop-inside-us", "hop-between-us", "cycle-ms", "coordination-us", "forward-share")
+_MOST = 1e12
+_MOST_BYTES = 1 << 24  # of a file of nccl-tests
+_LEAST_RATE = 1e-6
+_DECIDE = ("model", "batch-size", "image-size", "precision", "channels-last", "compile", "mode")
+_BYTES_PER_PARAMETER = 4  # gradients have the type of the parameters, also under autocast
+_GIVEN = "given"
+
+
+@dataclass(frozen=True)
+class OneGpu:
+    """What one GPU alone does: images per second, with its interval; ``settings``: of the run that measured it."""
+
+    images_per_s: float
+    low: float
+    high: float
+    source: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+def expect(
+    site: Site,
+    recipe: str | Recipe,
+    settings: Sequence[tuple[str, str]],
+    gpus: Sequence[int],
+    one_gpu: OneGpu | None = None,
+    curve: Curve | None = None,
+    assumed: Mapping[str, tuple[float, float, float]] | None = None,
+    *,
+    nodes: int | None = None,
+    by_mpi: bool = False,
+) -> Expectation:
+    """The expectation for each number of GPUs.
+
+    Args:
+        recipe: its name or folder, or itself. settings: of its options, over the recipe's and the site's.
+        one_gpu: None for a published rate of the site's GPU.
+        assumed: input -> (low, value, high), in place of what is known of it.
+        nodes: of each point; None for the fewest. by_mpi: Horovod coordinates by MPI.
+
+    Raises:
+        UsageError: an option, a number or a name is not valid.
+        RefusedError: nothing can be expected: no GPUs, a fact is missing, or a recipe that the model does not cover.
+    """
+    found = recipe if isinstance(recipe, Recipe) else read_recipe(recipe).recipe
+    given = dict(assumed or {})
+    check_assumptions(given)
+    _check_site(site)
+    chosen = values(found.options, site.options.get(found.name, {}), settings, found.choices)
+    known = load()
+    work, shown = _workload(found, chosen, known, by_mpi=by_mpi)
+    curve = _placed(curve, site)
+    placements = []
+    for count in dict.fromkeys(gpus):
+        ranks = place(count, nodes, site.node)
+        placements.append(Placement(count, len(ranks), max(ranks)))
+    inputs: dict[str, Input] = {}
+    points: list[ExpectedPoint] = []
+    machine = Machine(site.node.gpus, site.fabric.adapters if site.fabric else None)
+    for placement in placements:
+        wanted = names(placement, work, curve, {**dict.fromkeys(given, 0.0)})
+        for name in wanted:
+            if name not in inputs:
+                inputs[name] = _input(name, site, chosen, known, work, one_gpu, given, placement)
+        points.append(point(placement, machine, work, [inputs[name] for name in wanted], curve))
+    unused = [name for name in given if name not in inputs]
+    notes = [f"{name} is given, and no point needs it" for name in unused]
+    return Expectation(
+        site.name, found.name, shown, tuple(points), tuple(inputs.values()), (*_notes(curve, points, one_gpu), *notes)
+    )
+
+
+def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
+    """Refuse names that are no input, and numbers that make no sense.
+
+    Raises:
+        UsageError: says which.
+    """
+    for name, numbers in given.items():
+        if name not in ASSUMABLE:
+            fix = instead(name, ASSUMABLE, f"inputs: {', '.join(ASSUMABLE)}")
+            raise UsageError(f"no input {name!r}", where="--assume", fix=fix)
+        low, value, high = numbers
+        least = 0.0 if name in _MAY_BE_ZERO else 1e-9
+        most = 1.0 if name in _SHARES else _MOST
+        if not all(math.isfinite(each) and least <= each <= most for each in numbers):
+            limits = f"a number from {least:g} to {most:g}"
+            raise UsageError(f"{name} is not {limits}", where=f"--assume {name}", fix=f"give {limits}")
+        if not low <= value <= high:
+            raise UsageError(
+                f"{low:g}:{value:g}:{high:g} does not rise", where=f"--assume {name}", fix="LOW:VALUE:HIGH"
+            )
+
+
+def one_gpu_of(run: RunDirectory) -> OneGpu:
+    """The rate of a run of one GPU, and its recipe's settings.
+
+    Raises:
+        UsageError: it is not of one GPU, not measured, or a demonstration.
+    """
+    plan, verdict = run.plan(), run.read("verdict.json", Verdict)
+    where, fix = str(run.path), "give a measured run of one GPU (submit --gpus 1), or --images-per-s"
+    if plan.tasks != 1:
+        raise UsageError(f"the run {run.run_id} has {plan.tasks} ranks, not one", where=where, fix=fix)
+    if verdict is None or verdict.outcome != "measured" or not verdict.images_per_s:
+        now = "has no verdict yet" if verdict is None else f"is {verdict.outcome}"
+        raise UsageError(f"the run {run.run_id} {now}, and gives no rate", where=where, fix=fix)
+    if verdict.demonstration:
+        raise UsageError(f"the run {run.run_id} makes no claim: {verdict.demonstration}", where=where, fix=fix)
+    low, high = verdict.precision or (verdict.images_per_s, verdict.images_per_s)
+    try:
+        options = read_recipe(plan.recipe).recipe.options
+    except UsageError:
+        options = {}
+    settings = tuple((key, value) for key in options if (value := value_of(plan.program, key)) is not None)
+    rate = verdict.images_per_s
+    return OneGpu(rate, min(low, rate), max(high, rate), f"measured by the run {run.run_id}", settings)
+
+
+def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The settings of the run that measured one GPU, and the user's.
+
+    Raises:
+        UsageError: they contradict each other in what decides the time of a step.
+    """
+    measured, wanted = dict(one_gpu.settings), dict(settings)
+    for key, value in measured.items():
+        if key in _DECIDE and wanted.get(key, value) != value:
+            raise UsageError(
+                f"the run of one GPU had {key}={value}, and {key}={wanted[key]} takes another time",
+                where=f"--set {key}",
+                fix="leave it out, or give a run of one GPU that had it",
+            )
+    kept = {key: value for key, value in measured.items() if key in _DECIDE}
+    return tuple((kept | wanted).items())
+
+
+def given_rate(
+    site: Site,
+    recipe: str,
+    settings: Sequence[tuple[str, str]],
+    images_per_s: float | None,
+    step_ms: float | None,
+) -> OneGpu:
+    """A rate that the user gives: images per second, or the time of a step in milliseconds.
+
+    Raises:
+        UsageError: it is no such number, or an option of the recipe is not valid.
+    """
+    found = read_recipe(recipe).recipe
+    if images_per_s is not None:
+        rate, where = images_per_s, "--images-per-s"
+    else:
+        chosen = values(found.options, site.options.get(found.name, {}), settings, found.choices)
+        batch = _batch(found, chosen)
+        rate, where = (batch / step_ms * 1e3 if step_ms and step_ms > 0 else 0.0), "--step-ms"
+    if not (math.isfinite(rate) and _LEAST_RATE <= rate <= _MOST):
+        raise UsageError("that is no rate of one GPU", where=where, fix="give a number above 0")
+    return OneGpu(rate, rate, rate, f"{_GIVEN}: {where}")
+
+
+def curve_of_run(run: RunDirectory) -> Curve:
+    """The times of a run of the recipe ``allreduce``: the mean over ranks of each round, of which the median.
+
+    Raises:
+        UsageError: it is another recipe's run, did not end well, ran on processors, or lacks records.
+    """
+    plan, verdict = run.plan(), run.read("verdict.json", Verdict)
+    where, fix = str(run.path), "give a run of submit --recipe allreduce that ended well, on GPUs"
+    if verdict is None or verdict.outcome != "ran":
+        now = "has no verdict yet" if verdict is None else f"is {verdict.outcome}"
+        raise UsageError(f"the run {run.run_id} {now}; it tells no times of allreduces", where=where, fix=fix)
+    records: list[AllreduceRecord] = []
+    for rank in range(plan.tasks):
+        record = run.read(f"ranks/{rank}.allreduce.json", AllreduceRecord)
+        if record is None or record.size != plan.tasks or record.rank != rank:
+            raise UsageError(f"no whole record of rank {rank}'s allreduces", where=where, fix=fix)
+        records.append(record)
+    if any(record.device_kind != "cuda" for record in records):
+        raise UsageError("its messages were in the memory of processors, not of GPUs", where=where, fix=fix)
+    first = records[0]
+    shape = [(each.bytes, each.iterations, len(each.rounds_s)) for each in first.times]
+    same = all([(e.bytes, e.iterations, len(e.rounds_s)) for e in record.times] == shape for record in records)
+    sizes = [size for size, _, _ in shape]
+    if not same or not shape or sizes != sorted(set(sizes)) or any(not rounds for _, _, rounds in shape):
+        raise UsageError("its ranks did not time the same allreduces", where=where, fix=fix)
+    if plan.tasks < 2:
+        raise UsageError("an allreduce of one rank tells nothing of a network", where=where, fix=fix)
+    times = []
+    for place_of_size, (size, iterations, rounds) in enumerate(shape):
+        rows = [record.times[place_of_size].rounds_s for record in records]
+        means = [sum(row[number] for row in rows) / len(rows) / iterations for number in range(rounds)]
+        times.append((float(size), median(means)))
+    through = first.through == "horovod"
+    return Curve(plan.tasks, plan.nodes, tuple(times), f"measured by the run {run.run_id}", with_coordination=through)
+
+
+def curve_of_file(path: Path, ranks: int | None) -> Curve:
+    """What nccl-tests printed.
+
+    Raises:
+        UsageError: the file cannot be read, or is none of nccl-tests'.
+    """
+    try:
+        raw = file_system.read_bytes(path, _MOST_BYTES)
+    except OSError as error:
+        fix = "give a file that all_reduce_perf's output was written to"
+        raise UsageError(f"cannot read it: {error.strerror}", where=str(path), fix=fix) from None
+    if b"\0" in raw:
+        raise UsageError("no text", where=str(path), fix="give all_reduce_perf's text or CSV")
+    return nccl_tests.parse(raw.decode("utf-8-sig", "replace"), str(path), ranks)
+
+
+def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
+    """What a run left that can explain a low figure."""
+    log, plan = evidence.nccl, evidence.plan
+    kinds = [kind for name in sorted(log.networks) if (kind := transport_of(name))]
+    slow = figure.figure(evidence).stragglers if _has_figure(evidence) else None
+    return Signs(
+        nodes=plan.nodes,
+        planned=plan.transport,
+        networks=tuple(sorted(log.networks)),
+        kinds=tuple(dict.fromkeys(kinds)),
+        adapters=tuple(sorted(log.adapters)),
+        planned_adapters=site.fabric.adapters if site is not None and site.fabric else None,
+        with_gdr=log.with_gdr,
+        without_gdr=log.without_gdr,
+        peer_to_peer=log.p2p,
+        shared_memory=log.shm,
+        slow_ranks=tuple(sorted(slow.ranks.items())) if slow else (),
+        slow_nodes=tuple(sorted(slow.nodes.items())) if slow else (),
+        removable=slow.removable if slow else 0.0,
+        judged_ranks=slow is not None,
+        real_data=False if plan.recipe in MODELLED else None,
+    )
+
+
+def _has_figure(evidence: Evidence) -> bool:
+    return (
+        evidence.result is not None
+        and len(evidence.reports) == evidence.plan.tasks
+        and not any(figure.faults(evidence))
+    )
+
+
+def _check_site(site: Site) -> None:
+    """Refuse a site without GPUs: ranks that share processors tell nothing of a machine where they do not."""
+    if site.device == "cpu" or site.demonstration:
+        why = site.demonstration or "its ranks compute on processors"
+        raise RefusedError(
+            f"nothing is expected of the site {site.name}: {why}", where="--site", fix="name a site with GPUs"
+        )
+
+
+def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
+    """Samples of a rank in a step."""
+    batch = chosen.get(recipe.samples_option) if recipe.samples_option else None
+    if recipe.result != "throughput" or batch is None:
+        fix = f"name one of: {', '.join(MODELLED)}; or a recipe with `result: throughput` and `samples_option`"
+        raise RefusedError(f"the cost model does not cover the recipe {recipe.name}", where="--recipe", fix=fix)
+    text = str(batch)
+    if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
+        raise UsageError(f"{text!r} is no batch", where=f"--set {recipe.samples_option}", fix="give 1 or more")
+    return int(text)
+
+
+def _workload(
+    recipe: Recipe, chosen: Mapping[str, Option], known: Parameters, *, by_mpi: bool
+) -> tuple[Workload, tuple[tuple[str, str], ...]]:
+    """What the recipe trains, and its settings as a reader should see them."""
+    size = _batch(recipe, chosen)
+    model = str(chosen.get("model", ""))
+    ready = known.models[model].ready if model in known.models else ((1.0, 1.0),)
+    way: Literal["horovod", "ddp"] = "horovod" if recipe.framework == "horovod" else "ddp"
+    shown = [(recipe.samples_option, str(size))]
+    shown += [(key, str(chosen[key])) for key in ("model", "precision") if chosen.get(key) is not None]
+    if chosen.get("fp16-allreduce"):
+        shown.append(("fp16-allreduce", "true"))
+    return Workload(size, ready, way, by_mpi), (*sorted(shown), ("gradients reduced by", way))
+
+
+def _placed(curve: Curve | None, site: Site) -> Curve | None:
+    """The curve with its number of nodes: the fewest, where it does not say."""
+    if curve is None or curve.nodes is not None:
+        return curve
+    return replace(curve, nodes=-(-curve.ranks // max(1, site.node.gpus)))
+
+
+def _input(
+    name: str,
+    site: Site,
+    chosen: Mapping[str, Option],
+    known: Parameters,
+    work: Workload,
+    one_gpu: OneGpu | None,
+    given: Mapping[str, tuple[float, float, float]],
+    placement: Placement,
+) -> Input:
+    """One input: as given, else from the site, the recipe or the parameters.
+
+    Raises:
+        RefusedError: it is not known; says how to give it.
+    """
+    if name in given:
+        low, value, high = given[name]
+        return Input(name, low, value, high, _unit(name), _GIVEN)
+    known_by: dict[str, Callable[[], Input]] = {
+        "one-gpu-images-per-s": lambda: _rate(site, chosen, known, one_gpu),
+        "gradient-mb": lambda: _gradients(chosen, known),
+        "inside-gb-s": lambda: _inside(name, site, known),
+        "hop-inside-us": lambda: _inside(name, site, known),
+        "between-gb-s": lambda: _between(name, site, known, placement),
+        "hop-between-us": lambda: _between(name, site, known, placement),
+        "coordination-us": lambda: _parameter(
+            name, known.parameters["coordination-mpi-us" if work.by_mpi else "coordination-gloo-us"]
+        ),
+    }
+    return known_by.get(name, lambda: _parameter(name, known.parameters[name]))()
+
+
+def _inside(name: str, site: Site, known: Parameters) -> Input:
+    gpu = known.gpu(site.node.gpu_model)
+    if gpu is None:
+        model = site.node.gpu_model or "of unknown model"
+        raise _missing(name, f"how fast the GPUs of a node ({model}) reach each other")
+    if name == "hop-inside-us":
+        return _parameter(name, known.parameters[f"hop-{gpu.link}-us"])
+    return Input(name, gpu.bus_gb_s.low, gpu.bus_gb_s.value, gpu.bus_gb_s.high, "GB/s", gpu.source)
+
+
+def _between(name: str, site: Site, known: Parameters, placement: Placement) -> Input:
+    if site.transport is None:
+        raise _missing(name, f"what carries data between the {placement.nodes} nodes (`transport` in the site's file)")
+    if name == "hop-between-us":
+        return _parameter(name, known.parameters[f"hop-{site.transport}-us"])
+    if site.fabric is None:
+        raise _missing(name, "which adapters connect the nodes (`fabric` in the site's file)")
+    reached = known.parameters[f"reached-{site.transport}"]
+    line = site.fabric.adapters * site.fabric.gbit_s / 8
+    of_site = site.sources.get("fabric", "the site's file")
+    source = f"{site.fabric.adapters} x {site.fabric.gbit_s:g} Gbit/s = {line:g} GB/s ({of_site}), of which reached: "
+    return Input(name, line * reached.low, line * reached.value, line * reached.high, "GB/s", source + reached.source)
+
+
+def _rate(site: Site, chosen: Mapping[str, Option], known: Parameters, one_gpu: OneGpu | None) -> Input:
+    name = "one-gpu-images-per-s"
+    if one_gpu is not None:
+        return Input(name, one_gpu.low, one_gpu.images_per_s, one_gpu.high, "1/s", one_gpu.source)
+    model, precision = str(chosen.get("model", "")), str(chosen.get("precision", ""))
+    rate = known.rate(site.node.gpu_model, model, precision)
+    if rate is None:
+        raise RefusedError(
+            f"no rate of {model or 'this program'} in {precision or 'its precision'} on one GPU "
+            f"({site.node.gpu_model or 'of unknown model'}) is published here",
+            where=f"site {site.name}",
+            fix="measure it (submit --gpus 1) and give the run: --one-gpu RUN; or --images-per-s, or --step-ms",
+        )
+    return Input(name, rate.low, rate.value, rate.high, "1/s", rate.source)
+
+
+def _gradients(chosen: Mapping[str, Option], known: Parameters) -> Input:
+    model = str(chosen.get("model", ""))
+    if model not in known.models:
+        raise _missing("gradient-mb", f"how many bytes of gradients the model {model or 'of this program'} has")
+    halved = bool(chosen.get("fp16-allreduce"))
+    size = known.models[model].parameters * (_BYTES_PER_PARAMETER // 2 if halved else _BYTES_PER_PARAMETER) / 1e6
+    what = f"{known.models[model].parameters} parameters of {model}, {2 if halved else 4} bytes each"
+    return Input("gradient-mb", size, size, size, "MB", f"{what}, counted in the recipe's models.py")
+
+
+def _parameter(name: str, found: Parameter) -> Input:
+    return Input(name, found.low, found.value, found.high, found.unit, found.source)
+
+
+def _unit(name: str) -> str:
+    units = {"gb-s": "GB/s", "us": "us", "ms": "ms", "mb": "MB", "images-per-s": "1/s"}
+    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+
+
+def _missing(name: str, what: str) -> RefusedError:
+    return RefusedError(
+        f"it is not known {what}",
+        where=name,
+        fix=f"give it: --assume {name}=NUMBER; or measure it: --nccl-tests FILE",
+    )
+
+
+def _notes(curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu | None) -> Iterable[str]:
+    if one_gpu is None:
+        yield "the rate of one GPU is a published one: measure it (submit --gpus 1) and give the run with --one-gpu"
+    if curve is not None:
+        sizes = f"{curve.times[0][0]:.0f} to {curve.times[-1][0]:.0f} bytes"
+        yield f"allreduces: {curve.source}, {curve.ranks} ranks on {curve.nodes} nodes, {sizes}"
+        calculated = [str(each.gpus) for each in points if not each.measured_allreduce and each.gpus > 1]
+        if calculated:
+            yield f"for {', '.join(calculated)} GPUs the measured times are extrapolated by the model"
+    yield "no run has shown the model right on this site: it is arithmetic with these inputs, not a measurement"
