@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from runner.expectation.spread import expected_maximum
 
 SLICES = 128  # of the backward pass
+_MOST_BUCKETS = 1024  # of a step: more are put together, so that no input makes the answer take long
 FIRST_BUCKET = 1 << 20  # bytes, of DistributedDataParallel
 _EXPOSED = 0.1  # of a step: more is bound by communication
 
@@ -99,6 +100,7 @@ def step(
 
 def _buckets(training: Training, reduction: Reduction, latency_s: float) -> list[tuple[float, float]]:
     """(when it can start, bytes) of each bucket, in order."""
+    reduction = replace(reduction, bucket_b=max(reduction.bucket_b, training.gradient_b / _MOST_BUCKETS))
     if reduction.way == "ddp":
         return _by_size(training, reduction.bucket_b)
     return _by_cycle(training, reduction, latency_s)

@@ -1,0 +1,56 @@
+"""Inputs of the cost model for tests: the shipped parameters, and what a test says of machine and training."""
+
+from __future__ import annotations
+
+from runner.expectation.expect import Machine, Placement, Workload, point
+from runner.expectation.parameters import load
+from runner.model.expectation import ExpectedPoint, Input
+
+KNOWN = load()
+RESNET50 = KNOWN.models["resnet50"].ready
+
+
+def exact(name: str, value: float) -> Input:
+    return Input(name, value, value, value, "", "a test")
+
+
+def between(name: str, low: float, value: float, high: float) -> Input:
+    return Input(name, low, value, high, "", "a test")
+
+
+def shipped(parameter: str, name: str = "") -> Input:
+    found = KNOWN.parameters[parameter]
+    return Input(name or parameter, found.low, found.value, found.high, found.unit, found.source)
+
+
+def a100_cluster(adapters: int) -> list[Input]:
+    """Nodes of A100 with NVLink, and so many adapters of 200 Gbit/s; Horovod coordinates by MPI."""
+    gpu, reached = KNOWN.gpu("NVIDIA A100-SXM4"), KNOWN.parameters["reached-verbs"]
+    assert gpu is not None
+    line = adapters * 25.0
+    names = ("forward-share", "spread", "cycle-ms", "fusion-mb", "bucket-mb", "start-us", "tree-share", "curve-spread")
+    return [
+        *(shipped(name) for name in names),
+        shipped("coordination-mpi-us", "coordination-us"),
+        shipped("hop-nvlink-us", "hop-inside-us"),
+        shipped("hop-verbs-us", "hop-between-us"),
+        between("inside-gb-s", gpu.bus_gb_s.low, gpu.bus_gb_s.value, gpu.bus_gb_s.high),
+        between("between-gb-s", line * reached.low, line * reached.value, line * reached.high),
+    ]
+
+
+def with_inputs(inputs: list[Input], *others: Input) -> list[Input]:
+    """The inputs, with others in the place of those of the same name, or behind them."""
+    names = {each.name for each in others}
+    return [*(each for each in inputs if each.name not in names), *others]
+
+
+def expected(
+    gpus: int, per_node: int, batch: int, rate: float, inputs: list[Input], *, adapters: int | None = 8
+) -> ExpectedPoint:
+    """ResNet-50 by Horovod on full nodes."""
+    placement = Placement(gpus, -(-gpus // per_node), min(gpus, per_node))
+    workload = Workload(batch, RESNET50, "horovod", by_mpi=True)
+    return point(
+        placement, Machine(per_node, adapters), workload, with_inputs(inputs, exact("one-gpu-images-per-s", rate))
+    )
