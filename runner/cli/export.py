@@ -1,24 +1,39 @@
-"""``export``: measured runs for other programs, or as a bundle with their proof."""
+"""``export``: runs for other programs, or as a bundle with their proof."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from runner.cli.options import by_shell
-from runner.errors import Exit
+from runner.errors import Exit, InfrastructureError, UsageError
+from runner.model.exported import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runner.jobs.directory import RunDirectory
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=by_shell("runs"))
+@click.option("--format", "form", type=click.Choice(get_args(Format)), help="What is written.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=by_shell("files"),
+    help="Where it is written. Default: standard output.",
+)
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
-    required=True,
     metavar="FILE",
     shell_complete=by_shell("files"),
-    help="Write a bundle: plans, scripts, records, results and hashes, for `verify`.",
+    help="Write a bundle instead: plans, scripts, records, results and hashes, for `verify`.",
 )
 @click.option(
     "--sign",
@@ -26,15 +41,64 @@ from runner.errors import Exit
     type=click.Path(path_type=Path),
     metavar="KEY",
     shell_complete=by_shell("files"),
-    help="Sign it with this ssh key of yours.",
+    help="Sign the bundle with this ssh key of yours.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
-def command(runs: tuple[str, ...], bundle: Path, key: Path | None, as_json: bool) -> int:
-    """Export RUNs that are measured. Each is an id, a name, the beginning of one, a job's id or a directory."""
-    from runner.bundle.making import make
+def command(
+    runs: tuple[str, ...],
+    form: Format | None,
+    output: Path | None,
+    bundle: Path | None,
+    key: Path | None,
+    as_json: bool,
+) -> int:
+    """Export RUNs: for other programs (--format), or with all that their figures are made from (--bundle).
+
+    Each RUN is an id, a name, the beginning of one, a job's id or a directory. Only a measured run has a figure,
+    and only such a run can be bundled.
+    """
     from runner.jobs.lookup import find
 
-    made = make([find(run) for run in runs], bundle, key)
+    if (bundle is None) == (form is None):
+        raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
+    if bundle is None and key is not None:
+        raise UsageError("only a bundle is signed", fix="give --bundle FILE")
+    if bundle is not None and output is not None:
+        raise UsageError("a bundle has its own file", fix="leave out -o")
+    directories = [find(run) for run in runs]
+    if bundle is not None:
+        return _bundle(directories, bundle, key, as_json=as_json)
+    assert form is not None
+    return _write(directories, form, output, as_json=as_json)
+
+
+def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
+    from runner.formats.reading import exported_run
+    from runner.formats.writers import WRITERS
+    from runner.model.exported import ExportedRuns
+
+    exported = [exported_run(run) for run in directories]
+    text = WRITERS[form](exported)
+    if output is not None:
+        from runner.files import atomic
+
+        try:
+            atomic.write(output, text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(output)) from None
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(ExportedRuns("gpu-runner-export/1", tuple(exported)))
+    if output is None:
+        click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+    return Exit.GOOD
+
+
+def _bundle(directories: Sequence[RunDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+    from runner.bundle.making import make
+
+    made = make(directories, file, key)
     if as_json:
         from runner.cli import json_output
 

@@ -17,6 +17,7 @@ from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.environment import Environment
 from runner.model.expectation import Expectation
+from runner.model.exported import ExportedRuns
 from runner.model.listed_run import RunList
 from runner.model.origin import CodeRecord, NodeShare
 from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
@@ -284,7 +285,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "diff": (Comparison,),
     "report": (Report,),
     "compare": (Compared,),
-    "export": (MadeBundle,),
+    "export": (ExportedRuns, MadeBundle),
     "verify": (VerifiedBundle,),
     "box up": (Box,),
     "box down": (BoxDown,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.errors import NotProvenError
@@ -14,6 +14,7 @@ from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan
 from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
+from runner.planning.options import options_of
 
 
 @dataclass(frozen=True)
@@ -90,19 +91,9 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
-        options=program_options(plan.program),
+        options=options_of(plan.program),
         demonstration=verdict.demonstration,
     )
-
-
-def program_options(program: Sequence[str]) -> dict[str, str]:
-    """Long options of a command: ``--NAME VALUE``, ``--NAME=VALUE``; a flag has an empty value."""
-    options: dict[str, str] = {}
-    for each, after in zip(program, (*program[1:], "--"), strict=True):
-        name, equals, value = each.removeprefix("--").partition("=")
-        if each.startswith("--") and name:
-            options[name] = value if equals or after.startswith("--") else after
-    return options
 
 
 def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:

@@ -1,4 +1,4 @@
-"""A recipe's options into program arguments."""
+"""A recipe's options into program arguments, and the options of a program's arguments."""
 
 from __future__ import annotations
 
@@ -93,3 +93,13 @@ def value_of(program: Sequence[str], option: str) -> str | None:
         if option and name == f"--{option}":
             found = value if equals else following
     return found
+
+
+def options_of(program: Sequence[str]) -> dict[str, str]:
+    """The long options of a command: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value."""
+    options: dict[str, str] = {}
+    for each, after in zip(program, (*program[1:], "--"), strict=True):
+        name, equals, value = each.removeprefix("--").partition("=")
+        if each.startswith("--") and name:
+            options[name] = value if equals or after.startswith("--") else after
+    return options

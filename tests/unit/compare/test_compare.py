@@ -14,11 +14,12 @@ import pytest
 
 from runner.cli import run as runner
 from runner.compare.fit import CODES, misfits
-from runner.compare.launches import measured_launch, program_options
+from runner.compare.launches import measured_launch
 from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker
 from runner.model.verdict import Verdict
+from runner.planning.options import options_of
 from tests.support.documents import document, result
 from tests.support.measured_runs import PROGRAM, measured_run
 
@@ -222,4 +223,4 @@ def test_another_batch_size_or_placement_is_refused(tmp_path: Path) -> None:
 
 def test_options_of_a_program_are_read_in_both_forms() -> None:
     words = ("python3", "-u", "main.py", "--model", "vgg16", "--compile", "--precision=fp32", "--", "x")
-    assert program_options(words) == {"model": "vgg16", "compile": "", "precision": "fp32"}
+    assert options_of(words) == {"model": "vgg16", "compile": "", "precision": "fp32"}

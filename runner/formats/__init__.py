@@ -1,0 +1,1 @@
+"""Runs in forms that other programs read."""

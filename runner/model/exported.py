@@ -1,0 +1,82 @@
+"""Runs as ``export`` gives them to other programs. Figures are there only where a run is measured."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from runner.model.verdict import Outcome
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+Format = Literal["csv", "json", "mllog", "openmetrics", "reframe"]
+
+
+class ExportedRank(msgspec.Struct, frozen=True):
+    """A rank, by its own records; null where they do not say.
+
+    Attributes:
+        device_uuid: of its GPU; empty for a processor, or where unknown.
+        exit_status: 0 where its program ended well.
+        window_s, steps, samples: of its own timed window, nothing cut.
+        compute_s: its own computing of a step, median of the medians of the window's quarters, seconds.
+        sm_clock_mhz_min, sm_clock_mhz_max: of its GPU in the window.
+        max_rss_bytes: of its program's main memory.
+    """
+
+    rank: int
+    node: str
+    device_kind: Literal["cuda", "cpu", ""]
+    device_uuid: str
+    exit_status: int | None
+    window_s: float | None
+    steps: int | None
+    samples: int | None
+    compute_s: float | None
+    sm_clock_mhz_min: float | None
+    sm_clock_mhz_max: float | None
+    max_rss_bytes: int | None
+
+
+class ExportedRun(msgspec.Struct, frozen=True):
+    """A run that was judged.
+
+    Attributes:
+        image: pinned by its digest; empty without a container.
+        options: of the program, by name; a flag has an empty value. Values of secret names are ``***``.
+        batch_per_gpu: samples of a rank in a step.
+        started, ended: null where unknown.
+        images_per_s, precision_low, precision_high, window_s, steady: null unless it is measured; the interval also
+            where the window was too short for one.
+        demonstration: why the figure is no performance claim; empty where it is one.
+    """
+
+    run: str
+    outcome: Outcome
+    reason: str
+    site: str
+    recipe: str
+    runtime: str
+    image: str
+    gpus: int
+    nodes: int
+    options: dict[str, str]
+    batch_per_gpu: int | None
+    started: Time | None
+    ended: Time | None
+    images_per_s: float | None
+    precision_low: float | None
+    precision_high: float | None
+    window_s: float | None
+    steady: bool | None
+    transport: str
+    demonstration: str
+    ranks: tuple[ExportedRank, ...]
+
+
+class ExportedRuns(msgspec.Struct, frozen=True):
+    """What ``export --format json`` writes. A key that is taken away or changes its meaning makes another version."""
+
+    schema: Literal["gpu-runner-export/1"]
+    runs: tuple[ExportedRun, ...]
