@@ -10,7 +10,9 @@ import math
 import time
 from collections.abc import Callable
 from random import Random
+from statistics import fmean
 
+from benchmarks.planted_losses import PLANTED, share_in_its_row
 from runner.statistics.precision import mean_interval
 from runner.statistics.run import analyse_groups
 from runner.statistics.steadiness import steadiness
@@ -160,6 +162,18 @@ def _named(
     return named / runs
 
 
+def attribution(runs: int) -> None:
+    """How much of a planted loss lands in its own row: mean, and the least and the most of all studies."""
+    sizes = {2: 40, 4: 40, 16: 20, 128: 5, 512: 3}
+    _head("planted", "row", *(f"{gpus} GPUs" for gpus in sizes))
+    for name, (_, row) in PLANTED.items():
+        cells = []
+        for gpus, most in sizes.items():
+            shares = [share_in_its_row(seed, gpus, name)[0] for seed in range(min(most, runs))]
+            cells.append(f"{100 * fmean(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f})")
+        print(f"| {name} | {row} | " + " | ".join(cells) + " |")
+
+
 def cost() -> None:
     """Seconds for one run, at sizes that grow."""
     _head("group times", "s", "ranks", "s")
@@ -193,6 +207,8 @@ def main() -> None:
     trends(runs)
     print("\nStragglers of 10 %:")
     slow_ranks(runs)
+    print("\nA planted loss in its own row, in % of what it takes (3 repeats; 1 % of the launches' rate is noise):")
+    attribution(runs)
     print("\nCost:")
     cost()
 

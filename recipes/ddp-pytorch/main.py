@@ -6,6 +6,7 @@ Everything comes from the usual variables (``env://``), so that torchrun starts 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import os
 import sys
@@ -71,10 +72,26 @@ class Training(training.Training):
         )
         if options.fp16_allreduce:
             wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        self._wrapped, self._arm = wrapped, "full"
         self._forward = torch.compile(wrapped) if options.compile else wrapped
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=0.005, momentum=0.9)
 
+    def use(self, arm: str) -> None:
+        self._arm = arm
+        if arm == "full":
+            state = self._optimizer.state.values()
+            for tensor in [
+                *self.model.parameters(),
+                *self.model.buffers(),
+                *(each["momentum_buffer"] for each in state),
+            ]:
+                dist.broadcast(tensor.detach(), 0)
+
     def step(self) -> None:
+        with self._wrapped.no_sync() if self._arm == "uncoupled" else contextlib.nullcontext():
+            self._step()
+
+    def _step(self) -> None:
         self._optimizer.zero_grad()
         self._last = loss = self._loss()
         if self._scaler is None:
@@ -110,12 +127,23 @@ def buffers_option() -> str:
     return "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
 
 
+def own_options(parser: argparse.ArgumentParser) -> None:
+    """DDP negotiates nothing while it trains, so it has no arm for that."""
+    training.own_options(parser)
+    parser.add_argument(
+        "--arms",
+        choices=("full", "uncoupled", "uncoupled,full"),
+        default="full",
+        help="that take turns, the main one last",
+    )
+
+
 def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def main() -> int:
-    options = options_of(sys.argv[1:], MODELS, __doc__, training.own_options)
+    options = options_of(sys.argv[1:], MODELS, __doc__, own_options)
     device = training.device_of(options.device, int(os.environ.get("RANK", "0")), local_rank())
     dist.init_process_group("nccl" if device.kind == "cuda" else "gloo", init_method="env://")
     code = benchmark.run("ddp-pytorch", options, Training(options, device))

@@ -71,6 +71,15 @@ class Training(training.Training):
             named_parameters=self.model.named_parameters(),
             compression=hvd.Compression.fp16 if options.fp16_allreduce else hvd.Compression.none,
         )
+        self._gradients: Gradients | None = None
+
+    def use(self, arm: str) -> None:
+        if self._gradients is None:
+            self._gradients = Gradients(self._optimizer)
+        self._gradients.arm = arm
+        if arm == "full":
+            hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+            hvd.broadcast_optimizer_state(self._optimizer, root_rank=0)
 
     def step(self) -> None:
         self._clock.start()
@@ -97,6 +106,41 @@ class Training(training.Training):
     @property
     def instrumentation_s(self) -> float:
         return self._clock.own_s
+
+
+class Gradients:
+    """What becomes of a gradient when its hook runs, in each arm: all else of a step is the same.
+
+    Horovod's optimizer (0.28.1, ``horovod/torch/optimizer.py``) asks ``_allreduce_grad_async`` of each parameter for a
+    handle and what the compression needs to undo itself; a handle that is a function gives the gradient when it is
+    called.
+
+    Attributes:
+        arm: full, coordination (an allreduce of one number in the gradient's place) or uncoupled (nothing).
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self.arm = "full"
+        self._names: dict[Any, str] = optimizer._parameter_names
+        self._allreduce = optimizer._allreduce_grad_async
+        self._number: dict[Any, torch.Tensor] = {}
+        optimizer._allreduce_grad_async = self._start
+
+    def _start(self, parameter: Any) -> tuple[Any, Any]:
+        if self.arm == "full":
+            return self._allreduce(parameter)
+        if self.arm == "uncoupled":
+            return (lambda: parameter.grad), parameter.grad.dtype
+        if parameter not in self._number:
+            self._number[parameter] = torch.zeros(1, device=parameter.device)
+        name = f"runner.coordination.{self._names[parameter]}"
+        handle = hvd.allreduce_async_(self._number[parameter], name=name, op=hvd.Sum)
+
+        def wait() -> Any:
+            hvd.synchronize(handle)
+            return parameter.grad
+
+        return wait, parameter.grad.dtype
 
 
 class ComputeClock:
@@ -154,6 +198,12 @@ def versions() -> dict[str, Any]:
 def own_options(parser: argparse.ArgumentParser) -> None:
     """What only Horovod has, and PyTorch."""
     training.own_options(parser)
+    parser.add_argument(
+        "--arms",
+        choices=("full", "coordination", "uncoupled", "uncoupled,full", "uncoupled,coordination,full"),
+        default="full",
+        help="that take turns, the main one last",
+    )
     parser.add_argument("--hooks-at-one", action="store_true", help="a single rank runs the gradient hooks too")
 
 

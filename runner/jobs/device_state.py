@@ -6,7 +6,7 @@ A GPU that runs at its power cap under load is healthy, and so are links that sl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from runner.jobs.collect import Evidence
 from runner.model.records import GpuState, GpuSummary, NodeRecord, WindowEnd
@@ -95,6 +95,32 @@ def energy_j_per_sample(evidence: Evidence) -> float | None:
         for report in evidence.reports.values()
     )
     return sum(meters[uuid] for uuid in set(used.values()) if uuid) / samples if samples else None
+
+
+def sm_clock_mhz(evidence: Evidence) -> float | None:
+    """The mean SM clock of the ranks' GPUs in the window, MHz; None unless it was read on every node."""
+    return _mean(
+        [[summary.sm_clock_mhz_mean for _, summary in _used(evidence, record)] for record in _of_this_run(evidence)],
+        evidence.plan.nodes,
+    )
+
+
+def arm_clock_mhz(evidence: Evidence, place: int) -> float | None:
+    """The same in a further window of the run, by its place."""
+    return _mean(
+        [
+            [clocks[index] if index < len(clocks) else None for index, _ in _used(evidence, record)]
+            for record in _of_this_run(evidence)
+            for clocks in (record.arms.get(str(place), ()),)
+        ],
+        evidence.plan.nodes,
+    )
+
+
+def _mean(nodes: Sequence[Sequence[float | None]], count: int) -> float | None:
+    clocks = [clock for node in nodes for clock in node if clock is not None]
+    complete = len(nodes) == count and len(clocks) == sum(map(len, nodes)) and all(nodes)
+    return sum(clocks) / len(clocks) if complete else None
 
 
 def _of_this_run(evidence: Evidence) -> list[NodeRecord]:

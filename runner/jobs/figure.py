@@ -29,11 +29,11 @@ WINDOW_STEPS, WINDOW_S = 200, 30.0
 _SAME = 1e-6  # relative difference of two figures that are the same
 # How far apart ranks of one node may leave a barrier: on processors they may wait for each other's turn (16 ranks of
 # Horovod's on 2 processors: 0.06 s).
-_BARRIER_S = {"cuda": 0.5, "cpu": 3.0}
+BARRIER_S = {"cuda": 0.5, "cpu": 3.0}
 _MARK_S = 5.0  # after the last step a mark waits 2 s at most for its answer
-_CLOCK_S = 0.1  # between two readings of one clock, with room
+CLOCK_S = 0.1  # between two readings of one clock, with room
 _AUTOTUNE = re.compile(r"\s*\+?0*[1-9]", re.ASCII)
-_LEAST_S, _MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
+LEAST_S, MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
         return
     yield from _common_start(evidence, reports)
-    yield from _in_step(evidence, reports)
+    if evidence.plan.arms[-1] != "uncoupled":
+        yield from _in_step(evidence, reports)
     yield from _marks(evidence, reports)
     if wrong := list(metering.faults(evidence)):
         yield from wrong
@@ -105,7 +106,7 @@ def figure(evidence: Evidence) -> Figure:
     step_s = median(group_s) / of_ranks[0].steps_per_group
     quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
-    if all(len(each) == 4 and all(_LEAST_S <= value <= _MOST_S for value in each) for each in quarters):
+    if all(len(each) == 4 and all(LEAST_S <= value <= MOST_S for value in each) for each in quarters):
         slow = stragglers(quarters, [evidence.nodes[rank] for rank in ranks], step_s)
     return Figure(made, slow, step_s)
 
@@ -213,7 +214,7 @@ def _is_another(job: str, marker: str) -> bool:
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
     """What is wrong with one rank's times; empty if nothing is."""
     ends = (0.0, *report.ends_s)
-    if not all(_LEAST_S <= after - before <= _MOST_S for before, after in pairwise(ends)):
+    if not all(LEAST_S <= after - before <= MOST_S for before, after in pairwise(ends)):
         return f"the times of rank {rank} do not rise"
     packed = struct.pack(f"<{len(report.ends_s)}d", *report.ends_s)
     if report.ends_checksum is not None and report.ends_checksum != hashlib.sha256(packed).hexdigest()[:16]:
@@ -234,11 +235,11 @@ def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
     if began_s is None:
         return f"rank {rank} does not say when its window began"
     first_s, last_s, window_s = ended.program_started_monotonic_s, ended.ended_monotonic_s, report.ends_s[-1]
-    if not first_s - _CLOCK_S <= began_s <= last_s - window_s + _CLOCK_S:
+    if not first_s - CLOCK_S <= began_s <= last_s - window_s + CLOCK_S:
         return (
             f"the window of rank {rank} ({window_s:.1f} s) lies outside its program's life of {last_s - first_s:.1f} s"
         )
-    if report.warmup_s is not None and not report.warmup_s <= began_s - first_s + _CLOCK_S:
+    if report.warmup_s is not None and not report.warmup_s <= began_s - first_s + CLOCK_S:
         return (
             f"rank {rank} says that it warmed up for {report.warmup_s:.1f} s, its program began "
             f"{began_s - first_s:.1f} s before the window"
@@ -254,7 +255,7 @@ def _common_start(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable
             began.setdefault(evidence.nodes[rank], []).append(report.window_began_monotonic_s)
     for node, times_s in began.items():
         apart_s = max(times_s) - min(times_s)
-        if apart_s > _BARRIER_S[evidence.plan.device]:
+        if apart_s > BARRIER_S[evidence.plan.device]:
             yield f"the ranks on {node} began the window {apart_s:.1f} s apart: they did not leave its barrier together"
             return
 
@@ -263,7 +264,7 @@ def _in_step(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]
     """Whether the ranks' times are of one training: no allreduce ends before every rank has begun its step, so no rank
     can end a group before another one has ended the group before it.
     """
-    room_s = _BARRIER_S[evidence.plan.device]  # each rank counts from its own leaving of the barrier
+    room_s = BARRIER_S[evidence.plan.device]  # each rank counts from its own leaving of the barrier
     latest_s = 0.0
     for group, ends_s in enumerate(zip(*(report.ends_s for report in reports.values()), strict=True), start=1):
         if min(ends_s) + room_s < latest_s:
@@ -288,7 +289,7 @@ def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
         if report is None or end is None or start is None or start.token != record.token:
             continue
         ended_s = (report.window_began_monotonic_s or 0.0) + report.ends_s[-1]
-        if not ended_s - _CLOCK_S <= end.monotonic_s <= ended_s + _MARK_S:
+        if not ended_s - CLOCK_S <= end.monotonic_s <= ended_s + _MARK_S:
             late_s = end.monotonic_s - ended_s
             yield (
                 f"by the watcher of {record.host} the window ended {abs(late_s):.1f} s "

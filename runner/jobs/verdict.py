@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sized
 
 import msgspec
 
-from runner.jobs import device_state, meter_remarks, metering, transport
+from runner.jobs import arms, device_state, meter_remarks, metering, transport
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
@@ -157,7 +157,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         yield f"{format_ranks(absent)} left no report of the training"
         return
     if not metering.is_divided(evidence):
-        yield from _equal_parameters(reports)
+        yield from _equal_parameters(reports, coupled=evidence.plan.arms[-1] == "full")
     if not all(report.onehot_ok for report in reports):
         yield "an allreduce of one-hot vectors did not give all ones"
     lost = [report.rank for report in reports if not report.loss_finite and not report.meter]
@@ -170,7 +170,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         yield "the parameters did not change in training"
 
 
-def _equal_parameters(reports: Iterable[Report]) -> Iterable[str]:
+def _equal_parameters(reports: Iterable[Report], *, coupled: bool) -> Iterable[str]:
     reports = list(reports)
     gradients = [report.gradient_checksum for report in reports]
     if None in gradients:
@@ -180,7 +180,7 @@ def _equal_parameters(reports: Iterable[Report]) -> Iterable[str]:
     parameters = {report.parameter_checksum for report in reports}
     if None in parameters:
         yield "not every rank says what its parameters are"
-    elif len(parameters) > 1:
+    elif len(parameters) > 1 and coupled:
         yield f"the ranks are not synchronised: {len(parameters)} different sets of parameters after the last step"
 
 
@@ -195,6 +195,7 @@ def _figure(evidence: Evidence) -> Iterable[str]:
     for reason in result.proof_reasons:
         yield f"the program says: {reason}"
     yield from figures.faults(evidence)
+    yield from arms.faults(evidence)
 
 
 def _collectives(evidence: Evidence) -> Iterable[str]:
@@ -270,8 +271,8 @@ def _good(evidence: Evidence) -> Verdict:
         remarks = (*_alone(evidence), *meter_remarks.without_figure(evidence))
         return Verdict(outcome="ran", proven=tuple(proven), remarks=remarks, demonstration=plan.demonstration)
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
-    divided = metering.is_divided(evidence)
-    if plan.tasks > 1 and not divided:
+    divided, arm = metering.is_divided(evidence), plan.arms[-1]
+    if plan.tasks > 1 and not divided and arm == "full":
         proven.append(
             "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
         )
@@ -281,11 +282,14 @@ def _good(evidence: Evidence) -> Verdict:
     run = made.throughput
     demonstration = figures.why_demonstration(evidence, run)
     unit = metering.unit(evidence)
+    figures_of_arms = arms.figures(evidence, made) if plan.arms != ("full",) else ()
+    by_arm = {each.arm: each for each in figures_of_arms}
     steady = {"steady": True, "not steady": False, "cannot tell": None}[run.analysis.steady.verdict]
     return Verdict(
         outcome="measured",
         proven=tuple(proven),
         remarks=(
+            *arms.remarks(arm),
             *figures.remarks(made, claims=not demonstration, unit=unit, longer=metering.longer(evidence)),
             *meter_remarks.remarks(evidence, run.samples_per_s),
             *ways.remarks,
@@ -295,11 +299,15 @@ def _good(evidence: Evidence) -> Verdict:
         synchronisation="not-examined" if divided and plan.tasks > 1 else "",
         gpu_energy_j_per_sample=device_state.energy_j_per_sample(evidence),
         transport=ways.state,
-        images_per_s=run.samples_per_s,
-        uncut_images_per_s=run.uncut_samples_per_s,
+        # Ranks that do not wait for each other are as fast as they are, not as the slowest is.
+        images_per_s=by_arm[arm].samples_per_s if arm == "uncoupled" else run.samples_per_s,
+        uncut_images_per_s=by_arm[arm].samples_per_s if arm == "uncoupled" else run.uncut_samples_per_s,
         window_s=run.window_s,
         cut_steps=run.cut_steps,
         steady=steady,
-        precision=None if run.low is None or run.high is None else (run.low, run.high),
+        precision=None if run.low is None or run.high is None or arm == "uncoupled" else (run.low, run.high),
         demonstration=demonstration,
+        arm=arm,
+        arms=figures_of_arms if len(plan.arms) > 1 else (),
+        sm_clock_mhz=device_state.sm_clock_mhz(evidence),
     )

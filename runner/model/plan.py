@@ -14,6 +14,7 @@ from runner.model.request import Mount
 from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
 from runner.model.transport import Transport
+from runner.model.verdict import RunArm
 
 _MEASURED_WAIT_S = 60
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container
@@ -133,6 +134,7 @@ class Plan(msgspec.Struct, frozen=True):
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
         samples_per_step: samples (images) of a rank in a step, as passed to the program; None where unknown.
+        arms: between which the program takes turns, the one that its figure is of last.
         demonstration: why its figures are no performance claim; empty where they are.
         workdir: where the program starts, as seen in the container.
         existing_allocation: the part of one that the job is a step of (``held`` in plan.json); None where the job
@@ -174,6 +176,7 @@ class Plan(msgspec.Struct, frozen=True):
     demonstration: str
     transport: Transport | None = None
     samples_per_step: int | None = None
+    arms: tuple[RunArm, ...] = ("full",)
     memory_per_cpu_mb: int = 0
     slurm: SlurmFacts = SlurmFacts()
     pbs: PbsFacts = PbsFacts()

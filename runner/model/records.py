@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from runner.model.verdict import RunArm
+
 Version = Literal["1", "2"]
 # What no count and no time of a job exceeds: beyond it a record is damaged, and sums of it would overflow. NaN is out.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -93,6 +95,23 @@ class ExitRecord(msgspec.Struct, frozen=True):
     ended_monotonic_s: Seconds | None = None
 
 
+class ArmRecord(msgspec.Struct, frozen=True):
+    """One window of a run whose arms took turns.
+
+    Attributes:
+        arm: of the window. group_steps, ends_s, ends_checksum: as those of a report.
+        began_monotonic_s: the common start on the node's monotonic clock.
+        compute_s: each step's own computing, seconds; empty where it is unknown.
+    """
+
+    arm: RunArm
+    group_steps: Count
+    began_monotonic_s: Seconds
+    ends_s: tuple[Seconds, ...]
+    ends_checksum: str
+    compute_s: tuple[Difference, ...] = ()
+
+
 class Report(msgspec.Struct, frozen=True):
     """``ranks/N.report.json``: what the program's framework says of this rank, and what it measured.
 
@@ -123,6 +142,7 @@ class Report(msgspec.Struct, frozen=True):
         waiting_s: of each group, seconds between the end of a step and the next forward pass; empty where not seen.
         longest_waiting_s: the longest of these waits, seconds.
         flops_per_sample, peak_flops: of the model for one unit, and of a device in a second, as the program stated.
+        arm: that the window is of. arms: all windows in their order, this one too; empty where there is but one arm.
     """
 
     schema: Version
@@ -164,6 +184,8 @@ class Report(msgspec.Struct, frozen=True):
     longest_waiting_s: Seconds | None = None
     flops_per_sample: Rate | None = None
     peak_flops: Rate | None = None
+    arm: RunArm = "full"
+    arms: tuple[ArmRecord, ...] = ()
 
 
 class MeterRecord(msgspec.Struct, frozen=True):
@@ -272,6 +294,7 @@ class GpuSummary(msgspec.Struct, frozen=True):
     mig: bool | None = None
     sm_clock_mhz_min: Rate | None = None
     sm_clock_mhz_max: Rate | None = None
+    sm_clock_mhz_mean: Rate | None = None
     power_w_min: Rate | None = None
     power_w_max: Rate | None = None
     throttled: dict[str, Counter] = {}
@@ -285,6 +308,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
         rank: of that launcher. token: of its job step.
         quiet: readings from the start on, while the program imports its framework.
         window_begin, window_end: as the program marked them; None where it marked none.
+        arms: of each further window, by its place in the run, the mean SM clock of each GPU, MHz.
         xids: errors of GPUs that the driver reported meanwhile.
         faults: what could not be read, and why.
     """
@@ -298,6 +322,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     window_begin: WindowEnd | None = None
     window_end: WindowEnd | None = None
     gpus: tuple[GpuSummary, ...] = ()
+    arms: dict[str, tuple[Rate | None, ...]] = {}
     driver: str = ""
     xids: tuple[Counter, ...] = ()
     faults: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -10,6 +10,7 @@ from runner.errors import Exit
 
 # full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: every rank for itself.
 RunArm = Literal["full", "coordination", "uncoupled"]
+ARMS: tuple[RunArm, ...] = get_args(RunArm)
 
 Outcome = Literal["measured", "ran", "failed", "cancelled", "not-proven", "infrastructure", "unknown"]
 
@@ -82,6 +83,7 @@ class Verdict(msgspec.Struct, frozen=True):
         forced: codes of the checks that refused the job, and were overridden.
         arm: that ``images_per_s`` is of. arms: all that the run alternated between, this one too; empty where it had
             but one.
+        sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
     """
 
     outcome: Outcome
@@ -108,6 +110,7 @@ class Verdict(msgspec.Struct, frozen=True):
     forced: tuple[str, ...] = ()
     arm: RunArm = "full"
     arms: tuple[ArmFigure, ...] = ()
+    sm_clock_mhz: float | None = None
 
     @property
     def exit_code(self) -> Exit:

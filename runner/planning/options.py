@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.model.recipe import Option
+from runner.model.verdict import ARMS, RunArm
 from runner.suggest import instead
 
 
@@ -103,3 +104,10 @@ def options_of(program: Sequence[str]) -> dict[str, str]:
         if each.startswith("--") and name:
             options[name] = value if equals or after.startswith("--") else after
     return options
+
+
+def arms(program: Sequence[str], options: Container[str]) -> tuple[RunArm, ...]:
+    """The arms behind ``--arms`` of a recipe that has this option; ``full`` alone where none are named."""
+    words = ((value_of(program, "arms") if "arms" in options else None) or "").split(",")
+    known: dict[str, RunArm] = {arm: arm for arm in ARMS}
+    return tuple(known[word] for word in words if word in known) or ("full",)

@@ -20,7 +20,7 @@ from runner.model.site import RuntimeAtSite, Site
 from runner.planning import caches, directives, hosts, metering, queues, wireup
 from runner.planning.environment import merge, nccl_log
 from runner.planning.existing_allocation import choose_nodes
-from runner.planning.options import arguments, samples_per_step
+from runner.planning.options import arguments, arms, samples_per_step
 from runner.planning.placement import place
 from runner.planning.setup import lines
 
@@ -126,6 +126,7 @@ def plan(
         unset=variables.unset,
         program=program,
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
+        arms=arms(program, recipe.options),
         wireup=chosen.wireup,
         device=site.device,
         transport=site.transport,

@@ -18,6 +18,7 @@ from tests.support.documents import result
 from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import has_started, records
+from tests.support.schema import check
 from tests.support.timed import SUBMIT as TIMED
 
 pytestmark = pytest.mark.integration
@@ -131,6 +132,23 @@ def test_the_timed_stand_in_is_measured_and_what_it_does_wrong_is_seen(
     done = local(*TIMED, "--gpus", "3", "--set", "window-seconds=0.5", *planted, code=code)
     assert says in done.out
     assert ("images/s over" in done.out) is (wrong is None)
+
+
+def test_arms_take_turns_in_one_process(local: Runner) -> None:
+    """What is planted in a step shows in the arms that have it; the main arm is the run's figure."""
+    planted = {"arms": "uncoupled,coordination,full", "window-seconds": 1, "coordination-seconds": 0.02}
+    words = [word for name, value in planted.items() for word in ("--set", f"{name}={value}")]
+    local(*TIMED, "--gpus", "2", *words, code=0)
+    run = local.newest()
+    verdict = json.loads((run / "verdict.json").read_text())
+    uncoupled, coordination, full = verdict["arms"]
+    assert full["samples_per_s"] == verdict["images_per_s"]
+    assert coordination["step_s"] - uncoupled["step_s"] > 0.015
+    assert abs(full["step_s"] / coordination["step_s"] - 1.0) < 0.3
+    for name in ("report", "node"):
+        check(json.loads((run / "ranks" / f"0.{name}.json").read_text()))
+    refused = local(*TIMED, "--gpus", "2", "--set", "arms=full,full", code=2)
+    assert "arms" in refused.err
 
 
 def test_one_rank_that_fails_takes_the_others_along(local: Runner) -> None:

@@ -23,7 +23,9 @@ MARKS = """
 import sys, time
 sys.path.insert(0, {lib!r})
 from gpu_runner_inside import window
-time.sleep(0.3)
+window.mark("begin0")
+time.sleep({before})
+window.mark("end0")
 print(window.mark("begin"), time.monotonic())
 time.sleep({seconds})
 print(time.monotonic(), window.mark("end"))
@@ -37,8 +39,9 @@ def launched(run: Path, program: str, env: dict[str, str] | None = None) -> subp
     )
 
 
-def marks(seconds: float) -> str:
-    return MARKS.format(lib=str(ROOT / "recipes/lib/modules"), seconds=seconds)
+def marks(seconds: float, before: float = 0.3) -> str:
+    """A program with a window, and a further one of another arm before it."""
+    return MARKS.format(lib=str(ROOT / "recipes/lib/modules"), seconds=seconds, before=before)
 
 
 def record(run: Path) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def record(run: Path) -> dict[str, Any]:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """The record of a window of 3.2 s, with two fake GPUs, and what the program printed."""
     place = tmp_path_factory.mktemp("watched")
-    done = launched(place / "run", marks(3.2), {"RUNNER_NVML": str(build(place))})
+    done = launched(place / "run", marks(3.2, before=1.3), {"RUNNER_NVML": str(build(place))})
     return record(place / "run"), done.stdout.split()
 
 
@@ -71,6 +74,13 @@ def test_gpus_are_sampled_once_a_second_between_them(watched: tuple[dict[str, An
     assert 2 <= made["gpus"][0]["samples"] <= 4
     assert made["window_end"]["gpus"][0]["energy_j"] - made["window_begin"]["gpus"][0]["energy_j"] == 250.0
     assert (made["driver"], made["faults"]) == ("550.54.15", [])
+    assert [gpu["sm_clock_mhz_mean"] for gpu in made["gpus"]] == [1410.0, 1095.0]
+
+
+def test_of_a_further_window_only_the_clocks_are_kept(watched: tuple[dict[str, Any], list[str]]) -> None:
+    made = watched[0]
+    assert made["arms"] == {"0": [1410.0, 1095.0]}
+    assert made["window_end"]["monotonic_s"] - made["window_begin"]["monotonic_s"] < 4.0
 
 
 def test_it_costs_next_to_nothing(watched: tuple[dict[str, Any], list[str]]) -> None:

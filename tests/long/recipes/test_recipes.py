@@ -183,6 +183,30 @@ def test_allreduce_ends_with_a_wrong_sum(local: Runner, through: str) -> None:
     assert f"an allreduce of 8 bytes through {through} gave a wrong sum" in said
 
 
+@pytest.mark.parametrize(
+    ("recipe", "arms", "more"),
+    [
+        ("horovod-pytorch", "uncoupled,coordination,full", ()),
+        ("horovod-pytorch", "uncoupled,coordination,full", ("--set", "fp16-allreduce=true")),
+        ("horovod-pytorch", "coordination", ()),
+        ("ddp-pytorch", "uncoupled,full", ()),
+        ("ddp-pytorch", "uncoupled", ()),
+    ],
+)
+def test_arms_take_turns_and_the_ranks_are_one_world_again(
+    local: Runner, recipe: str, arms: str, more: tuple[str, ...]
+) -> None:
+    """After windows in which every rank trained for itself, the main one is proven like any other."""
+    local("submit", "--recipe", recipe, "--gpus", "3", "--set", f"arms={arms}", *more, "--wait", code=0)
+    verdict = json.loads((local.newest() / "verdict.json").read_text())
+    names = arms.split(",")
+    assert (verdict["outcome"], verdict["arm"]) == ("measured", names[-1])
+    assert [each["arm"] for each in verdict["arms"]] == (names if len(names) > 1 else [])
+    assert any("synchronised" in sentence for sentence in verdict["proven"]) is (names[-1] == "full")
+    known = [each["compute_s"] is not None for each in verdict["arms"]]
+    assert known == [recipe == "horovod-pytorch"] * len(known)
+
+
 def test_ddp_is_measured_like_horovod(local: Runner) -> None:
     """The same network, data and measure: their losses after the same steps agree."""
     results = {}

@@ -48,6 +48,12 @@ def own_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--communication-seconds", type=float, default=0.0, help=seconds + "times 2 (N - 1) / N")
     parser.add_argument("--overlap-factor", type=float, default=1.0, help="of computing while gradients travel")
     parser.add_argument("--payload-bytes", type=int, default=0, help="that really travel with the gradients")
+    parser.add_argument(
+        "--arms",
+        choices=("full", "coordination", "uncoupled", "uncoupled,full", "uncoupled,coordination,full"),
+        default="full",
+        help="that take turns, the main one last",
+    )
     parser.add_argument("--wrong", choices=("diverge", "same-data", "exit"), help="what is done wrong on purpose")
 
 
@@ -58,7 +64,7 @@ class Training:
     instrumentation_s = 0.0
 
     def __init__(self, options: argparse.Namespace, world: World) -> None:
-        self.world, self._options = world, options
+        self.world, self._options, self._arm = world, options, "full"
         self.device = benchmark.Device("cpu", platform.machine(), f"cpu-{os.getpid()}", None)
         self.allreduce_bytes = PARAMETERS * 8 + options.payload_bytes
         self.hooks = world.size > 1 or options.hooks_at_one
@@ -75,15 +81,22 @@ class Training:
         self._padding = bytes(options.payload_bytes)
         self.local_gradients = proof.checksum([_raw(self._gradients())])
 
+    def use(self, arm: str) -> None:
+        self._arm = arm
+        if arm == "full":
+            raw = self.world.exchange(_raw(self._parameters))[0]
+            self._parameters = list(struct.unpack(f"<{PARAMETERS}d", raw))
+
     def step(self) -> None:
         began = time.monotonic()
         self._compute()
         self._computed_s.append(time.monotonic() - began)
-        if self._options.wrong == "diverge":
+        if self._arm != "uncoupled":
+            self._coordinate()
+        if self._arm == "full" and self._options.wrong != "diverge":
+            self._communicate()
+        else:
             self._apply(self._gradients())
-            return
-        self._coordinate()
-        self._communicate()
 
     def synchronize(self) -> list[float]:
         done, self._computed_s = self._computed_s, []
@@ -106,14 +119,16 @@ class Training:
         slow = options.slow_rank == place or options.slow_node == node
         factor = options.slow_factor if slow else 1.0
         factor *= options.shared_factor if world.local_size > 1 else 1.0
-        factor *= options.overlap_factor if world.size > 1 else 1.0
+        factor *= options.overlap_factor if world.size > 1 and self._arm == "full" else 1.0
         if options.jitter:
             factor *= math.exp(self._noise.gauss(0.0, options.jitter))
         hooks_s = options.hooks_seconds if self.hooks else 0.0
         time.sleep(options.compute_seconds * factor + options.input_seconds * (world.local_size - 1) + hooks_s)
 
     def _coordinate(self) -> None:
+        """Every rank says that it is ready, in a few bytes."""
         if self.world.size > 1:
+            self.world.mean([0.0])
             time.sleep(self._options.coordination_seconds * math.log2(self.world.size))
 
     def _communicate(self) -> None:

@@ -7,9 +7,9 @@ from random import Random
 import msgspec
 import pytest
 
+from benchmarks.planted_losses import HEALTHY, PLANTED, launches, share_in_its_row
 from runner.model.study import LaunchFacts, Loss, Way
 from runner.statistics import loss
-from tests.support.planted_losses import HEALTHY, PLANTED, launches, share_in_its_row
 
 
 def study(repeats: int = 3) -> list[LaunchFacts]:

@@ -15,7 +15,10 @@ _PATIENCE_S = 2.0
 
 
 def mark(which: str) -> bool:
-    """Mark ``begin`` or ``end``; whether the watcher has read its counters. It never raises, and waits 2 s at most."""
+    """Mark ``begin`` or ``end``; whether the watcher has read its counters. It never raises, and waits 2 s at most.
+
+    ``begin0``, ``end0`` and so on mark further windows, of which only the clocks are read.
+    """
     name = os.environ.get(VARIABLE)
     if not name:
         return False

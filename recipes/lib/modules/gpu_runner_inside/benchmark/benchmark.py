@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from gpu_runner_inside import records, window
-from gpu_runner_inside.benchmark import figures, lengths, proof
+from gpu_runner_inside.benchmark import arms, figures, lengths, proof
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ class Training(Protocol):
     @property
     def instrumentation_s(self) -> float | None: ...
 
+    def use(self, arm: str) -> None:
+        """Take further steps as this arm does (arms.py); it is called only where one is asked for. Before ``full`` the
+        parameters and the optimizer's state of rank 0 become everyone's.
+        """
+
     def step(self) -> None:
         """One step; it may be queued only."""
 
@@ -102,8 +107,14 @@ class Training(Protocol):
 def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     """Measure, prove, leave the records. 0 if it ran to its end; whether its figure is proven stands in the result."""
     world, device = training.world, training.device
+    *others, main = arms.of_options(options)
+    if main != arms.FULL:
+        training.use(main)
     first = training.parameters_checksum()
     length = warm_up(training, options)
+    windows = [time_arm(training, arm, length, place) for place, arm in enumerate(others)]
+    if others:
+        change_arm(training, main, length)
     timed = time_window(training, length)
     last = training.parameters_checksum()
     facts = proof.RankFacts(
@@ -125,6 +136,14 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         allreduce_bytes_per_step=training.allreduce_bytes,
         peak_memory_bytes=training.peak_memory_bytes(),
     )
+    if others:
+        windows.append(arms.Window(main, length.group_steps, timed.began_monotonic_s, timed.ends_s, timed.compute_s))
+        windows += [
+            time_arm(training, arm, length, place) for place, arm in enumerate(reversed(others), start=len(windows))
+        ]
+        report["arms"] = [arms.record(window) for window in windows]
+    if main != arms.FULL:
+        report["arm"] = main
     run_dir = os.environ.get("RUNNER_RUN_DIR")
     # The launcher's rank: a Horovod that fell back to size 1 calls every process rank 0.
     rank = int(os.environ.get("RUNNER_RANK") or world.rank)
@@ -142,8 +161,12 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     )
     if rank == 0:
         expected = int(os.environ.get("RUNNER_WORLD") or world.size)
-        proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
+        proven = proof.judge(
+            [proof.RankFacts(**each["facts"]) for each in gathered], expected, synchronised=main == arms.FULL
+        )
         named = {**training.versions, "recipe": recipe, "device_kind": device.kind, "device_name": device.name}
+        if main != arms.FULL:
+            named["arm"] = main
         result = figures.result_of(named, options, length, proven, gathered)
         if run_dir:
             records.write(records.result_path(run_dir), "result", result)
@@ -163,12 +186,12 @@ def warm_up(training: Training, options: argparse.Namespace) -> lengths.Lengths:
     return lengths.planned(parts, options)
 
 
-def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
-    """The timed steps, from a barrier on."""
+def time_window(training: Training, length: lengths.Lengths, place: str = "") -> figures.Timed:
+    """The timed steps, from a barrier on; ``place``: of a window that is not the run's own."""
     ends_s: list[float] = []
     compute_s: list[float] = []
     training.synchronize()
-    window.mark("begin")
+    window.mark(f"begin{place}")
     training.world.barrier()
     own_s = training.instrumentation_s
     start = time.monotonic()
@@ -177,10 +200,23 @@ def time_window(training: Training, length: lengths.Lengths) -> figures.Timed:
             training.step()
         compute_s += training.synchronize()
         ends_s.append(time.monotonic() - start)
-    window.mark("end")
+    window.mark(f"end{place}")
     total_s = training.instrumentation_s
     instrumentation_s = None if own_s is None or total_s is None else total_s - own_s
     return figures.Timed(start, ends_s, compute_s, training.loss(), instrumentation_s)
+
+
+def change_arm(training: Training, arm: str, length: lengths.Lengths) -> None:
+    """Go over to an arm: the group that meets what is new in it is not timed."""
+    training.use(arm)
+    _steps(training, length.group_steps)
+
+
+def time_arm(training: Training, arm: str, length: lengths.Lengths, place: int) -> arms.Window:
+    """One window of an arm that is not the main one; ``place``: of the window in the process."""
+    change_arm(training, arm, length)
+    timed = time_window(training, arms.half(length), str(place))
+    return arms.Window(arm, length.group_steps, timed.began_monotonic_s, timed.ends_s, timed.compute_s)
 
 
 def _steps(training: Training, count: int) -> None:

@@ -151,9 +151,10 @@ def print_summary(result: Mapping[str, Any]) -> None:
     if not result["proven"]:
         print("NOT PROVEN, so no throughput: " + "; ".join(result["proof_reasons"]))
         return
+    arm = f", arm {result['arm']}" if "arm" in result else ""
     claim = "; demonstration, no performance claim" if result["demonstration"] or result["device_kind"] == "cpu" else ""
     print(
-        f"preliminary throughput: {result['preliminary_images_per_s']:.1f} images/s "
+        f"preliminary throughput{arm}: {result['preliminary_images_per_s']:.1f} images/s "
         f"(the whole window, not judged: the figure is the verdict's{claim})"
     )
     print(

@@ -30,6 +30,8 @@ class Gpus:
         except (NvmlError, OSError, ValueError) as error:
             faults.append(f"GPUs: {error}")
         self._samples: list[list[dict[str, Any]]] = [[] for _ in self._identities]
+        self._arm = ""
+        self._arm_clocks: dict[str, list[list[float]]] = {}
 
     def restart(self) -> None:
         """Forget the samples: the window begins."""
@@ -41,6 +43,24 @@ class Gpus:
             for device, samples in zip(self._nvml.devices, self._samples):
                 samples.append(self._nvml.sample(device))
             self.xids = (self.xids + self._nvml.new_xids())[:100]
+
+    def of_arm(self, place: str) -> None:
+        """The samples from now on are of this further window; empty: of none."""
+        self._arm = place
+        if place:
+            self._arm_clocks[place] = [[] for _ in self._identities]
+
+    def sample_arm(self) -> None:
+        """Once a second: the SM clocks, in a further window."""
+        if self._nvml is not None and self._arm:
+            for device, clocks in zip(self._nvml.devices, self._arm_clocks[self._arm]):
+                clock = self._nvml.sample(device)["sm_clock_mhz"]
+                if clock is not None:
+                    clocks.append(clock)
+
+    def arm_clocks(self) -> dict[str, list[float | None]]:
+        """The mean SM clock of each GPU in each further window, MHz; None where it was not read."""
+        return {place: [_mean(clocks) for clocks in each] for place, each in self._arm_clocks.items()}
 
     def states(self, run_dir: str) -> list[dict[str, Any]]:
         """Every GPU now. Processes: of this run, of others, and those that are not visible from here."""
@@ -65,6 +85,8 @@ class Gpus:
                 values = [sample[name] for sample in samples if sample[name] is not None]
                 summary[f"{name}_min"] = min(values) if values else None
                 summary[f"{name}_max"] = max(values) if values else None
+                if name == "sm_clock_mhz":
+                    summary[f"{name}_mean"] = _mean(values)
             reasons = [sample["throttle_reasons"] for sample in samples]
             summary["throttled"] = {
                 text: count
@@ -74,6 +96,10 @@ class Gpus:
             summary["throttle_known"] = any(reason is not None for reason in reasons)
             found.append(summary)
         return found
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _whose(pid: int, run_dir: str) -> str:

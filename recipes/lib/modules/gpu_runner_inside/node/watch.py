@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -21,6 +22,7 @@ from gpu_runner_inside import records
 from gpu_runner_inside.node import counters, gpus, processors
 
 INTERVAL_S = 1.0
+_MARK = re.compile(r"(begin|end)(\d?)\Z", re.ASCII)
 _QUIET = 3  # the first intervals: the program still imports its framework
 
 
@@ -41,6 +43,7 @@ class Watch:
         """Once a second."""
         if len(self._quiet) <= _QUIET and self._began is None:
             self._quiet.append(self._moment())
+        self._gpus.sample_arm()
         if self._ended is None:
             self._samples += 1
             self._gpus.sample()
@@ -49,8 +52,12 @@ class Watch:
                 self._frequencies.append(frequency)
 
     def mark(self, which: str) -> None:
-        """An end of the window. Counters are read next to it; a new begin starts anew."""
-        if which == "begin":
+        """An end of the window. Counters are read next to it; a new begin starts anew. Of further windows, which have
+        numbers, only the GPUs' clocks are kept.
+        """
+        if which[-1:].isdigit():
+            self._gpus.of_arm(which[-1] if which.startswith("begin") else "")
+        elif which == "begin":
             state = self._states()
             self._gpus.restart()
             self._samples, self._frequencies, self._ended = 0, [], None
@@ -61,6 +68,9 @@ class Watch:
 
     def drop(self, which: str) -> None:
         """A mark whose program did not wait for its answer any more was read too late: it is none."""
+        if which[-1:].isdigit():
+            self._gpus.of_arm("")
+            return
         if which == "begin":
             self._began = None
         self._ended = None
@@ -81,6 +91,7 @@ class Watch:
             frequency_mhz_min=min(self._frequencies) if self._frequencies else None,
             frequency_mhz_max=max(self._frequencies) if self._frequencies else None,
             gpus=self._gpus.summary(),
+            arms=self._gpus.arm_clocks(),
             driver=self._gpus.driver,
             xids=self._gpus.xids,
             watcher_cpu_s=used.ru_utime + used.ru_stime,
@@ -129,7 +140,7 @@ def _serve(watch: Watch, listener: socket.socket) -> None:
             connection.settimeout(1.0)
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid: unix(7)
             which = connection.recv(8).decode("ascii", "replace")
-            if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid() or which not in ("begin", "end"):
+            if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid() or _MARK.match(which) is None:
                 return
             watch.mark(which)
             try:

@@ -74,7 +74,7 @@ def launches(random: Random, gpus: int, planted: Losses, repeats: int = 3, steps
                 extra = 0.0 if arm == "solo" else planted.hooks
                 step_s = STEP_S * (levels[rank] + extra) * shared * _launch(random)
                 made.append(_facts(1, arm, repeat, rank, BATCH / step_s, ()))
-        figures = _alternating(random, gpus, [level * shared * _launch(random) for level in levels], planted, steps)
+        figures = _alternating(random, [level * shared * _launch(random) for level in levels], planted, steps)
         made.append(_facts(gpus, "full", repeat, None, figures[-1].samples_per_s, figures))
     return made
 
@@ -91,7 +91,7 @@ def _facts(
     return LaunchFacts(launch, "proven", images_per_s=rate, arms=arms, sm_clock_mhz=1400.0)
 
 
-def _alternating(random: Random, gpus: int, levels: list[float], planted: Losses, steps: int) -> tuple[ArmFigure, ...]:
+def _alternating(random: Random, levels: list[float], planted: Losses, steps: int) -> tuple[ArmFigure, ...]:
     windows = [(arm, _window(random, levels, arm, planted, steps)) for arm in WINDOWS]
     names: tuple[RunArm, ...] = ("uncoupled", "coordination", "full")
     return tuple(arm_figure(name, [window for arm, window in windows if arm == name], 1400.0) for name in names)

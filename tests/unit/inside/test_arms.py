@@ -1,0 +1,116 @@
+"""The arms of a benchmark take turns so that a drift is the same in all, and leave what the judge reads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gpu_runner_inside import records
+from gpu_runner_inside.benchmark import arms, benchmark, lengths
+from gpu_runner_inside.benchmark.options import options_of
+
+from runner.model.records import Report
+from tests.support.schema import check
+
+
+class World:
+    """A world of one."""
+
+    rank, size, local_rank = 0, 1, 0
+
+    def agreed(self, value: float, name: str) -> float:
+        return value
+
+    def barrier(self) -> None: ...
+
+    def onehot_holds(self) -> bool:
+        return True
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        return [value]
+
+
+class Training:
+    """Steps that only note the arm they are of."""
+
+    local_gradients = "g"
+    gradients_device: str | None = None
+    allreduce_bytes: int | None = None
+    hooks, instrumentation_s = False, 0.0
+    device = benchmark.Device("cpu", "d", "cpu-1", None)
+
+    def __init__(self) -> None:
+        self.world: benchmark.World = World()
+        self.arm, self.steps = "full", list[str]()
+        self.versions: dict[str, Any] = {"framework": "torch", "framework_version": "1", "python_version": "3"}
+        self.versions["horovod_version"] = None
+
+    def use(self, arm: str) -> None:
+        self.arm = arm
+
+    def step(self) -> None:
+        self.steps.append(self.arm)
+
+    def synchronize(self) -> list[float]:
+        return []
+
+    def loss(self) -> float:
+        return 1.0
+
+    def parameters_checksum(self) -> str:
+        return str(len(self.steps))
+
+    def peak_memory_bytes(self) -> int:
+        return 0
+
+
+def options(**more: Any) -> argparse.Namespace:
+    made = options_of(["--demonstration", "--model", "m", "--steps", "60"], ("m",))
+    made.channels_last = False
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def run(directory: Path, monkeypatch: Any, **more: Any) -> tuple[Training, dict[str, Any]]:
+    monkeypatch.setenv("RUNNER_RUN_DIR", str(directory))
+    training = Training()
+    assert benchmark.run("r", options(**more), training) == 0
+    record = json.loads(Path(records.rank_record(str(directory), 0, "report")).read_bytes())
+    check(record)
+    check(json.loads((directory / "result.json").read_bytes()))
+    return training, record
+
+
+def test_a_run_without_the_option_changes_no_arm_and_names_none(tmp_path: Path, monkeypatch: Any) -> None:
+    training, record = run(tmp_path, monkeypatch)
+    assert set(training.steps) == {"full"}
+    assert not {"arm", "arms"} & set(record)
+
+
+def test_turns_are_the_same_forwards_and_backwards_around_the_main_arm(tmp_path: Path, monkeypatch: Any) -> None:
+    training, record = run(tmp_path, monkeypatch, arms="uncoupled,coordination,full")
+    report = msgspec.convert(record, Report)
+    names = ["uncoupled", "coordination", "full", "coordination", "uncoupled"]
+    assert [window.arm for window in report.arms] == names
+    assert report.arms[2].ends_s == report.ends_s
+    assert [len(window.ends_s) for window in report.arms] == [15, 15, 30, 15, 15]
+    turns = [arm for arm, before in zip(training.steps, ["", *training.steps], strict=False) if arm != before]
+    assert turns == ["full", *names], "the warm-up is training"
+    assert report.arm == "full"
+    # Each change of arm has a group that is not timed.
+    assert training.steps.count("coordination") == 2 * (15 + 1) * (report.group_steps or 0)
+
+
+def test_a_main_arm_of_another_kind_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    training, record = run(tmp_path, monkeypatch, arms="uncoupled")
+    assert set(training.steps) == {"uncoupled"}
+    assert (record["arm"], "arms" in record) == ("uncoupled", False)
+
+
+def test_two_windows_have_together_the_steps_of_the_main_one() -> None:
+    for groups in (30, 31):
+        assert 0 <= 2 * arms.half(lengths.Lengths(3, 0.1, groups, 2)).groups - groups <= 1
