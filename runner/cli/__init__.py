@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run_step", "Run a step in an existing allocation."),
     "status": ("status", "List the runs, or show the state of one."),
     "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
+    "scale": ("scale", "Measure how a program scales: a study of many runs."),
     "rerun": ("rerun", "Submit a run again, with changes."),
     "diff": ("diff", "Show what differs between two runs."),
     "compare": ("compare", "Compare measured figures with each other, or with a reference."),

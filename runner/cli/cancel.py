@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import click
 
-from runner.cli.options import RUN
+from runner.cli.options import RUN_OR_STUDY
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 
 
 @click.command()
-@RUN
+@RUN_OR_STUDY
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(run: str | None, as_json: bool) -> int:
-    """Cancel the job of RUN (an id or name, or its beginning; a job id; a directory; or the newest)."""
+    """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; or the
+    newest run).
+    """
+    from runner.cli.subject import find_subject
     from runner.jobs.cancel import cancel_run
-    from runner.jobs.lookup import find, kept_outcome
+    from runner.jobs.directory import RunDirectory
+    from runner.jobs.lookup import kept_outcome
 
-    directory = find(run)
+    directory = find_subject(run)
+    if not isinstance(directory, RunDirectory):
+        from runner.cli.study import cancel
+
+        return cancel(directory, as_json=as_json)
     job_id, had_ended = cancel_run(directory)
     if as_json:
         from runner.cli import json_output

@@ -64,11 +64,28 @@ def _runs(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
     from runner.jobs.directory import linked
     from runner.jobs.lookup import kept_outcome, was_refused
 
-    begin_so = (run for run in linked() if run.run_id.startswith(typed) or run.name.startswith(typed))
+    independent = (run for run in linked() if typed or run.study is None)
+    begin_so = (run for run in independent if run.run_id.startswith(typed) or run.name.startswith(typed))
     matching = (run for run in begin_so if not was_refused(run))
     recent = tuple(islice(matching, _MOST_RUNS))
     ids = [CompletionItem(run.run_id, help=kept_outcome(run)) for run in recent]
     return ids if not typed else [*ids, *map(CompletionItem, dict.fromkeys(run.name for run in recent))]
+
+
+def _studies(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
+    """The newest first: by their ids, and by their names once one is begun."""
+    from runner.study.directory import ids, name_of
+
+    recent = tuple(
+        islice((each for each in ids() if each.startswith(typed) or name_of(each).startswith(typed)), _MOST_RUNS)
+    )
+    found = [CompletionItem(each, help="study") for each in recent]
+    return found if not typed else [*found, *map(CompletionItem, dict.fromkeys(map(name_of, recent)))]
+
+
+def _runs_and_studies(context: click.Context, typed: str) -> Iterable[CompletionItem]:
+    items = (*_studies(context, typed), *_runs(context, typed))
+    return {item.value: item for item in reversed(items)}.values()
 
 
 def _sites(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
@@ -128,6 +145,8 @@ def _images(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 _KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] = {
     "runs": _runs,
+    "studies": _studies,
+    "runs and studies": _runs_and_studies,
     "sites": _sites,
     "recipes": _recipes,
     "runtimes": _runtimes,
@@ -138,4 +157,12 @@ _KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] =
     "images": _images,
 }
 # What may be a path instead, and of what.
-_PATHS = {"files": "file", "runs": "dir", "sites": "file", "recipes": "dir", "images": "file"}
+_PATHS = {
+    "files": "file",
+    "runs": "dir",
+    "studies": "dir",
+    "runs and studies": "dir",
+    "sites": "file",
+    "recipes": "dir",
+    "images": "file",
+}

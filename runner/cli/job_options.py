@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from runner.cli.options import by_shell, duration_s, environment, mount, setting
+from runner.errors import UsageError
 from runner.preparation.request import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
@@ -208,3 +209,42 @@ def of_the_call(job: click.Command) -> frozenset[str]:
     bare = click.command("bare")(job_options(lambda **_values: None))
     of_jobs = {option.name for option in bare.params} - {"dry_run", "as_json"}
     return frozenset(str(option.name) for option in job.params if option.name not in of_jobs)
+
+
+def given(job: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
+    """The options among arguments, as text: none of those that have their defaults."""
+    context = click.Context(job, info_name=job.name)
+    values, _, _ = job.make_parser(context).parse_args(args=list(arguments))
+    return {name: value for name, value in values.items() if isinstance(value, str | list | tuple) or value is True}
+
+
+def arguments_of(job: click.Command, values: Mapping[str, Any]) -> list[str]:
+    """A command line that has these values, which ``given`` has read from another one."""
+    options = {option.name: option for option in job.params if isinstance(option, click.Option)}
+    found: list[str] = []
+    for name, value in values.items():
+        if name == "arguments":
+            continue
+        if name not in options:
+            raise UsageError(f"the first run was a `run`, which has no --{name.replace('_', '-')}", fix="leave it out")
+        flag = max(options[name].opts, key=len)
+        for each in value if isinstance(value, list) else [value]:
+            found += [flag] if each is True else [flag, str(each)]
+    return [*found, "--", *values.get("arguments", ())]
+
+
+def enter(directory: str, what: str) -> None:
+    """Make the directory of a recorded command line the working directory; relative paths in it mean that one.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    try:
+        os.chdir(directory)
+    except (OSError, ValueError) as error:  # of a damaged record
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"the directory where {what} was submitted cannot be used: {why}",
+            where=directory,
+            fix="submit from another directory; `show` prints the command line",
+        ) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import RUN
+from runner.cli.options import RUN_OR_STUDY
 from runner.errors import Exit, UsageError
 from runner.invocation import PROGRAM
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@RUN
+@RUN_OR_STUDY
 @click.option(
     "--rank", "ranks", metavar="LIST", help="These ranks: 3, or 0,3-5. [default: the one that failed first, else 0]"
 )
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job has ended, then print its verdict.")
 @click.option("--json", "as_json", is_flag=True, help="Print the logs as JSON.")
 def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool, as_json: bool) -> int:
-    """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest).
+    """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest run); of a STUDY
+    those of the launch that is not proven, or the last one.
 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
@@ -33,7 +34,6 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     from runner.cli.follow import follow_to_verdict
     from runner.jobs.life import tasks_of
     from runner.jobs.logs import Selection, check_ranks, log_files, parse_ranks
-    from runner.jobs.lookup import find
     from runner.jobs.telling import first_failed
 
     if ranks is not None and every:
@@ -42,7 +42,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         fix = "use wait --json, then logs --json"
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = parse_ranks(ranks) if ranks is not None else None
-    directory = find(run)
+    directory = _directory(run)
     tasks = tasks_of(directory)
     prefixed = every or (named is not None and sum(map(len, named)) > 1)
     if named is not None:
@@ -73,6 +73,18 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         click.echo(f"rank {failed} failed first; others: --rank LIST, --all", err=True)
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
+
+
+def _directory(wanted: str | None) -> RunDirectory:
+    from runner.cli.subject import find_subject
+    from runner.jobs.directory import RunDirectory
+
+    subject = find_subject(wanted)
+    if isinstance(subject, RunDirectory):
+        return subject
+    from runner.cli.study import telling_run
+
+    return telling_run(subject)
 
 
 def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:

@@ -27,6 +27,7 @@ def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))
+RUN_OR_STUDY = click.argument("run", metavar="[RUN|STUDY]", required=False, shell_complete=by_shell("runs and studies"))
 
 
 def say(line: str) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import COPIED, REPEATED, JobCommand, job_options, of_the_call, typed
+from runner.cli.job_options import (
+    COPIED,
+    REPEATED,
+    JobCommand,
+    arguments_of,
+    enter,
+    given,
+    job_options,
+    of_the_call,
+    typed,
+)
 from runner.cli.options import by_shell
 from runner.errors import UsageError
 from runner.suggest import instead
@@ -43,10 +51,8 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
     first = find(run)
     record = first.command_line()
     job = _job(record.arguments[0])
-    recorded = {
-        name: value for name, value in _given(job, record.arguments[1:]).items() if name not in of_the_call(job)
-    }
-    changes = _given(ctx.command, typed(ctx))
+    recorded = {name: value for name, value in given(job, record.arguments[1:]).items() if name not in of_the_call(job)}
+    changes = given(ctx.command, typed(ctx))
     plan = first.plan()
     values = repeated(
         recorded,
@@ -55,12 +61,12 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
         image=image_of(plan),
         site=record.site,
     )
-    _enter(record.directory)
+    enter(record.directory, "the first run")
     ctx.meta[REPEATED] = first
     if "snapshot" in values and "snapshot" not in changes:
         ctx.meta[COPIED] = first
     assert ctx.parent is not None
-    with job.make_context("rerun", _words(job, values), parent=ctx.parent) as context:
+    with job.make_context("rerun", arguments_of(job, values), parent=ctx.parent) as context:
         return int(job.invoke(context))
 
 
@@ -110,43 +116,9 @@ def _job(verb: str) -> click.Command:
     return found
 
 
-def _given(job: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
-    """The options among arguments, as text: none of those that have their defaults."""
-    context = click.Context(job, info_name=job.name)
-    values, _, _ = job.make_parser(context).parse_args(args=list(arguments))
-    return {name: value for name, value in values.items() if isinstance(value, str | list | tuple) or value is True}
-
-
-def _words(job: click.Command, values: Mapping[str, Any]) -> list[str]:
-    """A command line that has these values."""
-    options = {option.name: option for option in job.params if isinstance(option, click.Option)}
-    words: list[str] = []
-    for name, value in values.items():
-        if name == "arguments":
-            continue
-        if name not in options:
-            raise UsageError(f"the first run was a `run`, which has no --{name.replace('_', '-')}", fix="leave it out")
-        flag = max(options[name].opts, key=len)
-        for each in value if isinstance(value, list) else [value]:
-            words += [flag] if each is True else [flag, str(each)]
-    return [*words, "--", *values.get("arguments", ())]
-
-
 def _name(job: click.Command, option: str) -> str:
     names = {flag.lstrip("-"): str(each.name) for each in job.params for flag in each.opts if flag.startswith("--")}
     wanted = option.lstrip("-")
     if wanted not in names:
         raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, names, "see --help"))
     return names[wanted]
-
-
-def _enter(directory: str) -> None:
-    try:
-        os.chdir(directory)
-    except (OSError, ValueError) as error:  # of a damaged record
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"the directory where the first run was submitted cannot be used: {why}",
-            where=directory,
-            fix="submit from another directory; `show` prints the command line",
-        ) from None

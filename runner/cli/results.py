@@ -25,6 +25,7 @@ from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.report import Report
 from runner.model.site import Site
+from runner.model.study import PlannedStudy, StudyCancellation, StudyFacts
 from runner.preparation.site_check import SiteReport
 from runner.setup.cleaning import Cleaned
 from runner.sites.unknowns import Unknown
@@ -276,10 +277,11 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images prune": (PrunedImages,),
     "submit": (RunFacts, Preparation),
     "run": (RunFacts, Preparation),
-    "status": (RunFacts, RunList),
-    "wait": (RunFacts,),
+    "scale": (StudyFacts, PlannedStudy),
+    "status": (RunFacts, RunList, StudyFacts),
+    "wait": (RunFacts, StudyFacts),
     "logs": (list[LogText],),
-    "cancel": (Cancellation,),
+    "cancel": (Cancellation, StudyCancellation),
     "show": (ShownRun,),
     "rerun": (RunFacts, Preparation),
     "diff": (Comparison,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from runner.cli.table import GAP, aligned
 from runner.cli.text import age, printable
 from runner.model.listed_run import ListedRun
 
@@ -13,7 +14,6 @@ _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))
 # What a narrow table leaves out, in this order: the id of a run contains its name, a result says that it has ended, and
 # the id finds all the rest.
 _LEFT_OUT = ("NAME", "STATE", "JOB", "SITE", "AGE")
-_GAP = "  "
 _NOTHING = "-"
 _REASON = 32  # characters of why a job waits
 
@@ -26,7 +26,7 @@ def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[s
         columns = [column for column in columns if column != name]
         if name == "STATE":
             rows = [row | {"RESULT": _state_or_result(row)} for row in rows]
-        table = _table(rows, columns)
+        table = aligned(rows, columns, _TO_THE_RIGHT)
         if width is None or max(map(len, table)) <= width:
             return table
     return [line for row in rows for line in _two_lines(row, width or 0)]
@@ -63,23 +63,11 @@ def _state_or_result(row: dict[str, str]) -> str:
     return row["STATE"] if row["RESULT"] == _NOTHING else row["RESULT"]
 
 
-def _table(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> list[str]:
-    every = [dict(zip(_COLUMNS, _COLUMNS, strict=True)), *rows]
-    widths = {name: max(len(row[name]) for row in every) for name in columns}
-    return [
-        _GAP.join(
-            row[name].rjust(widths[name]) if name in _TO_THE_RIGHT else row[name].ljust(widths[name])
-            for name in columns
-        ).rstrip()
-        for row in every
-    ]
-
-
 def _two_lines(row: dict[str, str], width: int) -> list[str]:
     """The id, and below it what else fits, the most telling first."""
     facts = [_state_or_result(row), f"{row['GPUS']} GPUs", row["AGE"], row["SITE"], f"job {row['JOB']}"]
-    line = f"{_GAP}{facts[0]}"
+    line = f"{GAP}{facts[0]}"
     for fact in facts[1:]:
-        if len(line) + len(_GAP) + len(fact) <= width:
-            line += f"{_GAP}{fact}"
+        if len(line) + len(GAP) + len(fact) <= width:
+            line += f"{GAP}{fact}"
     return [row["RUN"], line]

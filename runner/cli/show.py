@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from runner.model.schedulers import SCHEDULERS
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
+    from runner.model.finding import Finding
     from runner.model.plan import Plan, PlannedImage
     from runner.model.verdict import Verdict
     from runner.preparation.job import PreparedJob
@@ -27,12 +29,7 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) ->
     """Print a prepared job's findings, the unconfirmed facts that it uses, and for a dry run its script; returns
     whether it may be submitted. As JSON, all of it is one document, which a job that is to be submitted has not yet.
     """
-    for finding in prepared.findings:
-        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
-        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
-        click.echo(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}", err=True)
-        if label == "refused":
-            click.echo(f"  override: --force {finding.code}", err=True)
+    show_findings(prepared.findings)
     if prepared.unconfirmed:
         site = prepared.plan.site
         click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)
@@ -51,6 +48,16 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) ->
     if prepared.is_refused and not with_script:
         click.echo("refused: nothing was submitted", err=True)
     return Exit.REFUSED if prepared.is_refused else Exit.GOOD
+
+
+def show_findings(findings: Iterable[Finding]) -> None:
+    """Print what the checks have to say."""
+    for finding in findings:
+        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
+        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
+        click.echo(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}", err=True)
+        if label == "refused":
+            click.echo(f"  override: --force {finding.code}", err=True)
 
 
 def _beside(prepared: PreparedJob) -> str:

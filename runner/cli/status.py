@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, get_args
 
 import click
 
-from runner.cli.options import RUN, age_s, by_shell
+from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
 from runner.errors import Exit
 from runner.invocation import PROGRAM
 from runner.model.listed_run import State
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing
     from runner.jobs.listing import Listing, Selection
+    from runner.model.study import ListedStudy
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
-_LAST = 20
+_LAST, _LAST_STUDIES = 20, 5
 _WATCH_EVERY_S = 5.0  # each look asks the scheduler
 
 
 @click.command()
-@RUN
+@RUN_OR_STUDY
 @click.option("--name", default="", help="List: only runs of this name, or of one that begins so.")
 @click.option("--site", default="", shell_complete=by_shell("sites"), help="List: only runs on this site.")
 @click.option(
@@ -52,9 +54,10 @@ def command(
     watch: bool,
     as_json: bool,
 ) -> int:
-    """List the runs, or show the state of RUN (an id or name, or its beginning; a job id; or a directory).
+    """List the runs and studies, or show the state of RUN or STUDY (an id or name, or its beginning; a job id; or a
+    directory).
 
-    A run whose job is over is judged, if it was not yet.
+    Runs of a study are listed with --all or --name only. A run whose job is over is judged, if it was not yet.
     """
     if run is not None:
         if name or site or states or since_s or last or every or watch:
@@ -69,20 +72,22 @@ def command(
     if watch and as_json:
         raise click.UsageError("--watch and --json together; fix: leave one out")
     since = time.time() - since_s if since_s is not None else 0.0
-    selection = Selection(name, site, frozenset(states), since, None if every else last or _LAST)
+    selection = Selection(
+        name, site, frozenset(states), since, None if every else last or _LAST, of_studies=bool(every or name)
+    )
     return _watch(selection) if watch else _show_list(selection, as_json=as_json)
 
 
 def _show_list(selection: Selection, *, as_json: bool) -> int:
     from runner.jobs.listing import list_runs
 
-    listing = list_runs(selection)
+    listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
         from runner.model.listed_run import RunList
 
-        return json_output.show(RunList(listing.runs, listing.more, listing.refused))
-    for line in _lines(listing, selection, _width()):
+        return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
+    for line in _lines(listing, studies, selection, _width()):
         click.echo(line)
     _show_notes(listing)
     return Exit.GOOD
@@ -96,12 +101,12 @@ def _watch(selection: Selection) -> int:
 
     try:
         if not sys.stdout.isatty():
-            last: Listing | None = None
+            last: object = None
             while True:
-                listing = list_runs(selection)
-                if last is None or listing.runs != last.runs:
-                    click.echo("\n".join(_lines(listing, selection, None)))
-                last = listing
+                listing, studies = list_runs(selection), _studies(selection)
+                if last != (listing.runs, studies):
+                    click.echo("\n".join(_lines(listing, studies, selection, None)))
+                last = (listing.runs, studies)
                 time.sleep(_WATCH_EVERY_S)
         from rich.console import Console
         from rich.live import Live
@@ -111,7 +116,7 @@ def _watch(selection: Selection) -> int:
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 listing = list_runs(selection)
-                lines = _lines(listing, selection, console.width)
+                lines = _lines(listing, _studies(selection), selection, console.width)
                 lines += [f"warning: {error.what}" for error in listing.errors]
                 lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
                 live.update(Text("\n".join(lines)), refresh=True)
@@ -120,12 +125,28 @@ def _watch(selection: Selection) -> int:
         return Exit.GOOD
 
 
-def _lines(listing: Listing, selection: Selection, width: int | None) -> list[str]:
+def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
+    """Those to which the selection applies; none where it is one of states, which studies do not have."""
+    from runner.study.listing import list_studies
+
+    if selection.states:
+        return ()
+    last = None if selection.last is None else min(selection.last, _LAST_STUDIES)
+    return list_studies(name=selection.name, site=selection.site, since_s=selection.since_s, last=last)
+
+
+def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selection, width: int | None) -> list[str]:
     from runner.cli import run_table
 
-    if listing.runs:
-        return run_table.lines(listing.runs, datetime.now(timezone.utc), width)
-    if selection == type(selection)(last=selection.last):
+    now = datetime.now(timezone.utc)
+    lines = run_table.lines(listing.runs, now, width) if listing.runs else []
+    if studies:
+        from runner.cli.study_table import study_lines
+
+        lines += [*([""] if lines else []), *study_lines(studies, now, width)]
+    if lines:
+        return lines
+    if selection == type(selection)(last=selection.last, of_studies=selection.of_studies):
         return [f"no runs yet; start one with `{PROGRAM} submit`"]
     return [f"no run is of that selection; all: {PROGRAM} status"]
 
@@ -153,11 +174,18 @@ def _width() -> int | None:
 
 def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.cli.show import show_verdict, warn
+    from runner.cli.subject import find_subject
     from runner.cli.waiting import display
+    from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing, standing, tasks_of
-    from runner.jobs.lookup import find, kept_outcome
+    from runner.jobs.lookup import kept_outcome
 
-    run = find(wanted)
+    run = find_subject(wanted)
+    if not isinstance(run, RunDirectory):
+        from runner.cli.study import show_facts
+        from runner.study.gather import facts
+
+        return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
     with display(tasks_of(run), quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)

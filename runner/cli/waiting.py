@@ -42,7 +42,7 @@ def display(tasks: int, *, quiet: bool) -> Iterator[Callable[[JobProgress], None
     elif sys.stderr.isatty():
         from rich.console import Console
 
-        line = _LiveLine("waiting for the scheduler")
+        line = LiveLine("waiting for the scheduler")
 
         def update(progress: JobProgress) -> None:
             line.text = describe(progress, tasks)
@@ -65,7 +65,7 @@ def slow(text: str) -> Iterator[None]:
         if not over.wait(_FAST_S):
             from rich.console import Console
 
-            with Console(stderr=True).status(_LiveLine(text)):
+            with Console(stderr=True).status(LiveLine(text)):
                 over.wait()
 
     thread = Thread(target=show, daemon=True)
@@ -77,7 +77,7 @@ def slow(text: str) -> Iterator[None]:
         thread.join()
 
 
-class _LiveLine:
+class LiveLine:
     """Drawn several times a second, whether or not there is news."""
 
     def __init__(self, text: str) -> None:

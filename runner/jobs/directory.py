@@ -40,6 +40,7 @@ COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
+STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
 _FOLDERS = ("logs", "ranks", "nccl")
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 
@@ -65,6 +66,13 @@ class RunDirectory:
         """The name in the run's id (``--name``, or the recipe's); the id where it has none."""
         parts = _ID.match(self.run_id)
         return parts["name"] if parts else self.run_id
+
+    @property
+    def study(self) -> Path | None:
+        """The directory of the study that it is a launch of; None where it is of none."""
+        above = self.path.parents[2] if len(self.path.parents) > 3 else None
+        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
+        return above if is_launch else None
 
     @property
     def logs(self) -> Path:

@@ -31,6 +31,7 @@ class Selection:
     Attributes:
         name, site: empty for any. states: states and outcomes; empty for any but refused submissions.
         since_s: submitted at this Unix time or later. last: how many at most, the newest; None for all.
+        of_studies: those that are launches of studies, too.
     """
 
     name: str = ""
@@ -38,6 +39,7 @@ class Selection:
     states: frozenset[str] = frozenset()
     since_s: float = 0.0
     last: int | None = None
+    of_studies: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def _selected(selection: Selection) -> Iterator[_Read]:
     """By what the run directories say, the newest first; one that cannot be read is passed over."""
     for run in linked():
         if selection.name and not run.name.startswith(selection.name):
+            continue
+        if not selection.of_studies and run.study is not None:
             continue
         with suppress(OSError):
             read = _read(run)

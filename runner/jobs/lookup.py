@@ -1,5 +1,7 @@
 """Which run a user means: by its id, its name, the beginning of either, its job's id, or its directory.
 
+A run of a study is found by its whole id, its job or its directory: it has the study's name.
+
 A submission that the scheduler refused is a run only to whoever gives its whole id or its directory.
 """
 
@@ -100,7 +102,7 @@ def _is_run(run: RunDirectory) -> bool:
 
 def _is_whole(run: RunDirectory, wanted: str) -> bool:
     """By name, or by the job's id: of one that has parts (``12.server``) the first is enough."""
-    if wanted == run.name:
+    if wanted == run.name and run.study is None:
         return True
     if not wanted[0].isdigit():
         return False
@@ -117,7 +119,8 @@ def _record(run: RunDirectory) -> Submitted | None:
 
 def _is_beginning(run: RunDirectory, wanted: str) -> bool:
     """Of the id, or of what follows the time in it."""
-    return run.run_id.startswith(wanted) or run.run_id.split("-", 2)[-1].startswith(wanted)
+    begins_so = run.run_id.startswith(wanted) or run.run_id.split("-", 2)[-1].startswith(wanted)
+    return begins_so and run.study is None
 
 
 def _no_match(wanted: str) -> UsageError:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.study import ListedStudy
 from runner.model.verdict import Outcome
 
 State = Literal["pending", "running", "ended", "unknown", "not-submitted"]
@@ -47,8 +48,10 @@ class RunList(msgspec.Struct, frozen=True):
     Attributes:
         runs: the newest first. more: whether there are older ones that were left out.
         refused: how many submissions were left out because the scheduler refused them.
+        studies: the newest first; their runs are not among ``runs`` unless those were requested by name, or all.
     """
 
     runs: tuple[ListedRun, ...]
     more: bool
     refused: int
+    studies: tuple[ListedStudy, ...] = ()

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.model.finding import Finding
 from runner.model.origin import CommandLine
 from runner.model.verdict import ArmFigure, Outcome
 
@@ -22,6 +23,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Arm = Literal["full", "coordination", "uncoupled", "solo-hooks", "solo"]
 # separate: each launch is a job of its own. one-allocation: one job of the largest size, each launch a step in it.
 Way = Literal["separate", "one-allocation"]
+StudyState = Literal["running", "complete", "incomplete"]
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -70,6 +72,66 @@ class Study(msgspec.Struct, frozen=True):
     repeats: int
     strong: bool
     launches: tuple[Launch, ...]
+
+
+class WayCost(msgspec.Struct, frozen=True):
+    """What a study is expected to cost one way, before anything is submitted.
+
+    Attributes:
+        jobs: that are submitted.
+        gpu_hours: as expected: GPUs that the jobs have, whole nodes where they get whole ones, times their length.
+        most_gpu_hours: the same by the time limits.
+        wall_s: expected seconds with one launch after the other; waiting in the queue is not counted.
+        notes: what else decides between the ways, one sentence each.
+    """
+
+    way: Way
+    jobs: int
+    gpu_hours: float
+    most_gpu_hours: float
+    wall_s: float
+    notes: tuple[str, ...] = ()
+
+
+class PlannedStudy(msgspec.Struct, frozen=True):
+    """A study that was planned and not begun: a dry run, or one that a check or the budget refuses.
+
+    Attributes:
+        way: that would be taken. costs: of every way that there is; of what is left to do, where it is resumed.
+        findings: of the checks, over all launches, each once.
+    """
+
+    way: Way
+    launches: tuple[Launch, ...]
+    costs: tuple[WayCost, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+class ListedStudy(msgspec.Struct, frozen=True):
+    """One study of a list. Keys that StudyFacts has, too, mean the same there.
+
+    Attributes:
+        launches, proven: how many.
+    """
+
+    study: str
+    directory: str
+    name: str
+    state: StudyState
+    site: str
+    recipe: str
+    gpus: tuple[int, ...]
+    created: Time
+    launches: int
+    proven: int
+
+
+class StudyCancellation(msgspec.Struct, frozen=True):
+    """The answer of ``cancel STUDY``. ``jobs``: that are being cancelled; empty where none was left."""
+
+    study: str
+    directory: str
+    jobs: tuple[str, ...]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -177,7 +239,7 @@ class StudyFacts(msgspec.Struct, frozen=True):
     study: str
     directory: str
     name: str
-    state: Literal["running", "complete", "incomplete"]
+    state: StudyState
     site: str
     recipe: str
     way: Way

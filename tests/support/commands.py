@@ -57,9 +57,9 @@ class Runner:
         return Output(done.stdout, done.stderr)
 
     def argv(self, *words: str, site: Path | None = None) -> list[str]:
-        """The whole command line; submit and run get this run's site and directory."""
+        """The whole command line; what submits gets this run's site and directory."""
         argv = [sys.executable, "-m", "runner", words[0]]
-        if words[0] in ("submit", "run"):
+        if words[0] in ("submit", "run") or (words[0] == "scale" and "--resume" not in words):
             argv += ["--site", str(site or self.site), "--runs", str(self.runs)]
         return [*argv, *words[1:]]
 

@@ -1,0 +1,285 @@
+"""``scale``: how does it scale? A study of many runs, planned, carried out and resumed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli.job_options import JobCommand, arguments_of, command_line, enter, given, job_options, of_the_call, typed
+from runner.cli.options import by_shell, say
+from runner.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from runner.model.origin import CommandLine
+    from runner.model.study import Launch
+    from runner.preparation.request import JobOptions
+    from runner.study.directory import StudyDirectory
+    from runner.study.question import Preparations, Question
+
+_REPEATS, _ATTEMPTS = 3, 3
+# With --resume, the first command line has said everything else.
+_OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))
+
+
+@click.command(cls=JobCommand)
+@job_options
+@click.option("--arms", default="full", show_default=True, metavar="ARM,...", help="What each size is run as.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 1000), default=_REPEATS, show_default=True, help="Launches of each point."
+)
+@click.option("--strong", is_flag=True, help="The batch that --set gives is the whole one: the GPUs share it.")
+@click.option("--budget", type=click.FloatRange(min=0), metavar="GPU-HOURS", help="Refuse a study that takes more.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, 100),
+    default=_ATTEMPTS,
+    show_default=True,
+    help="How many runs a launch may have, where those before are not proven.",
+)
+@click.option("--resume", shell_complete=by_shell("studies"), metavar="STUDY", help="Run what is missing of a study.")
+@click.option("--yes", is_flag=True, help="Do not ask before jobs are submitted.")
+@click.option("--wait", is_flag=True, help="Wait for all jobs to finish, then print the figures.")
+def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> int:
+    """Measure how a program scales: scale --gpus 1,2,4,8,16 [--set batch-size=128,256] [--repeats 3].
+
+    Each point is a size and a combination of the --set values; the options of submit hold for every launch. What it is
+    expected to cost is printed first. An interrupted study goes on with --resume STUDY: nothing is measured twice.
+    """
+    from runner.study.attempts import settle, to_start
+    from runner.study.gather import attempts as attempts_of
+    from runner.study.lookup import find
+
+    if resume is None:
+        return _new(attempts, dry_run, **values)
+    if others := given(command, typed(click.get_current_context())).keys() - _OF_RESUMING:
+        option = sorted(others)[0]
+        raise UsageError(
+            "the study has its options already", where=option, fix="leave it out; another question is another study"
+        )
+    study = find(resume)
+    if dry_run:
+        launches = to_start(study.study.launches, attempts_of(study), attempts)
+        return _Call(study.study.command, study, attempts, dry_run=True, **values).carry_out(launches)
+    with study.exclusive():
+        study.go_on()
+        settle(study)
+        launches = to_start(study.study.launches, attempts_of(study), attempts)
+        return _Call(study.study.command, study, attempts, dry_run=False, **values).carry_out(launches)
+
+
+def _new(attempts: int, dry_run: bool, **values: Any) -> int:
+    call = _Call(command_line(""), None, attempts, dry_run=dry_run, **values)
+    return call.carry_out(call.question.launches())
+
+
+for _option in command.params:
+    if _option.name == "gpus":
+        _option.required, _option.type = False, click.STRING
+        assert isinstance(_option, click.Option)
+        _option.help, _option.metavar = "Numbers of GPUs, one rank on each: 1,2,4,8.", "N,..."
+
+
+class _Call:
+    """One call of ``scale``: the question from its command line, and what is to be done for it."""
+
+    def __init__(
+        self,
+        line: CommandLine,
+        study: StudyDirectory | None,
+        limit: int,
+        *,
+        dry_run: bool,
+        budget: float | None,
+        yes: bool,
+        wait: bool,
+        as_json: bool,
+        **_others: Any,
+    ) -> None:
+        from runner.preparation.job import prepare
+        from runner.study.question import Preparations
+
+        self.study, self.limit, self.dry_run = study, limit, dry_run
+        self.budget, self.yes, self.waits, self.as_json = budget, yes, wait, as_json
+        self._line = line
+        self._given = _given_of(line, study)
+        if study is not None:
+            enter(line.directory, "the study")
+        self.question = _question(given(command, line.arguments[1:]))
+        keep = not dry_run
+        self.jobs: Preparations = Preparations(
+            lambda launch: _options_of(self._words(launch)), lambda options: prepare(options, say=say, keep=keep)
+        )
+
+    def carry_out(self, launches: tuple[Launch, ...]) -> int:
+        """Show what these launches cost, then start them; returns the exit code."""
+        from runner.cli.show import show_findings
+        from runner.cli.study_table import cost_lines
+        from runner.cli.waiting import slow
+        from runner.study import question
+
+        with slow("preparing the jobs"):
+            plans = self.jobs.plans(launches)
+        costs = question.costs(launches, plans)
+        chosen = question.cheapest(costs)
+        findings = question.findings(self.jobs.all())
+        for line in cost_lines(costs, chosen, len(launches), _width(err=self.as_json)):
+            click.echo(line, err=self.as_json)
+        show_findings(findings)
+        refused = any(each.severity == "refuse" and not each.forced for each in findings)
+        if self.dry_run or refused:
+            return self._not_begun(launches, costs, chosen.way, findings)
+        question.check_budget(chosen, self.budget, self._used())
+        if launches and not self._confirmed(len(launches)):
+            click.echo("nothing was submitted", err=True)
+            return Exit.GOOD
+        if self.study is not None:
+            return self._started(self.study, launches)
+        self.study = self._begun(launches)
+        with self.study.exclusive():
+            return self._started(self.study, launches)
+
+    def _not_begun(self, launches: Any, costs: Any, way: Any, findings: Any) -> int:
+        from runner.cli import json_output
+        from runner.cli.study_table import launch_lines
+        from runner.model.study import PlannedStudy
+
+        error = json_output.of_findings(findings)
+        code = Exit.GOOD if error is None else Exit.REFUSED
+        if self.as_json:
+            return json_output.show(PlannedStudy(way, launches, costs, findings), exit_code=code, error=error)
+        if self.dry_run:
+            for line in launch_lines(launches):
+                click.echo(line)
+        click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
+        return code
+
+    def _used(self) -> float:
+        from runner.study.gather import facts
+
+        return 0.0 if self.study is None or self.budget is None else facts(self.study).gpu_hours
+
+    def _confirmed(self, jobs: int) -> bool:
+        if self.yes or self.as_json or not sys.stdin.isatty():
+            return True
+        return click.confirm(f"submit {jobs} jobs?", default=True)
+
+    def _begun(self, launches: tuple[Launch, ...]) -> StudyDirectory:
+        from runner.model.study import Study
+        from runner.study.directory import create
+
+        first = self.jobs.of(launches[0])
+        asked = self.question
+        study = Study(
+            schema="1",
+            study="",
+            created=datetime.now(timezone.utc).replace(microsecond=0),
+            command=command_line(first.site_file),
+            site=first.plan.site,
+            recipe=first.plan.recipe,
+            way="separate",
+            gpus=asked.gpus,
+            arms=asked.arms,
+            settings=asked.settings,
+            repeats=asked.repeats,
+            strong=asked.strong,
+            launches=launches,
+        )
+        made = create(Path(self._given.get("runs", "runs")), first.plan.job_name, study, time.time())
+        if not self.as_json:
+            click.echo(f"study {made.path.name}: {made.path}")
+        return made
+
+    def _started(self, study: StudyDirectory, launches: tuple[Launch, ...]) -> int:
+        from runner.cli.study import interrupted, listening, show_facts
+        from runner.jobs.life import WaitInterrupted
+        from runner.study.gather import facts
+        from runner.study.ways import Work, way
+
+        with listening(quiet=self.as_json) as listener:
+            work = Work(
+                study,
+                self.jobs.of,
+                self._command_of,
+                listener,
+                keep_diff=not self._given.get("no_diff"),
+                waits=self.waits,
+                limit=self.limit,
+            )
+            try:
+                way(study.study.way).carry_out(work, launches)
+            except WaitInterrupted:
+                return interrupted(study, as_json=self.as_json)
+        return show_facts(facts(study), as_json=self.as_json)
+
+    def _words(self, launch: Launch) -> list[str]:
+        """The arguments of ``submit`` that this launch is."""
+        from runner.cli import submit
+        from runner.study.question import recipe_of
+
+        values = {**self._given, "gpus": str(launch.gpus), "options": []}
+        recipe = recipe_of(_options_of(arguments_of(submit.command, values)))
+        values["options"] = [f"{name}={value}" for name, value in self.question.options(launch, recipe)]
+        return arguments_of(submit.command, values)
+
+    def _command_of(self, launch: Launch) -> CommandLine:
+        from runner.model.origin import CommandLine
+
+        return CommandLine(("submit", *self._words(launch)), str(Path.cwd()), self.jobs.of(launch).site_file)
+
+
+def _question(values: Mapping[str, Any]) -> Question:
+    from runner.study.question import ask
+
+    if "gpus" not in values:
+        raise UsageError("no sizes are given", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
+    pairs = [(name, text) for name, _, text in (each.partition("=") for each in values.get("options", ()))]
+    return ask(
+        values["gpus"],
+        values.get("arms", "full"),
+        pairs,
+        int(values.get("repeats", _REPEATS)),
+        strong=bool(values.get("strong")),
+    )
+
+
+def _given_of(line: CommandLine, study: StudyDirectory | None) -> dict[str, Any]:
+    """What the command line gives of ``submit``'s options. Of a study that goes on, site and image stay the same."""
+    from runner.preparation.repetition import image_of, repeated
+
+    values = {
+        name: value for name, value in given(command, line.arguments[1:]).items() if name not in of_the_call(command)
+    }
+    if study is None:
+        return values
+    runs = (run for launch in study.study.launches for run in study.runs(launch.key))
+    first = next((plan for run in runs if (plan := _plan_of(run)) is not None), None)
+    return repeated(values, {}, without=(), image="" if first is None else image_of(first), site=line.site)
+
+
+def _plan_of(run: Any) -> Any:
+    from runner.model.plan import PlanRecord
+
+    return run.read("plan.json", PlanRecord)
+
+
+def _options_of(arguments: list[str]) -> JobOptions:
+    """The options of a ``submit`` with these arguments."""
+    from runner.cli import submit
+    from runner.preparation.request import make_options
+
+    with submit.command.make_context("submit", list(arguments)) as context:
+        values = {name: value for name, value in context.params.items() if name not in of_the_call(submit.command)}
+    values.pop("no_diff")
+    return make_options(**values)
+
+
+def _width(*, err: bool) -> int | None:
+    import shutil
+
+    return shutil.get_terminal_size().columns if (sys.stderr if err else sys.stdout).isatty() else None

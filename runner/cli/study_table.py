@@ -1,0 +1,180 @@
+"""A study as text, as wide as there is room: what it costs, its launches, its points, and what is not proven."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from runner.cli.table import GAP, aligned, fitting
+from runner.cli.text import age, printable
+from runner.invocation import PROGRAM
+from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, PointFacts, StudyFacts, WayCost
+
+_NOTHING = "-"
+_COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")
+_POINTS = ("GPUS", "ARM", "SETTING", "PROVEN", "IMAGES/S", "95 %", "PER GPU", "EFFICIENCY", "OF UNCOUPLED")
+_POINTS_RIGHT = frozenset(("GPUS", "PROVEN", "IMAGES/S", "PER GPU"))
+# Between points, only what differs is needed; an interval says more than what can be computed from other columns.
+_POINTS_LEFT_OUT = ("PER GPU", "OF UNCOUPLED", "ARM", "95 %", "PROVEN")
+_STUDIES = ("STUDY", "STATE", "PROVEN", "GPUS", "SITE", "RECIPE", "AGE")
+_MOST_REASONS = 8
+
+
+def width() -> int | None:
+    """Of the terminal; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: int | None) -> list[str]:
+    """What each way is expected to cost, and which is taken."""
+    if not launches:
+        return ["every launch is proven, in the queue, or has had all its attempts: nothing to start"]
+    rows = [
+        {
+            "WAY": f"{each.way}{' *' if each == chosen and len(costs) > 1 else ''}",
+            "JOBS": str(each.jobs),
+            "GPU-HOURS": _figure(each.gpu_hours),
+            "AT MOST": _figure(each.most_gpu_hours),
+            "TIME": age(each.wall_s),
+        }
+        for each in costs
+    ]
+    head = f"{launches} launches; expected, with start and warm-up, without waiting in the queue:"
+    table = fitting(rows, _COSTS, _COSTS[1:], ("AT MOST", "JOBS"), wide) or aligned(rows, _COSTS, _COSTS[1:])
+    notes = [f"{each.way}: {note}" for each in costs for note in each.notes]
+    return [*_wrapped([head], wide), *table, *_wrapped(notes, wide, GAP)]
+
+
+def launch_lines(launches: Iterable[Launch]) -> list[str]:
+    """The launches in their order."""
+    return [printable(each.key) for each in launches]
+
+
+def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
+    """The study as it stands."""
+    proven = sum(each.state == "proven" for each in facts.launches)
+    head = f"study {printable(facts.study)}: {facts.state}, {proven} of {len(facts.launches)} launches proven"
+    lines = [*_wrapped([head], wide), *([f"[{facts.demonstration}]"] if facts.demonstration else [])]
+    return [*lines, *_points(facts, wide), *_wrapped(_notes(facts), wide, GAP)]
+
+
+def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None) -> list[str]:
+    """The list of studies: a table, or two lines for each where there is no room for one."""
+    rows = [
+        {
+            "STUDY": printable(each.study),
+            "STATE": each.state,
+            "PROVEN": f"{each.proven}/{each.launches}",
+            "GPUS": ",".join(map(str, each.gpus)),
+            "SITE": printable(each.site),
+            "RECIPE": printable(each.recipe),
+            "AGE": age((now - each.created).total_seconds()),
+        }
+        for each in studies
+    ]
+    table = fitting(rows, _STUDIES, ("PROVEN", "AGE"), ("RECIPE", "SITE", "AGE", "GPUS"), wide)
+    if table is not None:
+        return table
+    return [
+        line for row in rows for line in (row["STUDY"], f"{GAP}{row['STATE']}{GAP}{row['PROVEN']}{GAP}{row['AGE']}")
+    ]
+
+
+def _points(facts: StudyFacts, wide: int | None) -> list[str]:
+    rows = [_cells(each) for each in facts.points]
+    empty = [name for name in _POINTS if all(row[name] in ("", _NOTHING) for row in rows)]
+    same = [name for name in ("ARM",) if len({row[name] for row in rows}) == 1]
+    columns = [name for name in _POINTS if name not in empty and name not in same]
+    table = fitting(rows, columns, _POINTS_RIGHT, _POINTS_LEFT_OUT, wide)
+    if table is not None:
+        return table
+    return [line for row in rows for line in _two_lines(row)]
+
+
+def _cells(point: PointFacts) -> dict[str, str]:
+    rate = point.images_per_s
+    return {
+        "GPUS": str(point.gpus),
+        "ARM": point.arm,
+        "SETTING": printable(" ".join(f"{name}={value}" for name, value in point.settings)),
+        "PROVEN": f"{point.proven}/{point.wanted}",
+        "IMAGES/S": _NOTHING if rate is None else f"{rate.value:.1f}",
+        "95 %": _NOTHING
+        if rate is None or rate.low is None or rate.high is None
+        else f"{rate.low:.1f}-{rate.high:.1f}",
+        "PER GPU": _NOTHING if rate is None else f"{rate.value / point.gpus:.1f}",
+        "EFFICIENCY": _share(point.efficiency_of_one),
+        "OF UNCOUPLED": _share(point.efficiency_of_uncoupled),
+    }
+
+
+def _two_lines(row: dict[str, str]) -> list[str]:
+    setting = f"{GAP}{row['SETTING']}" if row["SETTING"] else ""
+    return [
+        f"{row['GPUS']} GPUs{GAP}{row['ARM']}{setting}",
+        f"{GAP}{row['IMAGES/S']} images/s{GAP}{row['EFFICIENCY']}",
+    ]
+
+
+def _share(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return _NOTHING
+    value = f"{100 * estimate.value:.1f} %"
+    if estimate.low is None or estimate.high is None:
+        return value
+    return f"{value} ({100 * estimate.low:.1f}-{100 * estimate.high:.1f})"
+
+
+def _notes(facts: StudyFacts) -> list[str]:
+    notes = []
+    behind = [each for each in facts.launches if each.state != "proven"]
+    for each in [each for each in behind if each.state == "not-proven" or each.why][:_MOST_REASONS]:
+        notes.append(printable(f"{each.launch.key}: {_state(each)}"))
+    if len(behind) > _MOST_REASONS:
+        notes.append(f"{len(behind)} launches are not proven; all of them: --json")
+    if any(each.proven == 1 for each in facts.points):
+        notes.append("one launch makes no claim: it has no interval")
+    spreads = [each for each in facts.points if each.spread]
+    if spreads:
+        worst = max(spreads, key=lambda each: each.spread or 0.0)
+        counts = ", ".join(f"{100 * float(name):g} %: {count}" for name, count in worst.launches_needed.items())
+        spread = 100 * (worst.spread or 0.0)
+        notes.append(
+            f"launches differ by up to {spread:.2g} %; launches that a claim needs, each side: {counts or 'over 10000'}"
+        )
+    if facts.points and not any(each.efficiency_of_one for each in facts.points):
+        notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
+    if facts.way == "separate":
+        notes.append("separate jobs: no attribution of the loss, and no A/B verdict")
+    name = printable(facts.study)
+    if facts.state == "running":
+        notes.append(f"next: {PROGRAM} wait {name}")
+    elif facts.state == "incomplete":
+        notes.append(f"next: {PROGRAM} scale --resume {name}")
+    return notes
+
+
+def _state(launch: LaunchFacts) -> str:
+    why = f": {launch.why}" if launch.why else ""
+    attempts = f" after {launch.attempts} attempts" if launch.attempts > 1 else ""
+    return f"{launch.state.replace('-', ' ')}{attempts}{why}{f' ({launch.run})' if launch.run else ''}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def _wrapped(lines: Iterable[str], wide: int | None, indent: str = "") -> list[str]:
+    if wide is None:
+        return [f"{indent}{line}" for line in lines]
+    return [
+        each
+        for line in lines
+        for each in textwrap.wrap(
+            line, max(wide, 20), initial_indent=indent, subsequent_indent=f"{indent}{GAP}",
+            break_long_words=False, break_on_hyphens=False,
+        )
+    ]  # fmt: skip

@@ -1,0 +1,44 @@
+"""Tables for a terminal or a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+GAP = "  "
+
+
+def aligned(rows: Sequence[Mapping[str, str]], columns: Sequence[str], right: Collection[str] = ()) -> list[str]:
+    """Lines of a table: the columns' names, then the rows.
+
+    Args:
+        right: columns whose cells are aligned to the right.
+    """
+    every = [dict(zip(columns, columns, strict=True)), *rows]
+    widths = {name: max(len(row[name]) for row in every) for name in columns}
+    return [
+        GAP.join(
+            row[name].rjust(widths[name]) if name in right else row[name].ljust(widths[name]) for name in columns
+        ).rstrip()
+        for row in every
+    ]
+
+
+def fitting(
+    rows: Sequence[Mapping[str, str]],
+    columns: Sequence[str],
+    right: Collection[str],
+    left_out: Sequence[str],
+    width: int | None,
+) -> list[str] | None:
+    """The widest table that fits; None where even the narrowest does not.
+
+    Args:
+        left_out: columns that a narrow table leaves out, in this order. width: None for any.
+    """
+    kept = list(columns)
+    for name in ("", *left_out):
+        kept = [column for column in kept if column != name]
+        table = aligned(rows, kept, right)
+        if width is None or max(map(len, table)) <= width:
+            return table
+    return None

@@ -1,0 +1,172 @@
+"""The attempts at a launch: what became of each run, and whether another one may be started.
+
+What is on disk is the record. A run directory whose submission was cut off is either found in the queue or removed: a
+job that the scheduler accepts afterwards finds no run directory, and ends without a measurement.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner.jobs import directory
+from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.life import judge_at_once
+from runner.jobs.submission import scheduler_of
+from runner.model.job import JobState, Submitted
+from runner.model.schedulers import SCHEDULERS
+from runner.model.study import Launch, LaunchState
+from runner.model.verdict import Outcome
+from runner.schedulers import connect
+from runner.study.directory import StudyDirectory
+
+# How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
+# sbatch and qsub wait for an answer of the controller; elsewhere a process was started, or it was not.
+_CLIENT_S, _PROCESS_S = 20.0, 5.0
+_POLL_S = 0.3
+
+
+class KeptVerdict(msgspec.Struct, frozen=True):
+    """Of a verdict, what a study needs."""
+
+    outcome: Outcome
+    reasons: tuple[str, ...] = ()
+    images_per_s: float | None = None
+    demonstration: str = ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run of a launch.
+
+    Attributes:
+        state: as LaunchState, never ``missing``. why: it is not proven; empty else.
+        gone: its job is over for certain, so that another one may be started.
+    """
+
+    run: RunDirectory
+    state: LaunchState
+    why: str = ""
+    verdict: KeptVerdict | None = None
+    gone: bool = True
+
+
+def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Find the jobs of submissions that were cut off, and remove the run directories that have none.
+
+    Call it while the study is held: nothing else may be submitting.
+
+    Raises:
+        UnknownStateError: the scheduler does not answer.
+    """
+    for launch in study.study.launches:
+        for run in study.runs(launch.key):
+            _settle(run, sleep)
+
+
+def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
+    record = run.read("job.json", Submitted)
+    if record is None or record.refused or not (run.path / SCRIPT).is_file():
+        directory.discard(run)
+        return
+    if record.job_id:
+        return
+    is_client = SCHEDULERS[record.scheduler].nodes == "allocated"
+    limit_s = _CLIENT_S if is_client else _PROCESS_S
+    left_s = min(record.submitted_s + limit_s - time.time(), limit_s)  # the clock may have been set back
+    scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
+    while True:
+        found = scheduler.find(run.path)
+        if found or (run.path / "exit.json").exists():
+            scheduler_of(run)  # keeps the id
+            return
+        if left_s <= 0:
+            directory.discard(run)
+            return
+        sleep(_POLL_S)
+        left_s -= _POLL_S
+
+
+def without_verdict(runs: Iterable[RunDirectory]) -> tuple[RunDirectory, ...]:
+    """Those of which only the scheduler knows how they stand."""
+    return tuple(run for run in runs if _kept(run) is None)
+
+
+def attempt_of(run: RunDirectory, state: JobState | None) -> Attempt | None:
+    """What became of a run; None where the scheduler did not take it: it is no attempt.
+
+    Args:
+        state: of its job, by its scheduler; None where that does not answer.
+    """
+    verdict = _kept(run)
+    if verdict is None:
+        record = run.read("job.json", Submitted)
+        if record is None or record.refused:
+            return None
+        if (unfinished := _unfinished(run, record, state)) is not None:
+            return unfinished
+        verdict = _kept(run)
+    if verdict is None:
+        return Attempt(run, "not-proven", "the scheduler knows its job no more, and it left no result")
+    if verdict.outcome == "measured" and verdict.images_per_s:
+        return Attempt(run, "proven", "", verdict)
+    return Attempt(run, "not-proven", verdict.reasons[0] if verdict.reasons else _why(verdict.outcome), verdict)
+
+
+def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) -> Attempt | None:
+    """The attempt while its job may not be over; None once it is, and was judged as far as that is possible."""
+    if state is None:
+        return Attempt(run, "pending", "the scheduler does not answer", gone=False)
+    if not record.job_id and state.phase == "unknown":
+        return Attempt(run, "pending", "it is being submitted, or that was cut off", gone=False)
+    has_ended = state.phase == "ended" or (run.path / "exit.json").exists()
+    if not has_ended and state.phase in ("pending", "running"):
+        return Attempt(run, "running" if state.phase == "running" else "pending", gone=False)
+    if not has_ended and _is_elsewhere(run, record):
+        return Attempt(run, "running", "its job runs, or ran, on another machine", gone=False)
+    if judge_at_once(run) is None and has_ended:
+        return Attempt(run, "running", "its records are awaited", gone=False)
+    return None
+
+
+def decisive(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that a launch stands by: the first that is proven, else the last; None without any."""
+    proven = [each for each in attempts if each.state == "proven"]
+    return proven[0] if proven else attempts[-1] if attempts else None
+
+
+def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt]], limit: int) -> tuple[Launch, ...]:
+    """The launches of which another run may be started: missing or not proven, no job of it left, attempts left. Pure.
+
+    Args:
+        attempts: by the launch's key. limit: how many runs a launch may have.
+    """
+    return tuple(
+        launch
+        for launch in launches
+        if len(made := attempts.get(launch.key, ())) < limit
+        and all(each.gone and each.state != "proven" for each in made)
+    )
+
+
+def _kept(run: RunDirectory) -> KeptVerdict | None:
+    """The run's verdict, unless the scheduler is to be asked again."""
+    verdict = run.read("verdict.json", KeptVerdict)
+    return None if verdict is None or verdict.outcome == "unknown" else verdict
+
+
+def _why(outcome: Outcome) -> str:
+    return "it measures nothing" if outcome == "ran" else f"the run is {outcome}"
+
+
+def _is_elsewhere(run: RunDirectory, record: Submitted) -> bool:
+    """Whether its job is a process of another machine, of which this one knows nothing."""
+    provenance = run.read("provenance.json", dict[str, Any]) or {}
+    is_process = SCHEDULERS[record.scheduler].nodes != "allocated"
+    return is_process and provenance.get("host", platform.node()) != platform.node()

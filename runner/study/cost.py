@@ -1,0 +1,75 @@
+"""What a study is expected to cost, before anything is submitted. Pure.
+
+A launch takes its start (container, the framework's import, the world), its warm-up and its windows. Where a program
+does not say how long it measures, the time limit is what it is expected to take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from runner.model.plan import Plan
+from runner.model.runtimes import RUNTIMES
+from runner.model.study import Launch, WayCost
+
+# Until the first step, seconds: assumed. docs/start-up.md has what was measured; most of it is the framework's import.
+_START_S, _START_NATIVE_S = 60.0, 30.0
+# The least that a benchmark measures (gpu_runner_inside.benchmark.options), and a few seconds of a demonstration.
+_WARMUP_S, _WINDOW_S, _DEMONSTRATION_S = 30.0, 30.0, 5.0
+_PARALLEL = "the queue may run several at once: less time then, waiting for it not counted"
+_APART = "figures only: no attribution of the loss and no A/B verdict, as the launches run apart"
+
+
+def launch_s(plan: Plan, launch: Launch) -> float:
+    """How long a launch is expected to take, seconds."""
+    options = _options(plan.program)
+    if plan.result != "throughput":
+        return float(plan.walltime_s)
+    default_s = _DEMONSTRATION_S if "demonstration" in options else None
+    warmup_s = _seconds(options, "warmup-seconds", _WARMUP_S if default_s is None else default_s)
+    window_s = _seconds(options, "window-seconds", _WINDOW_S if default_s is None else default_s)
+    windows = 2 * len(launch.arms) - 1 if launch.arms else 1  # a, b, full, b, a
+    start_s = _START_S if RUNTIMES[plan.runtime].is_container else _START_NATIVE_S
+    return min(start_s + warmup_s + windows * window_s, float(plan.walltime_s))
+
+
+def gpus_of(plan: Plan) -> int:
+    """How many GPUs a job takes away from others: all of its nodes where it has whole ones."""
+    return plan.nodes * plan.gpus_per_node if plan.whole_nodes else plan.tasks * plan.gpus_per_task
+
+
+def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bool) -> WayCost:
+    """Each launch as a job of its own.
+
+    Args:
+        plans: by the launch's key. queued: the scheduler gives out nodes.
+    """
+    lengths = [launch_s(plans[each.key], each) for each in launches]
+    sizes = [gpus_of(plans[each.key]) for each in launches]
+    return WayCost(
+        way="separate",
+        jobs=len(launches),
+        gpu_hours=math.fsum(size * length for size, length in zip(sizes, lengths, strict=True)) / 3600.0,
+        most_gpu_hours=math.fsum(gpus_of(plans[each.key]) * plans[each.key].walltime_s for each in launches) / 3600.0,
+        wall_s=math.fsum(lengths),
+        notes=(_APART, _PARALLEL) if queued and len(launches) > 1 else (_APART,),
+    )
+
+
+def _options(program: Sequence[str]) -> dict[str, str]:
+    """Options of a program's command line, name -> value; empty for a flag."""
+    found: dict[str, str] = {}
+    for word, following in zip(program, (*program[1:], ""), strict=True):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            found[name] = value if equals else "" if following.startswith("--") else following
+    return found
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        value = float(options.get(name, default))
+    except ValueError:
+        return default
+    return value if math.isfinite(value) and value >= 0 else default

@@ -1,0 +1,198 @@
+"""A study as it stands: its facts from the runs' own verdicts.
+
+Each run is read once, and its scheduler queried once for all. A launch that is not proven has no rate, and no point is
+made of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import msgspec
+
+from runner.files import file_system
+from runner.jobs.directory import NODES, RunDirectory
+from runner.model.job import ExitMarker, JobState
+from runner.model.records import Seconds
+from runner.model.study import Arm, Estimate, Launch, LaunchFacts, PointFacts, Study, StudyFacts
+from runner.statistics import launches as statistics
+from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
+from runner.study.directory import StudyDirectory
+from runner.study.plan import Setting
+from runner.study.ways import way
+
+_BASES: tuple[Arm, ...] = ("solo", "full")  # what one GPU alone gives, the first that is there
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    tasks_per_node: tuple[int, ...] = ()
+    gpus_per_node: int = 0
+    whole_nodes: bool = False
+
+
+class _Start(msgspec.Struct, frozen=True):
+    time_s: Seconds
+
+
+class _Report(msgspec.Struct, frozen=True):
+    group_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    ends_s: tuple[Seconds, ...] = ()
+
+
+def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
+    """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged."""
+    runs = {launch.key: study.runs(launch.key) for launch in study.study.launches}
+    states = _states(study, [run for each in runs.values() for run in each])
+    made = {key: [attempt_of(run, states.get(run.path)) for run in each] for key, each in runs.items()}
+    return {key: tuple(attempt for attempt in each if attempt is not None) for key, each in made.items()}
+
+
+def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
+    """All that is known of a study now.
+
+    Args:
+        made: its attempts, where they are known already.
+    """
+    made = attempts(study) if made is None else made
+    found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
+    states = {each.state for each in found}
+    asked = study.study
+    return StudyFacts(
+        study=study.path.name,
+        directory=str(study.path),
+        name=study.name,
+        state="running" if states & {"pending", "running"} else "complete" if states == {"proven"} else "incomplete",
+        site=asked.site,
+        recipe=asked.recipe,
+        way=asked.way,
+        strong=asked.strong,
+        created=asked.created,
+        launches=found,
+        points=points(asked, found),
+        losses=(),
+        demonstration=next((each.demonstration for each in found if each.demonstration), ""),
+        gpu_hours=math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
+    )
+
+
+def points(study: Study, launches: Iterable[LaunchFacts]) -> tuple[PointFacts, ...]:
+    """Every size, arm and setting with the estimates over its proven launches. Pure.
+
+    Settings keep the study's order; within one, sizes rise and arms keep theirs.
+    """
+    groups: dict[tuple[Setting, int, Arm], list[LaunchFacts]] = defaultdict(list)
+    for each in launches:
+        groups[each.launch.settings, each.launch.gpus, each.launch.arm].append(each)
+    rates = {point: _rates(each) for point, each in groups.items()}
+    arms = {arm: place for place, arm in enumerate(study.arms)}
+    places = {setting: place for place, setting in enumerate(study.settings)}
+    order = sorted(groups, key=lambda point: (places[point[0]], point[1], arms[point[2]]))
+    return tuple(_point(study, point, groups[point], rates) for point in order)
+
+
+def _point(
+    study: Study,
+    point: tuple[Setting, int, Arm],
+    launches: Sequence[LaunchFacts],
+    rates: Mapping[tuple[Setting, int, Arm], Mapping[int, float]],
+) -> PointFacts:
+    setting, gpus, arm = point
+    own = rates[point]
+    values = list(own.values())
+    spread = statistics.spread(values)
+    needed = (
+        {f"{change:g}": statistics.launches_needed(change, spread) for change in statistics.CHANGES} if spread else {}
+    )
+    base = next((found for name in _BASES if (found := rates.get((setting, 1, name)))), None)
+    one = _efficiency(study, own, gpus, base) if base and own and arm != "solo" else None
+    return PointFacts(
+        gpus=gpus,
+        arm=arm,
+        settings=setting,
+        proven=sum(each.state == "proven" for each in launches),
+        wanted=len(launches),
+        images_per_s=statistics.rate(values) if values else None,
+        efficiency_of_one=one if base is not own else None,
+        spread=spread,
+        launches_needed={change: count for change, count in needed.items() if count is not None},
+    )
+
+
+def _efficiency(study: Study, own: Mapping[int, float], gpus: int, base: Mapping[int, float]) -> Estimate:
+    """Against one GPU: rate of each GPU over the base's. With a fixed whole batch this is the strong efficiency, as the
+    rate is the batch over the time of a step. What ran in one allocation is compared repeat by repeat.
+    """
+    per_gpu = {repeat: rate / gpus for repeat, rate in own.items()}
+    both = sorted(per_gpu.keys() & base.keys())
+    if study.way == "one-allocation" and len(both) == len(per_gpu) == len(base):
+        return statistics.ratio([per_gpu[each] for each in both], [base[each] for each in both], paired=True)
+    return statistics.ratio(list(per_gpu.values()), list(base.values()), paired=False)
+
+
+def _rates(launches: Iterable[LaunchFacts]) -> dict[int, float]:
+    """A rate for each repeat: of several launches of one repeat (solo, on other GPUs) the geometric mean."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for each in launches:
+        if each.state == "proven" and each.images_per_s:
+            found[each.launch.repeat].append(each.images_per_s)
+    return {repeat: statistics.rate(values).value for repeat, values in sorted(found.items())}
+
+
+def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
+    attempt = decisive(made)
+    if attempt is None:
+        return LaunchFacts(launch, "missing")
+    proven = attempt.state == "proven"
+    verdict = attempt.verdict
+    return LaunchFacts(
+        launch=launch,
+        state=attempt.state,
+        run=attempt.run.run_id,
+        directory=str(attempt.run.path),
+        attempts=len(made),
+        outcome=verdict.outcome if verdict else None,
+        why=attempt.why,
+        images_per_s=verdict.images_per_s if verdict and proven else None,
+        demonstration=verdict.demonstration if verdict and proven else "",
+        step_s=_step_s(attempt.run) if proven else None,
+        nodes=_nodes(attempt.run),
+    )
+
+
+def _step_s(run: RunDirectory) -> float | None:
+    """Median time of a step, by the groups of rank 0."""
+    report = run.read("ranks/0.report.json", _Report)
+    if report is None or not report.group_steps or not report.ends_s:
+        return None
+    return median(end - begin for begin, end in pairwise((0.0, *report.ends_s))) / report.group_steps
+
+
+def _nodes(run: RunDirectory) -> tuple[str, ...]:
+    try:
+        return tuple(file_system.read_bytes(run.path / NODES).decode("utf-8", "replace").split())
+    except OSError:
+        return ()
+
+
+def _gpu_hours(run: RunDirectory) -> float:
+    """GPUs that the run's job had, times its length; 0 where its records do not tell."""
+    plan, start, marker = run.read("plan.json", _Plan), run.read("ranks/0.start.json", _Start), _marker(run)
+    if plan is None or start is None or marker is None:
+        return 0.0
+    gpus = len(plan.tasks_per_node) * plan.gpus_per_node if plan.whole_nodes else sum(plan.tasks_per_node)
+    return max(0.0, marker.end_s - start.time_s) * gpus / 3600.0
+
+
+def _marker(run: RunDirectory) -> ExitMarker | None:
+    return run.read("exit.json", ExitMarker)
+
+
+def _states(study: StudyDirectory, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
+    unsettled = without_verdict(runs)
+    return way(study.study.way).states(unsettled) if unsettled else {}

@@ -1,0 +1,59 @@
+"""Which study a user means: by its id, its directory, its name, or the beginning of the id or name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.invocation import PROGRAM
+from runner.study.directory import StudyDirectory, ids, index, name_of, read
+
+_MOST = 8
+
+
+def find(wanted: str) -> StudyDirectory:
+    """The study that a user means.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    study = exactly(wanted) or beginning(wanted)
+    if study is None:
+        known = ids()[:3]
+        recent = f" Recent: {', '.join(known)}." if known else ""
+        raise UsageError(f'no study matches "{wanted}".{recent}', fix=f"begin one with `{PROGRAM} scale --gpus 1,2,4`")
+    return study
+
+
+def exactly(wanted: str) -> StudyDirectory | None:
+    """The study of that whole id, directory or name; None for none.
+
+    Raises:
+        UsageError: several have that name.
+    """
+    for path in (Path(wanted), index() / wanted):
+        if wanted and (study := read(path)) is not None:
+            return study
+    return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
+
+
+def beginning(wanted: str) -> StudyDirectory | None:
+    """The study whose id or name begins so; None for none.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if not wanted or "/" in wanted:
+        return None
+    return _one(wanted, [each for each in ids() if each.startswith(wanted) or name_of(each).startswith(wanted)])
+
+
+def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
+    if len(matching) > 1:
+        more = f" and {len(matching) - _MOST} more" if len(matching) > _MOST else ""
+        raise UsageError(
+            f'"{wanted}" matches {len(matching)} studies: {", ".join(matching[:_MOST])}{more}',
+            fix="give the id of one of them, or as much of it as no other has",
+        )
+    return read(index() / matching[0]) if matching else None

@@ -1,0 +1,186 @@
+"""From a question to launches: sizes x arms x settings x repeats, in an order that cancels drift. Pure.
+
+Launches of one repeat run through all points, forward or backward: forward, back, back, forward, forward, back (two
+points A and B give ABBABAABABBA), so that neither a linear drift nor a place in the order goes with a point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import product
+from typing import get_args
+
+from runner.errors import UsageError
+from runner.model.study import Arm, Launch
+from runner.suggest import instead
+
+Setting = tuple[tuple[str, str], ...]
+
+ARMS: tuple[Arm, ...] = get_args(Arm)
+# What one process can alternate between, in the order of its windows; `full` is its main one.
+_OF_ONE_PROCESS: tuple[Arm, ...] = ("uncoupled", "coordination", "full")
+_ALONE: tuple[Arm, ...] = ("solo", "solo-hooks")
+_BACKWARD = (False, True, True, False, False, True)
+_LONGEST_KEY = 120  # of a file name, with room for what is appended
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._=+-]")
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """``1,2,4,8,16`` as rising numbers.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    parts = text.split(",")
+    if not all(re.fullmatch(r"[1-9]\d{0,6}", part, re.ASCII) for part in parts):
+        raise UsageError(f"{text!r} is no list of sizes", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
+    sizes = sorted({int(part) for part in parts})
+    if len(sizes) != len(parts):
+        raise UsageError(f"{text!r} names a size twice", where="--gpus", fix="--repeats N launches each size N times")
+    return tuple(sizes)
+
+
+def parse_arms(text: str) -> tuple[Arm, ...]:
+    """``full,solo`` as arms, ``full`` always among them.
+
+    Raises:
+        UsageError: one is unknown.
+    """
+    names = text.split(",")
+    for name in names:
+        if name not in ARMS:
+            raise UsageError(f"no arm {name!r}", where="--arms", fix=instead(name, ARMS, f"arms: {', '.join(ARMS)}"))
+    return tuple(arm for arm in ARMS if arm in names or arm == "full")
+
+
+def parse_settings(options: Sequence[tuple[str, str]]) -> tuple[Setting, tuple[Setting, ...]]:
+    """Options of the recipe, each with one value or several between commas.
+
+    Returns:
+        Those with one value, which all launches share; and every combination of the others' values.
+
+    Raises:
+        UsageError: a value is empty or named twice.
+    """
+    values: dict[str, list[str]] = {}
+    for name, text in options:  # as of `submit`, a later one replaces an earlier one
+        values[name] = text.split(",") if "," in text else [text]
+        if len(set(values[name])) != len(values[name]) or (len(values[name]) > 1 and "" in values[name]):
+            raise UsageError(
+                f"{text!r}: a value is empty, or there twice", where=f"--set {name}", fix="write --set NAME=A,B"
+            )
+    shared = tuple((name, each[0]) for name, each in values.items() if len(each) == 1)
+    varied = [[(name, value) for value in each] for name, each in values.items() if len(each) > 1]
+    return shared, tuple(product(*varied))
+
+
+def launches(
+    gpus: Sequence[int],
+    arms: Collection[Arm],
+    settings: Sequence[Setting],
+    repeats: int,
+    *,
+    solo_places: tuple[int, int] | None = None,
+) -> tuple[Launch, ...]:
+    """All launches of a study, in their order.
+
+    Args:
+        settings: at least one, which may be empty.
+        solo_places: where nodes are fixed: number of nodes and GPUs of each. Every repeat then has one solo launch a
+            node, on another GPU each time; else there is one a repeat, wherever it comes to lie.
+    """
+    found: list[Launch] = []
+    keys: set[str] = set()
+    for repeat in range(1, repeats + 1):
+        points = [
+            point
+            for setting in settings
+            for point in (
+                *_alone(arms, setting, repeat, solo_places),
+                *_together(gpus, arms, setting, repeat),
+            )
+        ]
+        if _BACKWARD[(repeat - 1) % len(_BACKWARD)]:
+            points.reverse()
+        for point in points:
+            key = _key(point, keys)
+            keys.add(key)
+            found.append(
+                Launch(
+                    key,
+                    point.gpus,
+                    point.arm,
+                    repeat,
+                    len(found),
+                    point.arms,
+                    point.settings,
+                    point.node,
+                    point.device,
+                )
+            )
+    return tuple(found)
+
+
+def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Setting:
+    """The recipe's options of a launch, as ``submit --set`` takes them.
+
+    Args:
+        whole_batch: the option that holds the whole batch, which its ranks share (``--strong``); empty for none.
+
+    Raises:
+        UsageError: the batch cannot be shared equally.
+    """
+    options = dict((*shared, *launch.settings))
+    if whole_batch:
+        options[whole_batch] = str(_share(whole_batch, options.get(whole_batch, ""), launch.gpus))
+    if launch.arms:
+        options["arms"] = ",".join(launch.arms)
+    if launch.arm == "solo-hooks":
+        options["hooks-at-one"] = "true"
+    return tuple(options.items())
+
+
+def _share(option: str, text: str, gpus: int) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
+        what = f"{text!r} is no whole batch" if text else "the whole batch is not given"
+        raise UsageError(what, where="--strong", fix=f"give it as --set {option}=N, a number of samples")
+    if int(text) % gpus:
+        raise UsageError(
+            f"a whole batch of {text} cannot be shared by {gpus} GPUs equally",
+            where=f"--strong, --set {option}={text}",
+            fix="give one that every size of --gpus divides",
+        )
+    return int(text) // gpus
+
+
+def _together(gpus: Sequence[int], arms: Collection[Arm], setting: Setting, repeat: int) -> Iterator[Launch]:
+    alternated = tuple(arm for arm in _OF_ONE_PROCESS if arm in arms)
+    for count in gpus:
+        inside = alternated if len(alternated) > 1 and count > 1 else ()
+        yield Launch("", count, "full", repeat, 0, inside, setting)
+
+
+def _alone(arms: Collection[Arm], setting: Setting, repeat: int, places: tuple[int, int] | None) -> Iterator[Launch]:
+    for arm in _ALONE:
+        if arm not in arms:
+            continue
+        if places is None:
+            yield Launch("", 1, arm, repeat, 0, (), setting)
+            continue
+        nodes, devices = places
+        for node in range(nodes):
+            yield Launch("", 1, arm, repeat, 0, (), setting, node, (repeat - 1 + node) % devices)
+
+
+def _key(launch: Launch, taken: Collection[str]) -> str:
+    """``g0008-full-batch-size=128-r2``; with a number where another launch has that name already."""
+    parts = [f"g{launch.gpus:04d}", launch.arm, *(f"{name}={value}" for name, value in launch.settings)]
+    place = "" if launch.node is None else f"-n{launch.node:03d}d{launch.device}"
+    name = _NOT_PLAIN.sub("_", "-".join(parts))[:_LONGEST_KEY]
+    key = f"{name}{place}-r{launch.repeat}"
+    number = 2
+    while key in taken:
+        key = f"{name}{place}-r{launch.repeat}.{number}"
+        number += 1
+    return key

@@ -1,0 +1,149 @@
+"""A study from its question to its launches, each prepared as ``submit`` would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runner.errors import RefusedError, UsageError
+from runner.model.finding import Finding
+from runner.model.plan import Plan
+from runner.model.recipe import Recipe
+from runner.model.schedulers import SCHEDULERS
+from runner.model.study import Arm, Launch, WayCost
+from runner.preparation.job import PreparedJob
+from runner.preparation.request import JobOptions
+from runner.recipes.loader import recipe_or_program
+from runner.study import cost, plan
+from runner.study.plan import Setting
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, before any site is looked at.
+
+    Attributes:
+        shared: options of the recipe that all launches share. settings: at least one, which may be empty.
+        strong: the batch that an option holds is the whole one, which the ranks of a launch share.
+    """
+
+    gpus: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    shared: Setting
+    settings: tuple[Setting, ...]
+    repeats: int
+    strong: bool
+
+    def launches(self) -> tuple[Launch, ...]:
+        """All of them, in their order."""
+        return plan.launches(self.gpus, self.arms, self.settings, self.repeats)
+
+    def options(self, launch: Launch, recipe: Recipe) -> Setting:
+        """The recipe's options of a launch.
+
+        Raises:
+            UsageError: a whole batch that cannot be shared, or no option for it.
+        """
+        if self.strong and not recipe.samples_option:
+            raise UsageError(
+                f"the recipe {recipe.name} has no option for the batch", where="--strong", fix="leave --strong out"
+            )
+        return plan.options_of(launch, self.shared, recipe.samples_option if self.strong else "")
+
+
+def ask(gpus: str, arms: str, options: Sequence[tuple[str, str]], repeats: int, *, strong: bool) -> Question:
+    """A question from what was typed.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    shared, settings = plan.parse_settings(options)
+    if any(name == "arms" for setting in (shared, *settings) for name, _ in setting):
+        raise UsageError("arms are no option of a study's recipe", where="--set arms", fix="use --arms full,uncoupled")
+    return Question(plan.parse_sizes(gpus), plan.parse_arms(arms), shared, settings, repeats, strong)
+
+
+@dataclass
+class Preparations:
+    """Launches that were prepared: one job for all repeats of a point.
+
+    Attributes:
+        options_of: the options of the job that a launch is, as ``submit`` would make them.
+        prepare: as ``runner.preparation.job.prepare``.
+    """
+
+    options_of: Callable[[Launch], JobOptions]
+    prepare: Callable[[JobOptions], PreparedJob]
+    _made: dict[tuple[object, ...], PreparedJob] = field(default_factory=dict)
+
+    def of(self, launch: Launch) -> PreparedJob:
+        """The launch as a job.
+
+        Raises:
+            UsageError, RefusedError: it cannot be planned.
+        """
+        point = (launch.gpus, launch.arm, launch.arms, launch.settings)
+        if point not in self._made:
+            self._made[point] = self.prepare(self.options_of(launch))
+        return self._made[point]
+
+    def plans(self, launches: Iterable[Launch]) -> dict[str, Plan]:
+        """Their plans by the launch's key.
+
+        Raises:
+            UsageError, RefusedError: one cannot be planned.
+        """
+        return {launch.key: self.of(launch).plan for launch in launches}
+
+    def all(self) -> tuple[PreparedJob, ...]:
+        """Every job that was prepared."""
+        return tuple(self._made.values())
+
+
+def recipe_of(options: JobOptions) -> Recipe:
+    """The recipe of a job.
+
+    Raises:
+        UsageError: it cannot be read, or measures nothing.
+    """
+    recipe = recipe_or_program(options.recipe, options.program).recipe
+    if recipe.result == "none":
+        raise UsageError(
+            f"the recipe {recipe.name} measures nothing", where="--recipe", fix="use one that measures throughput"
+        )
+    return recipe
+
+
+def findings(jobs: Iterable[PreparedJob]) -> tuple[Finding, ...]:
+    """What the checks say of them, each sentence once."""
+    return tuple(dict.fromkeys(finding for job in jobs for finding in job.findings))
+
+
+def costs(launches: Sequence[Launch], plans: Mapping[str, Plan]) -> tuple[WayCost, ...]:
+    """What these launches are expected to cost, by each way that there is."""
+    queued = all(SCHEDULERS[each.started_by].nodes == "allocated" for each in plans.values())
+    return (cost.separate(launches, plans, queued=queued),)
+
+
+def cheapest(found: Sequence[WayCost]) -> WayCost:
+    """The default: the fewest GPU-hours; the first where they are equal."""
+    return min(found, key=lambda each: each.gpu_hours)
+
+
+def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> None:
+    """Refuse what is expected to take more GPU-hours than there are.
+
+    Args:
+        budget: of the whole study, GPU-hours; None for no limit. used: by earlier runs of it.
+
+    Raises:
+        RefusedError: it is more.
+    """
+    if budget is None or used + chosen.gpu_hours <= budget:
+        return
+    before = f" after {used:.2f} that were used" if used else ""
+    raise RefusedError(
+        f"the study is expected to take {chosen.gpu_hours:.2f} GPU-hours{before}; the budget is {budget:g}",
+        where="--budget",
+        fix="give fewer or smaller --gpus, --repeats or --set values, or a larger --budget; nothing was submitted",
+    )

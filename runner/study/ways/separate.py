@@ -1,0 +1,125 @@
+"""Each launch is a job of its own.
+
+Where the scheduler gives out nodes, all jobs are submitted at once, in the study's order. Where it does not, they would
+share this machine or the listed hosts: one is started when the one before has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.errors import NotAcceptedError
+from runner.invocation import PROGRAM
+from runner.jobs import directory
+from runner.jobs.cancel import cancel_run
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import finish, tasks_of
+from runner.jobs.states import query
+from runner.jobs.watch import JobProgress
+from runner.model.job import JobState, Submitted
+from runner.model.schedulers import SCHEDULERS
+from runner.model.study import Launch
+from runner.model.verdict import Verdict
+from runner.preparation.job import start
+from runner.study.attempts import attempt_of, without_verdict
+from runner.study.directory import StudyDirectory
+from runner.study.ways import Work
+
+# Trying again may help; anything else would only repeat itself.
+_AGAIN = ("infrastructure",)
+
+
+def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
+    """See ``Way``. Where nothing gives out nodes, it always waits."""
+    ahead = deque(wanted)
+    open_runs = _left(work.study)
+    if not ahead and not open_runs:
+        return
+    one_at_a_time = not ahead or _is_shared(work, ahead[0])
+    waits = work.waits or one_at_a_time
+    while ahead or open_runs:
+        accepted = True
+        while ahead and accepted and not (open_runs and one_at_a_time) and not work.study.is_stopped:
+            accepted = _start(work, ahead, open_runs)
+        if not waits or (work.study.is_stopped and not open_runs):
+            return
+        launch, run = open_runs.popleft()
+        verdict = _finished(work, launch, run)
+        if verdict.outcome in _AGAIN and len(work.study.runs(launch.key)) < work.limit:
+            work.listener.tell(f"{launch.key}: trying again")
+            ahead.appendleft(launch)
+
+
+def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
+    """See ``Way``."""
+    records = [(run, run.read("job.json", Submitted)) for run in runs]
+    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
+    return found
+
+
+def cancel(study: StudyDirectory) -> tuple[str, ...]:
+    """See ``Way``."""
+    cancelled = []
+    for _launch, run in _left(study):
+        job_id, had_ended = cancel_run(run)
+        if not had_ended:
+            cancelled.append(job_id)
+    return tuple(cancelled)
+
+
+def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunDirectory]]) -> bool:
+    """Start the first; whether the scheduler took it. While others are in the queue, a refusal may be a limit on how
+    many may be there: it is tried again when one has ended.
+    """
+    launch = ahead[0]
+    prepared = work.prepare(launch)
+    try:
+        run, job_id = start(
+            prepared, work.study.launches(launch.key), command=work.command(launch), keep_diff=work.keep_diff
+        )
+    except NotAcceptedError as error:
+        if open_runs and work.waits:
+            directory.discard(work.study.runs(launch.key)[-1])
+            return False
+        error.fix += f"; what is missing then: `{PROGRAM} scale --resume {work.study.path.name}`"
+        raise
+    ahead.popleft()
+    open_runs.append((launch, run))
+    if work.study.is_stopped:  # since it was looked at: `cancel` may not have seen this job
+        cancel_run(run)
+    work.listener.tell(f"{launch.key}: run {run.run_id}, job {job_id}")
+    return True
+
+
+def _finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
+    tasks = tasks_of(run)
+
+    def on_progress(progress: JobProgress) -> None:
+        work.listener.progress(progress, tasks)
+
+    verdict = finish(run, on_progress, work.listener.warn)
+    figure = f", {verdict.images_per_s:.1f} images/s" if verdict.images_per_s is not None else ""
+    why = f": {verdict.reasons[0]}" if verdict.reasons else ""
+    work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
+    return verdict
+
+
+def _left(study: StudyDirectory) -> deque[tuple[Launch, RunDirectory]]:
+    """Runs of earlier calls whose jobs are not over, in the study's order."""
+    runs = [(launch, run) for launch in study.study.launches for run in study.runs(launch.key)]
+    unsettled = without_verdict(run for _, run in runs)
+    known = states(unsettled)
+    paths = {run.path for run in unsettled}
+    open_runs: deque[tuple[Launch, RunDirectory]] = deque()
+    for launch, run in runs:
+        attempt = attempt_of(run, known.get(run.path)) if run.path in paths else None
+        if attempt is not None and not attempt.gone:
+            open_runs.append((launch, run))
+    return open_runs
+
+
+def _is_shared(work: Work, launch: Launch) -> bool:
+    """Whether jobs that run at once would share nodes, as nothing gives nodes out."""
+    return SCHEDULERS[work.prepare(launch).plan.started_by].nodes != "allocated"

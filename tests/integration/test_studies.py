@@ -1,0 +1,50 @@
+"""A study of 1, 2 and 4 ranks on this machine by the timed stand-in: killed, gone on with, looked at."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Runner
+from tests.support.documents import result
+from tests.support.studies import TIMED, runs_with
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.integration
+
+LABEL = "CPU, this machine: demonstration, no performance claim"
+
+
+def test_a_study_that_is_killed_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
+    local = Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
+    words = ("scale", "--gpus", "1,2,4", "--repeats", "1", *TIMED, "--set", "communication-seconds=0.005")
+    child = local.start(*words)
+
+    def first() -> list[Path]:
+        return list(local.runs.glob("*-study/launches/g0002-*/*/job.json"))
+
+    until(first, "the second launch has begun", timeout_s=60)
+    (path,) = local.runs.glob("*-study")
+    assert "another `scale` is at work on this study" in local("scale", "--resume", path.name, code=3).err
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate(timeout=60)
+
+    done = local("scale", "--resume", "timed", code=0)
+    assert "complete, 3 of 3 launches proven" in done.out
+    assert f"[{LABEL}]" in done.out
+    assert runs_with(path, "result.json") == {f"g{gpus:04d}-full-r1": 1 for gpus in (1, 2, 4)}
+    assert local("scale", "--resume", path.name, code=0).out.startswith("every launch is proven")
+
+    facts = result(local("status", path.name, "--json", code=0).out)
+    assert (facts["state"], facts["demonstration"]) == ("complete", LABEL)
+    rates = [point["images_per_s"]["value"] for point in facts["points"]]
+    assert rates[0] < rates[1] < rates[2]
+    assert 0.5 < facts["points"][2]["efficiency_of_one"]["value"] < 1.0, "communication takes its part"
+    assert [point["efficiency_of_one"] and point["efficiency_of_one"]["low"] for point in facts["points"]] == [None] * 3
+    assert 0.0 < facts["gpu_hours"] < 0.1
+    listed = result(local("status", "--json", code=0).out)
+    assert ([each["study"] for each in listed["studies"]], listed["runs"]) == ([path.name], [])
+    assert len(result(local("status", "--all", "--json", code=0).out)["runs"]) == 3

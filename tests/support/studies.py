@@ -1,0 +1,70 @@
+"""A study on disk whose runs have ended, are under way or were cut off, without any job; and the stand-in's options."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner.files import atomic
+from runner.jobs import directory
+from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.model.job import Submitted
+from runner.model.origin import CommandLine
+from runner.model.study import Launch, LaunchFacts, Study
+from runner.model.verdict import Verdict
+from runner.study.directory import StudyDirectory, create
+from runner.study.plan import launches
+from tests.support.plans import PLAN
+from tests.support.timed import RECIPE
+
+# Options of a study of the timed stand-in on this machine; a launch takes three seconds.
+TIMED = ("--recipe", str(RECIPE), "--runtime", "native", "--set", "window-seconds=0.5", "--yes")
+
+
+def study(gpus: Sequence[int] = (1, 2), repeats: int = 2, **changes: Any) -> Study:
+    """What was asked; without ``launches`` among the changes, all of the full arm."""
+    values: dict[str, Any] = {
+        "schema": "1", "study": "", "created": datetime(2026, 11, 22, 12, tzinfo=timezone.utc),
+        "command": CommandLine(("scale",), "/"), "site": "s", "recipe": "r", "way": "separate", "gpus": tuple(gpus),
+        "arms": ("full",), "settings": ((),), "repeats": repeats, "strong": False,
+    }  # fmt: skip
+    values |= changes
+    values.setdefault("launches", launches(values["gpus"], values["arms"], values["settings"], values["repeats"]))
+    return Study(**values)
+
+
+def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
+    """The study's directory; RUNNER_STATE must be a test's own."""
+    return create(root, name, asked, time.time())
+
+
+def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job: Any) -> RunDirectory:
+    """A run of a launch, with its job's record and its verdict."""
+    run = directory.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
+    run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local"))
+    atomic.write_private(run.path / SCRIPT, "#!/bin/bash\n")
+    fields: dict[str, Any] = {
+        "scheduler": "local", "job_id": "1.1.x", "clients": "", "script_sha256": "0", "submitted_s": time.time(),
+    }  # fmt: skip
+    run.write("job.json", Submitted(**(fields | job)))
+    if verdict is not None:
+        run.write("verdict.json", verdict)
+    return run
+
+
+def measured(rate: float, **changes: Any) -> Verdict:
+    return Verdict("measured", images_per_s=rate, window_s=30.0, **changes)
+
+
+def runs_with(path: Path, record: str) -> dict[str, int]:
+    """How many runs of each launch of a study have left a file."""
+    return {launch.name: len(list(launch.glob(f"*/{record}"))) for launch in sorted((path / "launches").iterdir())}
+
+
+def proven(launch: Launch, rate: float) -> LaunchFacts:
+    return LaunchFacts(launch, "proven", run="r", directory="/r", attempts=1, outcome="measured", images_per_s=rate)

@@ -1,0 +1,152 @@
+"""Which launches may be started again, and what becomes of a submission that was cut off at any point."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.errors import RefusedError
+from runner.files import lease
+from runner.jobs.directory import SCRIPT, index
+from runner.model.job import JobState, Submitted
+from runner.model.study import Launch
+from runner.model.verdict import Verdict
+from runner.schedulers.local.client import Local
+from runner.study.attempts import Attempt, attempt_of, settle, to_start
+from tests.support.studies import left_run, measured, on_disk, study
+
+KEY = "g0001-full-r1"
+LAUNCH = Launch(KEY, 1, "full", 1, 0)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+
+def made(*states: str) -> tuple[Attempt, ...]:
+    """Attempts that ended so; ``open`` for one whose job is not over."""
+    return tuple(
+        Attempt(None, "pending", gone=False) if each == "open" else Attempt(None, each)  # type: ignore[arg-type]
+        for each in states
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "again"),
+    [
+        ((), True),
+        (("not-proven",), True),
+        (("not-proven", "not-proven"), True),
+        (("not-proven", "not-proven", "not-proven"), False),
+        (("proven",), False),
+        (("proven", "not-proven"), False),
+        (("not-proven", "open"), False),
+        (("open",), False),
+    ],
+)
+def test_only_what_is_missing_or_not_proven_is_started_and_not_without_end(
+    states: tuple[str, ...], again: bool
+) -> None:
+    assert bool(to_start((LAUNCH,), {KEY: made(*states)}, limit=3)) is again
+
+
+def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    no_record, no_script, refused = (left_run(of, KEY) for _ in range(3))
+    (no_record.path / "job.json").unlink()
+    (no_script.path / SCRIPT).unlink()
+    refused.write("job.json", Submitted("local", "", "", "0", time.time(), refused="no such partition"))
+    settle(of)
+    assert of.runs(KEY) == ()
+    assert list(index().iterdir()) == []
+
+
+def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    run = left_run(of, KEY, job_id="")
+    (run.path / SCRIPT).write_text("#!/bin/bash\nexec sleep 0\n")
+    job = Local().submit(run.path, SCRIPT)
+    (run.path / "job.id").write_text(job)
+    settle(of)
+    record = run.read("job.json", Submitted)
+    assert record is not None
+    assert record.job_id == job
+
+
+def test_a_submission_that_started_no_job_is_waited_for_and_then_removed(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    left_run(of, KEY, job_id="")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        time.sleep(seconds)
+
+    began = time.monotonic()
+    settle(of, sleep)
+    assert of.runs(KEY) == ()
+    assert waited
+    assert 3.0 < time.monotonic() - began < 10.0
+
+
+def test_a_clock_that_was_set_back_holds_nothing_up(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    left_run(of, KEY, job_id="", submitted_s=time.time() + 1e6)
+    slept = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+
+    settle(of, sleep)
+    assert of.runs(KEY) == ()
+    assert slept < 30.0
+
+
+@pytest.mark.parametrize(
+    ("state", "shown", "gone"),
+    [
+        (JobState("pending", "PENDING"), "pending", False),
+        (JobState("running", "RUNNING"), "running", False),
+        (JobState("unknown"), "not-proven", True),
+        (None, "pending", False),
+    ],
+)
+def test_a_run_without_a_verdict_stands_as_its_scheduler_says(
+    tmp_path: Path, state: JobState | None, shown: str, gone: bool
+) -> None:
+    attempt = attempt_of(left_run(on_disk(tmp_path, study((1,), 1)), KEY), state)
+    assert attempt is not None
+    assert (attempt.state, attempt.gone, bool(attempt.why)) == (shown, gone, state is None or state.phase == "unknown")
+
+
+def test_a_process_of_another_machine_is_not_taken_for_gone(tmp_path: Path) -> None:
+    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY)
+    run.write("provenance.json", {"host": "another"})
+    attempt = attempt_of(run, JobState("unknown"))
+    assert attempt is not None
+    assert (attempt.gone, attempt.why) == (False, "its job runs, or ran, on another machine")
+
+
+def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    shown = [
+        attempt.state
+        for verdict in (measured(5.0), Verdict("cancelled"), Verdict("measured"))
+        if (attempt := attempt_of(left_run(of, KEY, verdict), None)) is not None
+    ]
+    assert shown == ["proven", "not-proven", "not-proven"]
+    assert attempt_of(left_run(of, KEY, refused="no"), None) is None
+
+
+def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    with of.exclusive():
+        with pytest.raises(RefusedError, match="another `scale` is at work"), of.exclusive():
+            pass
+        assert lease.read(of.path / "lease") is not None
+    with of.exclusive():
+        pass

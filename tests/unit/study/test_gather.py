@@ -1,0 +1,100 @@
+"""A study as it stands, from its runs' verdicts: what is proven makes points, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.model.verdict import Verdict
+from runner.study import gather
+from tests.support.studies import left_run, measured, on_disk, proven, study
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+
+def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 2))
+    left_run(of, "g0001-full-r1", measured(100.0))
+    left_run(of, "g0001-full-r2", Verdict("not-proven", ("rank 1 computed the same gradients",)))
+    left_run(of, "g0002-full-r1", measured(180.0, demonstration="CPU"))
+    left_run(of, "g0002-full-r2", Verdict("ran"))
+    found = gather.facts(of)
+    states = {each.launch.key: (each.state, each.why, each.images_per_s) for each in found.launches}
+    assert states["g0001-full-r2"] == ("not-proven", "rank 1 computed the same gradients", None)
+    assert states["g0002-full-r2"] == ("not-proven", "it measures nothing", None)
+    assert (found.state, found.demonstration) == ("incomplete", "CPU")
+    one, two = found.points
+    assert (one.proven, one.wanted) == (1, 2)
+    assert one.images_per_s is not None
+    assert one.images_per_s.value == pytest.approx(100.0)
+    assert two.efficiency_of_one is not None
+    assert two.efficiency_of_one.value == pytest.approx(0.9)
+    assert two.efficiency_of_one.low is None
+
+
+def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    left_run(of, "g0001-full-r1", Verdict("infrastructure", ("a node failed",)))
+    second = left_run(of, "g0001-full-r1", measured(50.0))
+    left_run(of, "g0001-full-r1", Verdict("failed", ("exit 1",)))
+    (launch,) = gather.facts(of).launches
+    assert (launch.state, launch.run, launch.attempts) == ("proven", second.run_id, 3)
+
+
+def test_a_point_without_a_proven_launch_has_no_rate_and_is_there_all_the_same(tmp_path: Path) -> None:
+    found = gather.facts(on_disk(tmp_path, study((1, 2), 1)))
+    assert [(each.gpus, each.proven, each.images_per_s) for each in found.points] == [(1, 0, None), (2, 0, None)]
+    assert {each.state for each in found.launches} == {"missing"}
+
+
+def test_efficiency_is_against_one_gpu_alone_with_the_same_setting() -> None:
+    settings = ((("batch", "1"),), (("batch", "2"),))
+    asked = study((1, 2), 2, settings=settings)
+    rates = {(1, "1"): 10.0, (2, "1"): 18.0, (1, "2"): 100.0, (2, "2"): 120.0}
+    launches = [proven(each, rates[each.gpus, each.settings[0][1]]) for each in asked.launches]
+    found = {(each.settings, each.gpus): each.efficiency_of_one for each in gather.points(asked, launches)}
+    assert [value and pytest.approx(value.value) for value in found.values()] == [None, 0.9, None, 0.6]
+
+
+def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:
+    asked = study((1, 2), 1, arms=("full", "solo-hooks", "solo"))
+    rates = {"solo": 100.0, "solo-hooks": 98.0, "full": 99.0}
+    launches = [proven(each, rates[each.arm] * each.gpus) for each in asked.launches]
+    points = gather.points(asked, launches)
+    found = {(each.gpus, each.arm): each.efficiency_of_one.value for each in points if each.efficiency_of_one}
+    assert (1, "solo") not in found
+    assert found == {
+        (1, "full"): pytest.approx(0.99),
+        (1, "solo-hooks"): pytest.approx(0.98),
+        (2, "full"): pytest.approx(0.99),
+    }
+
+
+def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:
+    """Each repeat drifts by 10 %; as pairs the drift cancels, apart it is in the interval."""
+    widths = {}
+    for way in ("one-allocation", "separate"):
+        asked = study((1, 2), 3, way=way)
+        launches = [
+            proven(each, 100.0 * each.gpus * 0.9 ** (each.gpus - 1) * 1.1**each.repeat) for each in asked.launches
+        ]
+        efficiency = gather.points(asked, launches)[1].efficiency_of_one
+        assert efficiency is not None
+        assert efficiency.low is not None
+        assert efficiency.high is not None
+        assert efficiency.value == pytest.approx(0.9)
+        widths[way] = efficiency.high - efficiency.low
+    assert widths["one-allocation"] < 1e-6
+    assert widths["separate"] > 0.1
+
+
+def test_a_table_of_launches_says_how_many_a_claim_needs() -> None:
+    asked = study((1,), 3)
+    launches = [proven(each, rate) for each, rate in zip(asked.launches, (99.0, 100.0, 101.0), strict=True)]
+    (point,) = gather.points(asked, launches)
+    assert point.spread == pytest.approx(0.01)
+    assert point.launches_needed == {"0.01": 17, "0.02": 6, "0.05": 3}

@@ -1,0 +1,101 @@
+"""From a question to launches: which, in which order, under which names, and with which options."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.errors import UsageError
+from runner.model.study import Launch
+from runner.study import plan
+
+
+def test_repeats_go_forward_and_backward_so_that_no_point_has_a_place() -> None:
+    found = plan.launches((1, 2), plan.parse_arms("full"), ((),), 6)
+    assert "".join("AB"[each.gpus - 1] for each in found) == "ABBABAABABBA"
+    assert [each.place for each in found] == list(range(12))
+
+
+@given(
+    st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True),
+    st.sets(st.sampled_from(plan.ARMS)),
+    st.lists(st.text(max_size=8), min_size=1, max_size=3, unique=True),
+    st.integers(1, 4),
+)
+def test_every_point_is_launched_as_often_as_asked_under_a_name_of_its_own(
+    gpus: list[int], arms: set[str], values: list[str], repeats: int
+) -> None:
+    named = plan.parse_arms(",".join(["full", *arms]))
+    settings = tuple((("note", value),) for value in values)
+    found = plan.launches(sorted(gpus), named, settings, repeats)
+    points = [(each.gpus, each.arm, each.settings) for each in found]
+    assert {points.count(point) for point in points} == {repeats}
+    alone = [arm for arm in named if arm.startswith("solo")]
+    assert len(set(points)) == (len(gpus) + len(alone)) * len(values)
+    keys = [each.key for each in found]
+    assert len(set(keys)) == len(keys)
+    assert all(re.fullmatch(r"[A-Za-z0-9._=+-]{1,160}", key) for key in keys)
+
+
+def test_arms_that_one_process_can_alternate_between_are_one_launch() -> None:
+    (launch,) = plan.launches((4,), plan.parse_arms("coordination,uncoupled"), ((),), 1)
+    assert (launch.arm, launch.arms) == ("full", ("uncoupled", "coordination", "full"))
+    assert plan.options_of(launch, ()) == (("arms", "uncoupled,coordination,full"),)
+
+
+def test_one_gpu_alone_has_no_arms_within_but_those_of_its_own() -> None:
+    found = plan.launches((1, 2), plan.parse_arms("solo,solo-hooks,uncoupled"), ((),), 1)
+    assert [(each.gpus, each.arm, bool(each.arms)) for each in found] == [
+        (1, "solo", False),
+        (1, "solo-hooks", False),
+        (1, "full", False),
+        (2, "full", True),
+    ]
+    assert plan.options_of(found[1], (("model", "m"),)) == (("model", "m"), ("hooks-at-one", "true"))
+
+
+def test_where_nodes_are_fixed_one_gpu_alone_is_another_one_each_time() -> None:
+    found = plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2))
+    places = [(each.repeat, each.node, each.device) for each in found if each.arm == "solo"]
+    assert sorted(places) == [(1, 0, 0), (1, 1, 1), (2, 0, 1), (2, 1, 0)]
+
+
+def test_an_option_with_one_value_is_shared_and_others_are_combined() -> None:
+    options = [("batch-size", "128,256"), ("model", "resnet18"), ("precision", "fp32,tf32"), ("model", "resnet50")]
+    shared, settings = plan.parse_settings(options)
+    assert shared == (("model", "resnet50"),)
+    assert len(settings) == 4
+    assert settings[0] == (("batch-size", "128"), ("precision", "fp32"))
+    assert plan.parse_settings([]) == ((), ((),))
+
+
+def test_a_whole_batch_is_shared_equally_or_refused() -> None:
+    launch = Launch("k", 4, "full", 1, 0, settings=(("batch-size", "256"),))
+    assert plan.options_of(launch, (), "batch-size") == (("batch-size", "64"),)
+    with pytest.raises(UsageError, match="a whole batch of 254 cannot be shared by 4 GPUs"):
+        plan.options_of(launch.__class__("k", 4, "full", 1, 0), (("batch-size", "254"),), "batch-size")
+    with pytest.raises(UsageError, match="the whole batch is not given"):
+        plan.options_of(launch.__class__("k", 4, "full", 1, 0), (), "batch-size")
+
+
+@pytest.mark.parametrize("text", ["", "1,,2", "0", "-1", "1,x", "1, 2", "1.5", "1,1", "99999999", "१"])
+def test_sizes_are_numbers_each_named_once(text: str) -> None:
+    with pytest.raises(UsageError, match=r"no list of sizes|names a size twice"):
+        plan.parse_sizes(text)
+
+
+def test_sizes_rise_whatever_their_order() -> None:
+    assert plan.parse_sizes("16,1,4") == (1, 4, 16)
+
+
+def test_an_unknown_arm_and_a_value_that_is_empty_or_twice_there_are_refused() -> None:
+    with pytest.raises(UsageError, match="no arm 'ful'") as refused:
+        plan.parse_arms("ful")
+    assert "full" in refused.value.fix
+    with pytest.raises(UsageError, match="empty, or there twice"):
+        plan.parse_settings([("batch-size", "128,128")])
+    with pytest.raises(UsageError, match="empty, or there twice"):
+        plan.parse_settings([("batch-size", "128,")])
