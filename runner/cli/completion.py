@@ -84,8 +84,10 @@ def _studies(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
 
 
 def _runs_and_studies(context: click.Context, typed: str) -> Iterable[CompletionItem]:
-    items = (*_studies(context, typed), *_runs(context, typed))
-    return {item.value: item for item in reversed(items)}.values()
+    """Studies first; a name that both have stands for the study."""
+    of_studies = {item.value: item for item in _studies(context, typed)}
+    of_runs = {item.value: item for item in _runs(context, typed)}
+    return (of_studies | {value: item for value, item in of_runs.items() if value not in of_studies}).values()
 
 
 def _sites(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:

@@ -106,8 +106,8 @@ def _cells(point: PointFacts) -> dict[str, str]:
         if rate is None or rate.low is None or rate.high is None
         else f"{rate.low:.1f}-{rate.high:.1f}",
         "PER GPU": _NOTHING if rate is None else f"{rate.value / point.gpus:.1f}",
-        "EFFICIENCY": _share(point.efficiency_of_one),
-        "OF UNCOUPLED": _share(point.efficiency_of_uncoupled),
+        "EFFICIENCY": share_text(point.efficiency_of_one),
+        "OF UNCOUPLED": share_text(point.efficiency_of_uncoupled),
     }
 
 
@@ -119,7 +119,8 @@ def _two_lines(row: dict[str, str]) -> list[str]:
     ]
 
 
-def _share(estimate: Estimate | None) -> str:
+def share_text(estimate: Estimate | None) -> str:
+    """A share with its interval: ``90.0 % (85.0-95.0)``."""
     if estimate is None:
         return _NOTHING
     value = f"{100 * estimate.value:.1f} %"

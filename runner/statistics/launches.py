@@ -8,6 +8,7 @@ Satterthwaite (1946), Biometrics 2.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import stdev
 
@@ -70,11 +71,13 @@ def launches_needed(change: float, deviation: float) -> int:
     if deviation == 0.0:
         return LEAST_LAUNCHES
     size = math.log1p(change) / deviation
-    for launches in range(LEAST_LAUNCHES, MOST_LAUNCHES):
+
+    def are_enough(launches: int) -> bool:
         freedom = 2 * launches - 3
-        if size * math.sqrt(launches / 2.0) >= t_quantile(0.975, freedom) + t_quantile(_POWER, freedom):
-            return launches
-    return MOST_LAUNCHES
+        return size * math.sqrt(launches / 2.0) >= t_quantile(0.975, freedom) + t_quantile(_POWER, freedom)
+
+    counts = range(LEAST_LAUNCHES, MOST_LAUNCHES)  # more launches are never worse
+    return LEAST_LAUNCHES + bisect_left(counts, True, key=are_enough)
 
 
 def needed(deviation: float | None) -> dict[str, int]:

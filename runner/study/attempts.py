@@ -22,7 +22,7 @@ from runner.jobs.submission import scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
-from runner.model.verdict import Outcome
+from runner.model.verdict import ArmFigure, Outcome
 from runner.schedulers import connect
 from runner.study.directory import StudyDirectory
 
@@ -39,6 +39,7 @@ class KeptVerdict(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     images_per_s: float | None = None
     demonstration: str = ""
+    arms: tuple[ArmFigure, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,16 @@ from runner.files import file_system
 from runner.jobs.directory import NODES, RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import Seconds
-from runner.model.study import Arm, Estimate, Launch, LaunchFacts, PointFacts, Study, StudyFacts
+from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
+from runner.statistics.loss import attribution
 from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
 from runner.study.directory import StudyDirectory
 from runner.study.plan import Setting
 from runner.study.ways import way
 
+_Point = tuple[Setting, int, Arm]
+_Rates = Mapping[int, float]  # by the repeat
 _BASES: tuple[Arm, ...] = ("solo", "full")  # what one GPU alone gives, the first that is there
 
 
@@ -75,73 +78,94 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         created=asked.created,
         launches=found,
         points=points(asked, found),
-        losses=(),
+        losses=losses(asked, found),
         demonstration=next((each.demonstration for each in found if each.demonstration), ""),
         gpu_hours=math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
     )
 
 
-def points(study: Study, launches: Iterable[LaunchFacts]) -> tuple[PointFacts, ...]:
+def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
     """Every size, arm and setting with the estimates over its proven launches. Pure.
 
-    Settings keep the study's order; within one, sizes rise and arms keep theirs.
+    Settings keep the study's order; within one, sizes rise and arms keep theirs. An arm that a process alternated with
+    another one has the launches of that.
     """
-    groups: dict[tuple[Setting, int, Arm], list[LaunchFacts]] = defaultdict(list)
+    groups: dict[_Point, list[LaunchFacts]] = defaultdict(list)
     for each in launches:
-        groups[each.launch.settings, each.launch.gpus, each.launch.arm].append(each)
-    rates = {point: _rates(each) for point, each in groups.items()}
+        for arm in each.launch.arms or (each.launch.arm,):
+            groups[each.launch.settings, each.launch.gpus, arm].append(each)
+    rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     arms = {arm: place for place, arm in enumerate(study.arms)}
     places = {setting: place for place, setting in enumerate(study.settings)}
     order = sorted(groups, key=lambda point: (places[point[0]], point[1], arms[point[2]]))
     return tuple(_point(study, point, groups[point], rates) for point in order)
 
 
-def _point(
-    study: Study,
-    point: tuple[Setting, int, Arm],
-    launches: Sequence[LaunchFacts],
-    rates: Mapping[tuple[Setting, int, Arm], Mapping[int, float]],
-) -> PointFacts:
+def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
+    """Where the loss goes, at each size above one GPU and setting; empty where no arm was run to tell it. Pure."""
+    if "uncoupled" not in study.arms:
+        return ()
+    by_setting: dict[Setting, list[LaunchFacts]] = defaultdict(list)
+    for each in launches:
+        by_setting[each.launch.settings].append(each)
+    return tuple(
+        attribution(gpus, setting, by_setting[setting], study.way)
+        for setting in study.settings
+        for gpus in study.gpus
+        if gpus > 1
+    )
+
+
+def _point(study: Study, point: _Point, launches: Sequence[LaunchFacts], rates: Mapping[_Point, _Rates]) -> PointFacts:
     setting, gpus, arm = point
     own = rates[point]
     values = list(own.values())
     spread = statistics.spread(values)
-    needed = (
-        {f"{change:g}": statistics.launches_needed(change, spread) for change in statistics.CHANGES} if spread else {}
-    )
-    base = next((found for name in _BASES if (found := rates.get((setting, 1, name)))), None)
-    one = _efficiency(study, own, gpus, base) if base and own and arm != "solo" else None
+    base = next((found for name in _BASES if (found := rates.get((setting, 1, name)))), {})
+    together = rates.get((setting, gpus, "uncoupled"), {})
+    both = sorted(own.keys() & together.keys())
     return PointFacts(
         gpus=gpus,
         arm=arm,
         settings=setting,
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
-        images_per_s=statistics.rate(values) if values else None,
-        efficiency_of_one=one if base is not own else None,
+        images_per_s=statistics.mean_rate(values) if values else None,
+        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own and base is not own else None,
+        # Of one process and one allocation: what changes from launch to launch cancels.
+        efficiency_of_uncoupled=statistics.efficiency(
+            [own[each] for each in both], [together[each] for each in both], rounds=True
+        )
+        if both and together is not own
+        else None,
         spread=spread,
-        launches_needed={change: count for change, count in needed.items() if count is not None},
+        launches_needed=statistics.needed(spread),
     )
 
 
-def _efficiency(study: Study, own: Mapping[int, float], gpus: int, base: Mapping[int, float]) -> Estimate:
+def _efficiency(study: Study, own: _Rates, gpus: int, base: _Rates) -> Estimate:
     """Against one GPU: rate of each GPU over the base's. With a fixed whole batch this is the strong efficiency, as the
     rate is the batch over the time of a step. What ran in one allocation is compared repeat by repeat.
     """
     per_gpu = {repeat: rate / gpus for repeat, rate in own.items()}
     both = sorted(per_gpu.keys() & base.keys())
     if study.way == "one-allocation" and len(both) == len(per_gpu) == len(base):
-        return statistics.ratio([per_gpu[each] for each in both], [base[each] for each in both], paired=True)
-    return statistics.ratio(list(per_gpu.values()), list(base.values()), paired=False)
+        return statistics.efficiency([per_gpu[each] for each in both], [base[each] for each in both], rounds=True)
+    return statistics.efficiency(list(per_gpu.values()), list(base.values()), rounds=False)
 
 
-def _rates(launches: Iterable[LaunchFacts]) -> dict[int, float]:
+def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     """A rate for each repeat: of several launches of one repeat (solo, on other GPUs) the geometric mean."""
     found: dict[int, list[float]] = defaultdict(list)
     for each in launches:
-        if each.state == "proven" and each.images_per_s:
-            found[each.launch.repeat].append(each.images_per_s)
-    return {repeat: statistics.rate(values).value for repeat, values in sorted(found.items())}
+        rate = each.images_per_s if each.launch.arm == arm else _of_arm(each, arm)
+        if each.state == "proven" and rate:
+            found[each.launch.repeat].append(rate)
+    return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(found.items())}
+
+
+def _of_arm(launch: LaunchFacts, arm: Arm) -> float | None:
+    return next((each.samples_per_s for each in launch.arms if each.arm == arm), None)
 
 
 def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
@@ -150,6 +174,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         return LaunchFacts(launch, "missing")
     proven = attempt.state == "proven"
     verdict = attempt.verdict
+    arms = verdict.arms if verdict and proven else ()
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
@@ -162,6 +187,8 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),
+        sm_clock_mhz=next((each.sm_clock_mhz for each in arms if each.arm == launch.arm), None),
+        arms=arms,
     )
 
 

@@ -26,7 +26,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
 
 
-def made(*states: str) -> tuple[Attempt, ...]:
+def attempts_of_states(*states: str) -> tuple[Attempt, ...]:
     """Attempts that ended so; ``open`` for one whose job is not over."""
     return tuple(
         Attempt(None, "pending", gone=False) if each == "open" else Attempt(None, each)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def made(*states: str) -> tuple[Attempt, ...]:
 def test_only_what_is_missing_or_not_proven_is_started_and_not_without_end(
     states: tuple[str, ...], again: bool
 ) -> None:
-    assert bool(to_start((LAUNCH,), {KEY: made(*states)}, limit=3)) is again
+    assert bool(to_start((LAUNCH,), {KEY: attempts_of_states(*states)}, limit=3)) is again
 
 
 def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_repeats_go_forward_and_backward_so_that_no_point_has_a_place() -> None:
     st.lists(st.text(max_size=8), min_size=1, max_size=3, unique=True),
     st.integers(1, 4),
 )
-def test_every_point_is_launched_as_often_as_asked_under_a_name_of_its_own(
+def test_every_point_is_launched_as_often_as_requested_under_a_name_of_its_own(
     gpus: list[int], arms: set[str], values: list[str], repeats: int
 ) -> None:
     named = plan.parse_arms(",".join(["full", *arms]))
@@ -46,7 +46,7 @@ def test_arms_that_one_process_can_alternate_between_are_one_launch() -> None:
     assert plan.options_of(launch, ()) == (("arms", "uncoupled,coordination,full"),)
 
 
-def test_one_gpu_alone_has_no_arms_within_but_those_of_its_own() -> None:
+def test_a_single_gpu_has_no_arms_within_but_those_of_its_own() -> None:
     found = plan.launches((1, 2), plan.parse_arms("solo,solo-hooks,uncoupled"), ((),), 1)
     assert [(each.gpus, each.arm, bool(each.arms)) for each in found] == [
         (1, "solo", False),
@@ -57,7 +57,7 @@ def test_one_gpu_alone_has_no_arms_within_but_those_of_its_own() -> None:
     assert plan.options_of(found[1], (("model", "m"),)) == (("model", "m"), ("hooks-at-one", "true"))
 
 
-def test_where_nodes_are_fixed_one_gpu_alone_is_another_one_each_time() -> None:
+def test_where_nodes_are_fixed_a_single_gpu_is_another_one_each_time() -> None:
     found = plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2))
     places = [(each.repeat, each.node, each.device) for each in found if each.arm == "solo"]
     assert sorted(places) == [(1, 0, 0), (1, 1, 1), (2, 0, 1), (2, 1, 0)]

@@ -1,0 +1,142 @@
+"""``scale`` before anything is submitted, and studies on disk as ``status``, ``cancel`` and completion show them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import cli, run
+from runner.cli.study_table import facts_lines
+from runner.errors import Exit
+from runner.model.study import Estimate
+from runner.model.verdict import Verdict
+from runner.study import gather
+from tests.support.documents import document, result
+from tests.support.studies import left_run, measured, on_disk, study
+from tests.support.timed import RECIPE
+
+SCALE = ("scale", "--site", "local", "--recipe", str(RECIPE), "--runtime", "native", "--yes")
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
+    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = (*SCALE, "--gpus", "1,2", "--set", "batch-size=4,8", "--repeats", "2", "--dry-run")
+    assert run([*words]) == Exit.GOOD
+    out, err = capfd.readouterr()
+    assert out.splitlines()[0].startswith("8 launches; expected")
+    assert out.splitlines()[-1] == "g0001-full-batch-size=4-r2"
+    assert "dry run: nothing was submitted" in err
+    assert run([*words, "--json"]) == Exit.GOOD
+    planned = result(capfd.readouterr().out)
+    assert [each["key"] for each in planned["launches"]] == out.splitlines()[-8:]
+    (cost,) = planned["costs"]
+    assert (cost["way"], cost["jobs"]) == ("separate", 8)
+    # 30 s of start, 5 s of a demonstration's warm-up and the 2 s that the recipe measures; 12 GPUs in all.
+    assert cost["wall_s"] == pytest.approx(8 * 37.0)
+    assert cost["gpu_hours"] == pytest.approx(12 * 37.0 / 3600)
+    assert sorted(path.name for path in tmp_path.iterdir()) == []
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
+    "no sizes": ((), Exit.USAGE, "no sizes are given"),
+    "bad sizes": (("--gpus", "1-4"), Exit.USAGE, "no list of sizes"),
+    "an arm": (("--gpus", "1", "--arms", "half"), Exit.USAGE, "no arm 'half'"),
+    "arms as an option": (("--gpus", "1", "--set", "arms=full"), Exit.USAGE, "arms are no option"),
+    "a batch that does not divide": (
+        ("--gpus", "1,2,3", "--strong", "--set", "batch-size=8"), Exit.USAGE, "cannot be shared by 3 GPUs equally",
+    ),
+    "more than the budget": (("--gpus", "1,2", "--budget", "0.001"), Exit.REFUSED, "the budget is 0.001"),
+    "a check": (("--gpus", "1", "--mount", "/no/such:/no/such"), Exit.REFUSED, "mount-source-missing"),
+    "a recipe that measures nothing": (("--gpus", "1", "--recipe", "probe"), Exit.USAGE, "measures nothing"),
+    "no study": (("--resume", "none"), Exit.USAGE, "the study has its options already"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_begun_is_refused_before_anything_is_made(
+    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words, code, says = REFUSED[case]
+    assert run([*SCALE, *words]) == code
+    assert says in capfd.readouterr().err
+    assert list(tmp_path.glob("runs/*")) == []
+
+
+def test_a_study_that_is_not_there_is_reported_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["scale", "--resume", "none", "--json"]) == Exit.USAGE
+    found = document(capfd.readouterr().out)
+    assert found.error is not None
+    assert found.error.what == 'no study matches "none".'
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> str:
+    """A study with a launch that is not proven; its id."""
+    of = on_disk(tmp_path / "runs", study((1, 16), 2))
+    for key, rate in (("g0001-full-r1", 331.5), ("g0001-full-r2", 333.0), ("g0016-full-r1", 4800.0)):
+        left_run(of, key, measured(rate))
+    left_run(of, "g0016-full-r2", Verdict("failed", ("rank 3 exited with 1",)))
+    return of.path.name
+
+
+@pytest.mark.parametrize("wide", [None, 120, 80, 60, 40])
+def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None:
+    from runner.study.lookup import find
+
+    lines = facts_lines(gather.facts(find(finished)), wide)
+    # A command to be copied is not broken within its words.
+    assert all(len(line) <= (wide or 999) or finished in line for line in lines), lines
+    text = " ".join(" ".join(lines).split())
+    assert "incomplete, 3 of 4 launches proven" in text
+    assert "rank 3 exited with 1" in text
+    assert "4800.0" in text
+    assert "90.3 %" in text
+    assert ("331.5" in text or "332.2" in text) and "no A/B verdict" in text
+
+
+def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str, code: Exit = Exit.GOOD) -> Any:
+        assert run([*words, "--json"]) == code
+        return result(capfd.readouterr().out)
+
+    assert printed("status", "train")["state"] == "incomplete"
+    assert printed("wait", finished[:18], code=Exit.NOT_PROVEN)["points"][1]["proven"] == 1
+    assert printed("cancel", finished) == {
+        "study": finished, "directory": str(Path("runs", finished).resolve()), "jobs": [],
+    }  # fmt: skip
+    assert [each["proven"] for each in printed("status")["studies"]] == [3]
+    assert printed("status")["runs"] == []
+    assert len(printed("status", "--all")["runs"]) == 4
+    run_id = printed("status", "--name", "train")["runs"][0]["run"]
+    assert printed("status", run_id)["run"] == run_id
+    assert run(["logs", finished]) == Exit.USAGE
+    assert "launch g0016-full-r2, run " in capfd.readouterr().err
+
+
+def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
+    for words in ("status ", "scale --resume "):
+        env = {"_GPU_RUNNER_COMPLETE": "bash_complete", "COMP_WORDS": f"gpu-runner {words}", "COMP_CWORD": "2"}
+        env["COMP_CWORD"] = str(len(words.split()) + 1)
+        from runner.cli.completion import PROGRAM, VARIABLE
+
+        done = CliRunner().invoke(cli, prog_name=PROGRAM, complete_var=VARIABLE, env=env)
+        assert f"plain,{finished}" in done.output, words
+
+
+def test_an_interval_is_shown_with_the_efficiency() -> None:
+    from runner.cli.study_table import share_text
+
+    assert share_text(Estimate(0.9, 0.85, 0.95)) == "90.0 % (85.0-95.0)"
+    assert (share_text(Estimate(0.9)), share_text(None)) == ("90.0 %", "-")
