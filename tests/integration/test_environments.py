@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from runner.box import Box
 from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.waiting import until
@@ -76,6 +81,32 @@ def test_a_python_without_horovod_is_not_proven(local: Runner) -> None:
     said = local("env", "check", "--site", "local", code=6)
     assert "its Horovod is not proven" in said.err
     assert "PROOF FAILED" in said.err
+
+
+def test_a_node_with_another_python_ends_the_job_before_the_program_starts(
+    runner: Runner, cluster: Box, tmp_path: Path
+) -> None:
+    """/var/tmp is each node's own: the environment there has this Python on dgx01, and Debian's on dgx02."""
+    root = Path(f"/var/tmp/test-environment-{os.getpid()}")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
+    try:
+        shutil.copytree(root, tmp_path / "copy", symlinks=True)
+        on_nodes = (
+            'cp -a "$1" "$2"; [ "$(hostname)" = dgx02 ] || exit 0; '
+            'ln -sf /usr/bin/python3 "$2/bin/python3"; sed -i "s|^home = .*|home = /usr/bin|" "$2/pyvenv.cfg"'
+        )
+        words = ("--nodes=2", "--ntasks=2", "sh", "-euc", on_nodes, "sh", str(tmp_path / "copy"), str(root))
+        subprocess.run([cluster.bin_dir / "srun", *words], check=True, timeout=60)
+        job = ("submit", "--runtime", "native", "--env-name", str(root), "--wait")
+        program = ("--", "python3", "-c", f"open({str(tmp_path / 'began')!r}, 'a').write('x')")
+        differing = runner(*job, "--gpus", "2", "--nodes", "2", *program, code=8).out
+        assert "rank 1 on dgx02 did not start its program: environment-differs: " in differing
+        assert re.search(rf"here python3 is {root}/bin/python3 of {root} \(Python 3\.", differing), differing
+        assert not (tmp_path / "began").exists(), "on no node"
+        runner(*job, "--gpus", "2", "-S", "nodelist=dgx01", *program, code=0)
+        assert (tmp_path / "began").read_text() == "xx"
+    finally:
+        shutil.rmtree(root)
 
 
 def test_a_missing_module_is_reported(local: Runner) -> None:

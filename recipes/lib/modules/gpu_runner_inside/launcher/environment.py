@@ -17,7 +17,7 @@ RECORDED_NAMES = frozenset(
 _SECRET_NAME = re.compile(
     r"pass|pwd|secret|token|key|cred|auth|private|cookie|session|jwt|cert|login|bearer", re.IGNORECASE
 )
-_USER_INFO = re.compile(r"(://)[^/@\s]*@")
+_USER_INFO = re.compile(r"(://)[^/\s]*@")  # a password may hold a raw "@"
 
 
 def recorded(env: Mapping[str, str]) -> dict[str, str]:
