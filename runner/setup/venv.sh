@@ -34,6 +34,7 @@ if ! usable "$venv/bin/python"; then
 fi
 "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements.lock
 "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --editable .
+"$venv/bin/python" runner/setup/quoted_scripts.py
 # Where PYTHONDONTWRITEBYTECODE is set, or a checkout cannot be written to later, every call would compile anew.
 "$venv/bin/python" -m compileall -q runner
 touch "$venv/.ready"
