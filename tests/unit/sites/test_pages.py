@@ -1,4 +1,6 @@
-"""The pages that lead from login to the first result: each cluster has one, and their commands are what they seem."""
+"""The pages of each cluster, from login to the first result and for a tutorial's steps: their commands are what they
+seem, and their lines of job scripts stand in the script that is made.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from runner.errors import Exit
 from runner.sites.loader import names
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
+TUTORIALS = PAGES.parent / "tutorials"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
 # What a machine that is not the cluster lacks.
 NOT_HERE = re.compile(
@@ -22,9 +25,18 @@ NOT_HERE = re.compile(
 CLUSTERS = [name for name in names() if name not in NO_CLUSTER]
 
 
-def commands(site: str) -> list[list[str]]:
+# Of an example's account, field and image, for commands that leave them to the user's configuration.
+OWN = {
+    "alpha": ["--account", "p_x"],
+    "neuron": ["--field", "nlp"],
+    "perlmutter": ["--account", "m1234", "--image", "registry.nersc.gov/m1234/horovod:25.02"],
+    "polaris": ["--account", "p"],
+}
+
+
+def commands(page: Path) -> list[list[str]]:
     """The words of every ``python -m runner`` line in the blocks of a page."""
-    lines = re.findall(r"^ {4,}python -m runner (.*)$", (PAGES / f"{site}.md").read_text(), re.MULTILINE)
+    lines = re.findall(r"^ {4,}python -m runner (.*)$", page.read_text(), re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
 
 
@@ -33,26 +45,61 @@ def test_every_cluster_has_its_page_and_the_readme_links_it() -> None:
     readme = (PAGES.parents[1] / "README.md").read_text()
     for site in CLUSTERS:
         assert f"(docs/first-result/{site}.md)" in readme
-        assert ["submit", "--gpus", "16", "--site", site] in [words[:5] for words in commands(site)]
+        assert ["submit", "--gpus", "16", "--site", site] in [words[:5] for words in commands(PAGES / f"{site}.md")]
+
+
+def test_every_cluster_has_its_page_of_a_tutorial() -> None:
+    assert {path.stem for path in TUTORIALS.iterdir()} == {"README", *CLUSTERS}
+    overview = (TUTORIALS / "README.md").read_text()
+    assert [site for site in CLUSTERS if f"({site}.md)" not in overview] == []
 
 
 @pytest.mark.parametrize("site", CLUSTERS)
-def test_what_a_page_submits_or_makes_is_no_wrong_usage(
+def test_the_lines_of_a_tutorials_script_are_those_of_the_dry_run(
     site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = TUTORIALS / f"{site}.md"
+    stated = re.findall(r"^    ((?:#SBATCH|#PBS|module) .*)$", page.read_text(), re.MULTILINE)
+    run([*commands(page)[0], "--scratch", str(tmp_path)])
+    script = [line.removesuffix(" || exit 74") for line in capfd.readouterr().out.splitlines()]
+    assert len(stated) >= 5
+    assert [line for line in stated if line not in script] == []
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
+    site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = [words for words in commands(TUTORIALS / "README.md") if words[0] == "submit"]
+    assert len(session) >= 7
+    for words in session:
+        given = [site if word == "SITE" else word for word in words]
+        tried([given[0], *OWN.get(site, []), *given[1:]], tmp_path, capfd)
+
+
+def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a dry run, which may be refused for what is not here, but not as wrong usage."""
+    own = ["--scratch", str(tmp_path)] if "--scratch" not in words else []
+    place = words.index("--") if "--" in words else len(words)
+    dry = [] if "--dry-run" in words else ["--dry-run"]
+    given = [*words[:place], *own, *dry, *words[place:]]
+    code, said = run(given), capfd.readouterr().err
+    assert code in (Exit.GOOD, Exit.REFUSED), (given, said)
+    refused = [line for line in said.splitlines() if line.startswith("refused") and not NOT_HERE.match(line)]
+    assert refused == [], given
+
+
+@pytest.mark.parametrize("page", [each / f"{site}.md" for each in (PAGES, TUTORIALS) for site in CLUSTERS], ids=str)
+def test_what_a_page_submits_or_makes_is_no_wrong_usage(
+    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Miniforge3-Linux-x86_64.sh").touch()
-    tried = 0
-    for words in commands(site):
+    submitted = 0
+    for words in commands(page):
         if words[0] == "submit" or words[:2] == ["env", "create"]:
-            own = ["--scratch", str(tmp_path)] if "--scratch" not in words else []
-            place = words.index("--") if "--" in words else len(words)
-            dry = [] if "--dry-run" in words else ["--dry-run"]
-            given = [*words[:place], *own, *dry, *words[place:]]
-            code, said = run(given), capfd.readouterr().err
-            assert code in (Exit.GOOD, Exit.REFUSED), (given, said)
-            refused = [line for line in said.splitlines() if line.startswith("refused") and not NOT_HERE.match(line)]
-            assert refused == [], given
-            tried += 1
-    assert tried >= 3
+            tried(words, tmp_path, capfd)
+            submitted += 1
+    assert submitted >= 3
