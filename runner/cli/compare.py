@@ -16,6 +16,7 @@ from runner.cli.text import printable
 from runner.errors import Exit, InfrastructureError, UsageError
 
 if TYPE_CHECKING:
+    from runner.compare.compare import Side
     from runner.model.compared import Compared
     from runner.model.output import Problem
 
@@ -34,8 +35,8 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 @click.command()
-@click.argument("first", metavar="A", shell_complete=by_shell("runs"))
-@click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs"))
+@click.argument("first", metavar="A", shell_complete=by_shell("runs and studies"))
+@click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs and studies"))
 @click.option("--margin", default="2%", callback=_share, help="Changes within it are called equivalent. Default: 2%.")
 @click.option(
     "--fail-below",
@@ -67,21 +68,21 @@ def command(
 ) -> int:  # fmt: skip
     """Compare the measured figures of A and B, or hold A against its reference.
 
-    A and B are each a run, or launches of one job with commas between them: an id, a name, the beginning of one, a
-    job's id or a directory. A verdict needs 3 launches of each side or more, in turns, on the same nodes.
+    A and B are each a run (an id, a name, the beginning of one, a job's id or a directory), launches of one job with
+    commas between them, a study, or points of one (STUDY:NAME=VALUE). A verdict needs 3 launches of each side or more,
+    in turns, on the same nodes.
     """
     from runner.compare.compare import compare_sides, compare_with_references, exit_of
     from runner.compare.references import default_file
-    from runner.compare.sides import side_of
 
     if (second is None) == (reference is None):
         raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")
     if second is None:
         if fail_below is not None or force:
             raise UsageError("--fail-below and --force need B", fix="the reference's own limits hold")
-        compared = compare_with_references(side_of(first), margin, Path(reference) if reference else default_file())
+        compared = compare_with_references(_side(first), margin, Path(reference) if reference else default_file())
     else:
-        sides = side_of(first), side_of(second)
+        sides = _side(first), _side(second)
         compared = compare_sides(*sides, margin, fail_below=fail_below, force=force)
     code = exit_of(compared)
     _write_files(compared, junit, markdown)
@@ -91,6 +92,24 @@ def command(
         return json_output.show(compared, exit_code=code, error=_problem(compared, code))
     _show(compared)
     return code
+
+
+def _side(text: str) -> Side:
+    """A run, several with commas between them, or a study with or without settings."""
+    from runner.cli.subject import find_subject
+    from runner.compare.sides import side_of
+    from runner.jobs.directory import RunDirectory
+    from runner.study.sides import chosen_settings, side_of_study
+
+    name, chosen = chosen_settings(text)
+    if "," in name and not Path(name).exists():
+        return side_of(text)
+    subject = find_subject(name)
+    if not isinstance(subject, RunDirectory):
+        return side_of_study(subject, text, chosen)
+    if chosen:
+        raise UsageError(f"{subject.run_id} is a run, and only a study has settings", where=text)
+    return side_of(text)
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:

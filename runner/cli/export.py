@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=by_shell("runs"))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN|STUDY...", shell_complete=by_shell("runs and studies"))
 @click.option("--format", "form", type=click.Choice(get_args(Format)), help="What is written.")
 @click.option(
     "-o",
@@ -54,22 +54,30 @@ def command(
 ) -> int:
     """Export RUNs: for other programs (--format), or with all that their figures are made from (--bundle).
 
-    Each RUN is an id, a name, the beginning of one, a job's id or a directory. Only a measured run has a figure,
-    and only such a run can be bundled.
+    Each RUN is an id, a name, the beginning of one, a job's id or a directory; a STUDY stands for its measured runs.
+    Only a measured run has a figure, and only such a run can be bundled.
     """
-    from runner.jobs.lookup import find
-
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
     if bundle is None and key is not None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     if bundle is not None and output is not None:
         raise UsageError("a bundle has its own file", fix="leave out -o")
-    directories = [find(run) for run in runs]
+    directories = [run for name in runs for run in _runs(name)]
     if bundle is not None:
         return _bundle(directories, bundle, key, as_json=as_json)
     assert form is not None
     return _write(directories, form, output, as_json=as_json)
+
+
+def _runs(name: str) -> Sequence[RunDirectory]:
+    """The run of that name, or the measured runs of a study."""
+    from runner.cli.subject import find_subject
+    from runner.jobs.directory import RunDirectory
+    from runner.study.sides import measured_runs
+
+    subject = find_subject(name)
+    return [subject] if isinstance(subject, RunDirectory) else measured_runs(subject)
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
