@@ -39,7 +39,9 @@ class _Level:
     note: str = ""
 
 
-def attribution(gpus: int, settings: tuple[tuple[str, str], ...], launches: Iterable[Launch], way: Way) -> Loss:
+def attribution(
+    gpus: int, settings: tuple[tuple[str, str], ...], launches: Iterable[Launch], way: Way, *, strong: bool = False
+) -> Loss:
     """Where the loss at one size goes; ``why`` says why there is no attribution.
 
     Takes proven launches of this size that alternated between their arms in one process, and those of one GPU alone,
@@ -47,7 +49,7 @@ def attribution(gpus: int, settings: tuple[tuple[str, str], ...], launches: Iter
     whose common part cancels; with fewer than 3 complete rounds the launches count as independent.
 
     Args:
-        launches: of the whole study.
+        launches: of the whole study. strong: the whole batch is fixed, so that each size has another batch of a GPU.
     """
     proven = [each for each in launches if each.state == "proven" and each.launch.settings == settings]
     together = [each for each in proven if each.launch.gpus == gpus and _arms(each).keys() >= {"uncoupled", "full"}]
@@ -55,7 +57,7 @@ def attribution(gpus: int, settings: tuple[tuple[str, str], ...], launches: Iter
     solo = [each for each in of_one if each.launch.arm == "solo"]
     solo = solo or [each for each in of_one if each.launch.arm == "full"]
     hooks = [each for each in of_one if each.launch.arm == "solo-hooks"]
-    why = _refusal(gpus, way, solo, together)
+    why = _refusal(gpus, way, solo, together, strong=strong)
     if why:
         return Loss(gpus, settings, why=why)
     parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", ""))]
@@ -80,9 +82,11 @@ def attribution(gpus: int, settings: tuple[tuple[str, str], ...], launches: Iter
     return Loss(gpus, settings, made.efficiency, tuple(rows))
 
 
-def _refusal(gpus: int, way: Way, solo: Sequence[Launch], together: Sequence[Launch]) -> str:
+def _refusal(gpus: int, way: Way, solo: Sequence[Launch], together: Sequence[Launch], *, strong: bool) -> str:
     if gpus == 1:
         return "one GPU alone is what the loss is measured against"
+    if strong:
+        return "with a fixed whole batch one GPU alone has a larger batch, and what that changes has no row of its own"
     if way == "separate":
         return "the launches were separate jobs, so that other nodes and other times are in their differences"
     for what, found in (("one GPU alone", solo), ("the arms uncoupled and full in one process", together)):

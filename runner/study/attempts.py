@@ -40,6 +40,7 @@ class KeptVerdict(msgspec.Struct, frozen=True):
     images_per_s: float | None = None
     demonstration: str = ""
     arms: tuple[ArmFigure, ...] = ()
+    sm_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True)

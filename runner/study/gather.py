@@ -109,7 +109,7 @@ def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
     for each in launches:
         by_setting[each.launch.settings].append(each)
     return tuple(
-        attribution(gpus, setting, by_setting[setting], study.way)
+        attribution(gpus, setting, by_setting[setting], study.way, strong=study.strong)
         for setting in study.settings
         for gpus in study.gpus
         if gpus > 1
@@ -174,7 +174,6 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         return LaunchFacts(launch, "missing")
     proven = attempt.state == "proven"
     verdict = attempt.verdict
-    arms = verdict.arms if verdict and proven else ()
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
@@ -187,8 +186,8 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),
-        sm_clock_mhz=next((each.sm_clock_mhz for each in arms if each.arm == launch.arm), None),
-        arms=arms,
+        sm_clock_mhz=verdict.sm_clock_mhz if verdict and proven else None,
+        arms=verdict.arms if verdict and proven else (),
     )
 
 

@@ -89,6 +89,11 @@ def test_what_cannot_be_attributed_says_why(made: list[LaunchFacts], gpus: int, 
     assert refused.efficiency is None
 
 
+def test_a_fixed_whole_batch_has_no_attribution() -> None:
+    refused = loss.attribution(4, (), study(), "one-allocation", strong=True)
+    assert "a larger batch" in refused.why
+
+
 def test_rounds_that_are_not_complete_count_as_independent_launches() -> None:
     """A repeat whose launch on all GPUs failed leaves its launches on one GPU; the intervals become wider."""
     made = study(4)
