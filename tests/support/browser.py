@@ -23,7 +23,7 @@ from runner.setup.packages import Package, install
 
 PACKAGE = Package("chromium-headless-shell", ("chromium-headless-shell",), "opens pages in tests")
 FONTS = Package("fonts-liberation", (), "has the letters of these pages")
-_ANSWER_S = 60.0
+_ANSWER_S = 30.0
 
 
 def program() -> str:
@@ -67,13 +67,21 @@ class Tab:
 
     def open(self, page: Path, width: int, scheme: Literal["light", "dark"], height: int = 900) -> None:
         """Load a page as a screen of that width shows it."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.resize(width, height)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=page.resolve().as_uri())
         deadline = time.monotonic() + _ANSWER_S
         while self.evaluate("document.readyState") != "complete":
             assert time.monotonic() < deadline, "the page does not load"
             time.sleep(0.02)
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the screen another size."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def printed(self) -> bytes:
+        """The page as PDF."""
+        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, of what JSON can hold."""

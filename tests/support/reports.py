@@ -80,7 +80,7 @@ def measured_run(
     digest, ends = sha256(path / "plan.json"), list(accumulate(GROUP_STEPS * step_s(group) for group in range(groups)))
     per_node = planned.tasks_per_node[0]
     for node in range(planned.nodes):
-        (path / "nccl" / f"{host(node).encode().hex()}.0.log").write_text(NCCL_LOG)
+        (path / "nccl" / f"node{node}.0.log").write_text(NCCL_LOG)
     for rank in range(ranks):
         node, shared = rank // per_node, {"schema": "2", "rank": rank}
         where = {"local_rank": rank % per_node, "local_size": planned.tasks_per_node[node], "node_rank": node}

@@ -11,7 +11,7 @@ from runner.report.markup import Markup, tag
 from runner.report.pictures.picture import MARKERS, WIDTH, apart, marker, path, svg, text, ticks, width_of
 
 _HEIGHT = 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 22, 12, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 16, 42
 _LEGEND = 20
 _MOST_DOTS = 60  # launches shown at one size
 
@@ -202,7 +202,7 @@ def _legend_rows(series: Sequence[Series], references: Sequence[Reference]) -> l
 
 def _legend(rows: Sequence[Sequence[tuple[str, str, int]]]) -> Iterator[Markup]:
     for line, row in enumerate(rows):
-        x, y = 2.0, 12.0 + _LEGEND * line
+        x, y = 2.0, 15.0 + _LEGEND * line
         for name, kind, number in row:
             if kind == "series":
                 own = f"s{number % len(MARKERS)}"

@@ -8,7 +8,7 @@ from runner.model.report import StepTimes
 from runner.report.markup import Markup, tag
 from runner.report.pictures.picture import WIDTH, path, svg, text, ticks
 
-_LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 52, 8, 8, 120, 40
+_LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 62, 8, 12, 120, 40
 _LEAST_SPAN = 0.04  # of the median: noise of 0.1 % shall not fill the picture
 
 
