@@ -13,6 +13,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -207,6 +208,50 @@ def _timed(costs: dict[str, float], name: str) -> Iterator[None]:
     costs[name] = time.process_time() - began
 
 
+def costs_of_report(runs: list[RunDirectory], output: Path) -> tuple[float, float, float]:
+    """Of ``report`` on these runs, in a process of its own: processor seconds, peak memory and size of the page, MB."""
+    words = [sys.executable, "-m", "runner", "report", *(str(run.path) for run in runs), "-o", str(output)]
+    with Path(os.devnull).open("wb") as nothing:
+        process_id = os.posix_spawn(
+            words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
+        )
+        _, status, used = os.wait4(process_id, 0)
+    assert status == 0, status
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, (output / "report.html").stat().st_size / 1e6
+
+
+def reports(root: Path, smaller: int) -> None:
+    """Print what reports cost: on many runs of eight ranks, and on one run of many.
+
+    The largest comes last: a new process begins with the peak of the one that started it.
+    """
+    os.environ["RUNNER_STATE"] = str(root / "state")
+    print("\n| report on | processor s | peak MB | page MB |\n|---|---|---|---|")
+    first = judged(write_run(root, PER_NODE))
+    for count in (each // smaller for each in RUNS):
+        runs = [
+            RunDirectory(root / f"copies-{count}" / f"20261122-120000-r{number}-{PER_NODE}") for number in range(count)
+        ]
+        for run in runs:
+            shutil.copytree(first.path, run.path)
+        seconds, memory, page = costs_of_report(runs, root / f"report-of-{count}")
+        print(f"| {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
+        shutil.rmtree(root / f"copies-{count}")
+    for ranks in (each // smaller for each in RANKS):
+        run = judged(write_run(root, ranks))
+        seconds, memory, page = costs_of_report([run], root / f"report-{ranks}")
+        print(f"| a run of {ranks} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
+        shutil.rmtree(run.path)
+
+
+def judged(run: RunDirectory) -> RunDirectory:
+    """The run with its end and its verdict, as ``wait`` keeps them."""
+    run.write("ended.json", COMPLETED)
+    run.write("verdict.json", judge(collect(run, COMPLETED)))
+    (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+    return run
+
+
 def table(unit: str, sizes: tuple[int, ...], costs_of: Callable[[Path, int], dict[str, float]], root: Path) -> None:
     """Print seconds for each size, and how they grow from the last but one to the last."""
     rows = {size: costs_of(root, size) for size in sizes}
@@ -227,6 +272,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-scale-") as root:
         table("one run, of ranks", tuple(ranks // smaller for ranks in RANKS), costs_of_ranks, Path(root))
         table("runs", tuple(runs // smaller for runs in RUNS), costs_of_runs, Path(root))
+        reports(Path(root), smaller)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -144,12 +144,12 @@ def test_a_page_fits_is_legible_and_asks_for_nothing(
     assert browser.complaints == []
 
 
-def overlaps(texts: list[dict[str, object]]) -> Iterator[tuple[object, object]]:
+def overlaps(texts: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Texts of one picture that stand on each other."""
     for number, one in enumerate(texts):
         for other in texts[:number]:
             if one["svg"] == other["svg"]:
-                (left, top, right, bottom), (left2, top2, right2, bottom2) = one["box"], other["box"]  # type: ignore[misc]
+                (left, top, right, bottom), (left2, top2, right2, bottom2) = one["box"], other["box"]
                 wide = min(right, right2) - max(left, left2)
                 high = min(bottom, bottom2) - max(top, top2)
                 if wide > 1.5 and high > 0.35 * min(bottom - top, bottom2 - top2):
