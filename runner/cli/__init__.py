@@ -42,7 +42,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rerun": ("rerun", "Submit a run again, with changes."),
     "diff": ("diff", "Show what differs between two runs."),
     "compare": ("compare", "Compare measured figures with each other, or with a reference."),
-    "report": ("report", "Report runs: a page, a picture, tables and JSON."),
+    "report": ("report", "Report a study or runs: a page, a picture, tables and JSON."),
     "export": ("export", "Write measured runs for other programs, or as a bundle with proof."),
     "verify": ("verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
     "logs": ("logs", "Print a run's logs."),

@@ -160,8 +160,11 @@ def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], 
         below = len(series) == 1 or own[-1][1].value < max(other[-1][1].value for _, other in series if other)
         for place, (at, value) in enumerate(zip(x, y, strict=True)):
             if number < 2 or place == len(x) - 1:
+                near = max(low[place], high[place]) < 0.03 * value
                 edge = value - low[place] if below else value + high[place]
-                axes.annotate(write(value), (at, edge), xytext=(0, -20 if below else 9), textcoords="offset points",
+                beside = 0 if near else 34 if place == 0 else -34
+                axes.annotate(write(value), (at, edge if near else value),
+                              xytext=(beside, -20 if below else 9), textcoords="offset points",
                               ha="center", fontsize=13, fontweight="bold")  # fmt: skip
     if len(sizes) > 1:
         axes.set_xscale("log", base=2)

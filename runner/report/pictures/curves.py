@@ -13,6 +13,7 @@ from runner.report.pictures.picture import MARKERS, WIDTH, apart, marker, path, 
 _HEIGHT = 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 16, 42
 _LEGEND = 20
+_LONG = 26
 _MOST_DOTS = 60  # launches shown at one size
 
 
@@ -123,7 +124,7 @@ def _grid(
         values = ticks(axes.low, axes.high)
     for value in values:
         yield tag("line", x1=_LEFT, x2=WIDTH - 4, y1=y(value), y2=y(value), class_="grid")
-        yield text(axes.write(value), _LEFT - 7, y(value) + 4, "t tick", "end")
+        yield text(axes.write(value).removesuffix(".0").removesuffix(".00"), _LEFT - 7, y(value) + 4, "t tick", "end")
     yield tag("line", x1=_LEFT, x2=WIDTH - 4, y1=bottom, y2=bottom, class_="axis")
     positions = [x(size) for size in sizes]
     for place in apart(positions, 26):
@@ -177,10 +178,12 @@ def _points(
     for place in places if each.points else ():
         size, one = each.points[place]
         edge = one.low if below else one.high
-        at = y(one.value if edge is None else edge) + (19 if below else -9)
-        shown = axes.write(one.value)
+        shown, at = axes.write(one.value), y(one.value if edge is None else edge) + (19 if below else -9)
         half = width_of(shown) / 2
         middle = min(max(x(size), _LEFT + half + 2), WIDTH - half - 2)
+        if edge is not None and abs(y(edge) - y(one.value)) > _LONG:  # beside the whisker, not at its far end
+            middle = x(size) + (half + 8 if place == 0 else -half - 8)
+            at = y(one.value) + (19 if below else -9)
         yield text(shown, middle, at, "t value halo", "middle")
 
 

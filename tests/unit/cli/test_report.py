@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from runner.cli import run as runner
 from runner.cli.report_table import lines
 from runner.cli.results import json_schema
 from runner.errors import Exit
-from runner.model.study import PointFacts
+from runner.model.origin import CommandLine
+from runner.model.study import Launch, PointFacts, Study
 from runner.report.gather import of_runs, of_study
+from runner.study import directory
+from runner.study.directory import StudyDirectory
 from tests.support.json_schema import faults
 from tests.support.reports import estimate, loss, measured_run, study_facts
 
@@ -52,6 +56,39 @@ def test_a_run_that_is_not_there_is_refused(place: Path, capsys: pytest.CaptureF
     assert runner(["report", "nothing"]) == Exit.USAGE
     assert 'no run matches "nothing"' in capsys.readouterr().err
     assert sorted(path.name for path in place.iterdir()) == ["runs"]
+
+
+@pytest.fixture
+def study(place: Path) -> StudyDirectory:
+    """A study of 1 and 2 GPUs, of which the launch on 2 has no attempt yet."""
+    launches = tuple(Launch(f"g000{gpus}-full-r1", gpus, "full", 1, gpus - 1) for gpus in (1, 2))
+    command = CommandLine(("scale", "--gpus", "1,2"), str(place))
+    asked = Study(
+        "1", "", datetime(2026, 11, 22, tzinfo=timezone.utc), command, "local", "r", "separate", (1, 2), ("full",),
+        ((),), 1, False, launches,
+    )  # fmt: skip
+    made = directory.create(place / "studies", "resnet", asked, 1.8e9)
+    measured_run(made.launches("g0001-full-r1"), "20261122-120000-resnet-1", 1)
+    return made
+
+
+def test_a_study_is_reported_by_its_id_and_what_is_missing_is_named(
+    study: StudyDirectory, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert runner(["report", study.path.name, "--json"]) == Exit.GOOD
+    made = json.loads(capsys.readouterr().out)
+    assert faults(made, json_schema()) == []
+    assert made["result"]["study"]["study"] == study.path.name
+    assert [row["state"] for row in made["result"]["rows"]] == ["proven", "missing"]
+    assert [each["row"]["gpus"] for each in made["result"]["detailed"]] == [1]
+    page = (place / f"report-{study.path.name}/report.html").read_text()
+    assert "1 of 2 runs hold no proven figure" in page
+
+
+def test_a_study_and_runs_are_not_one_report(study: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["report", study.path.name, "runs/20261122-120000-resnet-4"]) == Exit.USAGE
+    error = capsys.readouterr().err
+    assert "these are a study and 1 runs" in error and "fix:   report each study alone" in error
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
