@@ -190,8 +190,16 @@ def command_line(site: str) -> CommandLine:
     if ctx.get_parameter_source("site") == click.core.ParameterSource.COMMANDLINE:
         site = ""
     first = repeated_run()
-    verb = str(ctx.info_name) if first is None else str(ctx.command.callback.__module__).rpartition(".")[2]
+    verb = str(ctx.info_name) if first is None else verb_of(ctx.command)
     return CommandLine((verb, *typed(ctx)), str(Path.cwd()), site, "" if first is None else first.run_id)
+
+
+def verb_of(job: click.Command) -> str:
+    """By which command a job was submitted, also where another one calls it: ``submit`` or ``run``."""
+    from runner.cli import VERBS
+
+    module = str(job.callback.__module__).rpartition(".")[2]
+    return next(name for name, (each, _) in VERBS.items() if each == module)
 
 
 def repeated_run() -> RunDirectory | None:

@@ -50,7 +50,7 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
     ctx = click.get_current_context()
     first = find(run)
     record = first.command_line()
-    job = _job(record.arguments[0])
+    job = command_of(record.arguments[0])
     recorded = {name: value for name, value in given(job, record.arguments[1:]).items() if name not in of_the_call(job)}
     changes = given(ctx.command, typed(ctx))
     plan = first.plan()
@@ -110,7 +110,8 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
     return f"image: {image.pinned}, {'the one that ran' if is_same else f'not the one that ran ({first.pinned})'}"
 
 
-def _job(verb: str) -> click.Command:
+def command_of(verb: str) -> click.Command:
+    """The command of a verb that runs jobs: ``submit`` or ``run``."""
     found = importlib.import_module(f"runner.cli.{'run_step' if verb == 'run' else 'submit'}").command
     assert isinstance(found, click.Command)
     return found

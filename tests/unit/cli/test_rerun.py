@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.cli.rerun import image_line
+from runner.cli.job_options import verb_of
+from runner.cli.rerun import command_of, image_line
 from runner.errors import Exit
 from runner.model.plan import PlannedImage
 from tests.support import documents
@@ -51,6 +52,10 @@ def facts(call: Call, *words: str) -> dict[str, object]:
     result = documents.result(call("show", *words, "--json")[0])
     assert isinstance(result, dict)
     return result
+
+
+def test_the_recorded_command_is_one_that_can_be_repeated_again() -> None:
+    assert [verb_of(command_of(verb)) for verb in ("submit", "run")] == ["submit", "run"]
 
 
 def test_a_run_is_shown_repeated_with_changes_and_compared(
