@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from runner.model.study import Launch
     from runner.preparation.request import JobOptions
     from runner.study.directory import StudyDirectory
-    from runner.study.question import Preparations, Question
+    from runner.study.question import Offer, Preparations, Question
 
 _REPEATS, _ATTEMPTS = 3, 3
 # With --resume, the first command line has said everything else.
@@ -65,17 +65,16 @@ def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> 
     study = find(resume)
     if dry_run:
         launches = to_start(study.study.launches, attempts_of(study), attempts)
-        return _Call(study.study.command, study, attempts, dry_run=True, **values).carry_out(launches)
+        return _Call(study.study.command, study, attempts, dry_run=True, **values).go_on(study, launches)
     with study.exclusive():
         study.go_on()
         settle(study)
         launches = to_start(study.study.launches, attempts_of(study), attempts)
-        return _Call(study.study.command, study, attempts, dry_run=False, **values).carry_out(launches)
+        return _Call(study.study.command, study, attempts, dry_run=False, **values).go_on(study, launches)
 
 
 def _new(attempts: int, dry_run: bool, **values: Any) -> int:
-    call = _Call(command_line(""), None, attempts, dry_run=dry_run, **values)
-    return call.carry_out(call.question.launches())
+    return _Call(command_line(""), None, attempts, dry_run=dry_run, **values).begin()
 
 
 for _option in command.params:
@@ -99,14 +98,14 @@ class _Call:
         yes: bool,
         wait: bool,
         as_json: bool,
+        same_nodes: bool = False,
         **_others: Any,
     ) -> None:
         from runner.preparation.job import prepare
         from runner.study.question import Preparations
 
-        self.study, self.limit, self.dry_run = study, limit, dry_run
+        self.study, self.limit, self.dry_run, self.same_nodes = study, limit, dry_run, same_nodes
         self.budget, self.yes, self.waits, self.as_json = budget, yes, wait, as_json
-        self._line = line
         self._given = _given_of(line, study)
         if study is not None:
             enter(line.directory, "the study")
@@ -116,45 +115,55 @@ class _Call:
             lambda launch: _options_of(self._words(launch)), lambda options: prepare(options, say=say, keep=keep)
         )
 
-    def carry_out(self, launches: tuple[Launch, ...]) -> int:
-        """Show what these launches cost, then start them; returns the exit code."""
-        from runner.cli.show import show_findings
-        from runner.cli.study_table import cost_lines
+    def begin(self) -> int:
+        """Plan a new study, show what it costs, and start it; returns the exit code."""
         from runner.cli.waiting import slow
-        from runner.study import question
+        from runner.study.question import choose, offers
 
         with slow("preparing the jobs"):
-            plans = self.jobs.plans(launches)
-        costs = question.costs(launches, plans)
-        chosen = question.cheapest(costs)
-        findings = question.findings(self.jobs.all())
-        for line in cost_lines(costs, chosen, len(launches), _width(err=self.as_json)):
+            found = offers(self.question, self.jobs)
+        chosen = choose(found, same_nodes=self.same_nodes)
+        if (code := self._not_begun(found, chosen)) is not None:
+            return code
+        study = self._begun(chosen)
+        with study.exclusive():
+            return self._started(study, chosen.launches)
+
+    def go_on(self, study: StudyDirectory, launches: tuple[Launch, ...]) -> int:
+        """Show what these launches of a study cost, and start them; returns the exit code."""
+        from runner.cli.waiting import slow
+        from runner.study.question import offer
+
+        with slow("preparing the jobs"):
+            chosen = offer(study.study.way, launches, self.jobs)
+        code = self._not_begun((chosen,), chosen)
+        return self._started(study, launches) if code is None else code
+
+    def _not_begun(self, found: Sequence[Offer], chosen: Offer) -> int | None:
+        """Show what each way costs; the exit code where nothing is to be started, else None."""
+        from runner.cli import json_output
+        from runner.cli.show import show_findings
+        from runner.cli.study_table import cost_lines, launch_lines
+        from runner.model.study import PlannedStudy
+        from runner.study.question import check_budget
+
+        costs = tuple(each.cost for each in found)
+        for line in cost_lines(costs, chosen.cost, len(chosen.launches), _width(err=self.as_json)):
             click.echo(line, err=self.as_json)
-        show_findings(findings)
-        refused = any(each.severity == "refuse" and not each.forced for each in findings)
-        if self.dry_run or refused:
-            return self._not_begun(launches, costs, chosen.way, findings)
-        question.check_budget(chosen, self.budget, self._used())
-        if launches and not self._confirmed(len(launches)):
+        show_findings(chosen.findings)
+        if not self.dry_run and not chosen.is_refused:
+            check_budget(chosen.cost, self.budget, self._used())
+            if not chosen.launches or self._confirmed(len(chosen.launches), chosen.cost.jobs):
+                return None
             click.echo("nothing was submitted", err=True)
             return Exit.GOOD
-        if self.study is not None:
-            return self._started(self.study, launches)
-        self.study = self._begun(launches)
-        with self.study.exclusive():
-            return self._started(self.study, launches)
-
-    def _not_begun(self, launches: Any, costs: Any, way: Any, findings: Any) -> int:
-        from runner.cli import json_output
-        from runner.cli.study_table import launch_lines
-        from runner.model.study import PlannedStudy
-
-        error = json_output.of_findings(findings)
+        error = json_output.of_findings(chosen.findings)
         code = Exit.GOOD if error is None else Exit.REFUSED
         if self.as_json:
-            return json_output.show(PlannedStudy(way, launches, costs, findings), exit_code=code, error=error)
+            planned = PlannedStudy(chosen.cost.way, chosen.launches, costs, chosen.findings)
+            return json_output.show(planned, exit_code=code, error=error)
         if self.dry_run:
-            for line in launch_lines(launches):
+            for line in launch_lines(chosen.launches):
                 click.echo(line)
         click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
         return code
@@ -164,16 +173,17 @@ class _Call:
 
         return 0.0 if self.study is None or self.budget is None else facts(self.study).gpu_hours
 
-    def _confirmed(self, jobs: int) -> bool:
+    def _confirmed(self, launches: int, jobs: int) -> bool:
         if self.yes or self.as_json or not sys.stdin.isatty():
             return True
-        return click.confirm(f"submit {jobs} jobs?", default=True)
+        count = "1 job" if jobs == 1 else f"{jobs} jobs"
+        return click.confirm(f"submit {count} for {launches} launches?", default=True)
 
-    def _begun(self, launches: tuple[Launch, ...]) -> StudyDirectory:
+    def _begun(self, chosen: Offer) -> StudyDirectory:
         from runner.model.study import Study
         from runner.study.directory import create
 
-        first = self.jobs.of(launches[0])
+        first = self.jobs.of(chosen.launches[0])
         asked = self.question
         study = Study(
             schema="1",
@@ -182,13 +192,13 @@ class _Call:
             command=command_line(first.site_file),
             site=first.plan.site,
             recipe=first.plan.recipe,
-            way="separate",
+            way=chosen.cost.way,
             gpus=asked.gpus,
             arms=asked.arms,
             settings=asked.settings,
             repeats=asked.repeats,
             strong=asked.strong,
-            launches=launches,
+            launches=chosen.launches,
         )
         made = create(Path(self._given.get("runs", "runs")), first.plan.job_name, study, time.time())
         if not self.as_json:

@@ -107,7 +107,7 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
 
     try:
         with slow("waiting for the jobs of the study"):
-            facts = wait(study, timeout_s=timeout_s)
+            facts = wait(study, warn, timeout_s=timeout_s)
     except KeyboardInterrupt:
         if cancel_on_interrupt:
             cancel(study, as_json=False)

@@ -50,6 +50,7 @@ class Attempt:
     Attributes:
         state: as LaunchState, never ``missing``. why: it is not proven; empty else.
         gone: its job is over for certain, so that another one may be started.
+        awaited: its job is over, and records that may still become visible decide what it is worth.
     """
 
     run: RunDirectory
@@ -57,6 +58,7 @@ class Attempt:
     why: str = ""
     verdict: KeptVerdict | None = None
     gone: bool = True
+    awaited: bool = False
 
 
 def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -133,7 +135,7 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
     if not has_ended and _is_elsewhere(run, record):
         return Attempt(run, "running", "its job runs, or ran, on another machine", gone=False)
     if judge_at_once(run) is None and has_ended:
-        return Attempt(run, "running", "its records are awaited", gone=False)
+        return Attempt(run, "running", "its records are awaited", gone=False, awaited=True)
     return None
 
 

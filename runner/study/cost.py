@@ -17,6 +17,8 @@ from runner.model.study import Launch, WayCost
 _START_S, _START_NATIVE_S = 60.0, 30.0
 # The least that a benchmark measures (gpu_runner_inside.benchmark.options), and a few seconds of a demonstration.
 _WARMUP_S, _WINDOW_S, _DEMONSTRATION_S = 30.0, 30.0, 5.0
+_BETWEEN_S = 10.0  # until GPUs and containers of the launch before are free, and its step has ended
+_IDLE = "GPUs idle while a smaller launch runs: some sites end such jobs"
 _PARALLEL = "the queue may run several at once: less time then, waiting for it not counted"
 _APART = "figures only: no attribution of the loss and no A/B verdict, as the launches run apart"
 
@@ -54,6 +56,23 @@ def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: b
         most_gpu_hours=math.fsum(gpus_of(plans[each.key]) * plans[each.key].walltime_s for each in launches) / 3600.0,
         wall_s=math.fsum(lengths),
         notes=(_APART, _PARALLEL) if queued and len(launches) > 1 else (_APART,),
+    )
+
+
+def one_allocation(launches: Sequence[Launch], plans: Mapping[str, Plan]) -> WayCost:
+    """One job of the largest size, with one launch after the other in it."""
+    lengths = [launch_s(plans[each.key], each) + _BETWEEN_S for each in launches]
+    limits = [
+        min(1.5 * length + 30.0, plans[each.key].walltime_s) for each, length in zip(launches, lengths, strict=True)
+    ]
+    gpus = max((gpus_of(each) for each in plans.values()), default=0)
+    return WayCost(
+        way="one-allocation",
+        jobs=min(len(launches), 1),
+        gpu_hours=gpus * math.fsum(lengths) / 3600.0,
+        most_gpu_hours=gpus * math.fsum(limits) / 3600.0,
+        wall_s=math.fsum(lengths),
+        notes=(_IDLE,),
     )
 
 

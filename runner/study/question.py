@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from runner.errors import RefusedError, UsageError
 from runner.model.finding import Finding
-from runner.model.plan import Plan
 from runner.model.recipe import Recipe
 from runner.model.schedulers import SCHEDULERS
-from runner.model.study import Arm, Launch, WayCost
+from runner.model.study import Arm, Launch, Way, WayCost
 from runner.preparation.job import PreparedJob
 from runner.preparation.request import JobOptions
 from runner.recipes.loader import recipe_or_program
+from runner.schedulers import has_launches
 from runner.study import cost, plan
 from runner.study.plan import Setting
+from runner.study.ways import names
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Question:
     repeats: int
     strong: bool
 
-    def launches(self) -> tuple[Launch, ...]:
-        """All of them, in their order."""
-        return plan.launches(self.gpus, self.arms, self.settings, self.repeats)
+    def launches(self, solo_places: tuple[int, int] | None = None) -> tuple[Launch, ...]:
+        """All of them, in their order. ``solo_places``: as ``plan.launches`` takes them."""
+        return plan.launches(self.gpus, self.arms, self.settings, self.repeats, solo_places=solo_places)
 
     def options(self, launch: Launch, recipe: Recipe) -> Setting:
         """The recipe's options of a launch.
@@ -49,6 +50,29 @@ class Question:
                 f"the recipe {recipe.name} has no option for the batch", where="--strong", fix="leave --strong out"
             )
         return plan.options_of(launch, self.shared, recipe.samples_option if self.strong else "")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One way to carry launches out.
+
+    Attributes:
+        launches: in their order. jobs: those that are submitted, as far as checks are concerned.
+    """
+
+    launches: tuple[Launch, ...]
+    cost: WayCost
+    jobs: tuple[PreparedJob, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the checks say of the jobs, each sentence once."""
+        return tuple(dict.fromkeys(finding for job in self.jobs for finding in job.findings))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a check refuses one of the jobs."""
+        return any(job.is_refused for job in self.jobs)
 
 
 def ask(gpus: str, arms: str, options: Sequence[tuple[str, str]], repeats: int, *, strong: bool) -> Question:
@@ -87,18 +111,6 @@ class Preparations:
             self._made[point] = self.prepare(self.options_of(launch))
         return self._made[point]
 
-    def plans(self, launches: Iterable[Launch]) -> dict[str, Plan]:
-        """Their plans by the launch's key.
-
-        Raises:
-            UsageError, RefusedError: one cannot be planned.
-        """
-        return {launch.key: self.of(launch).plan for launch in launches}
-
-    def all(self) -> tuple[PreparedJob, ...]:
-        """Every job that was prepared."""
-        return tuple(self._made.values())
-
 
 def recipe_of(options: JobOptions) -> Recipe:
     """The recipe of a job.
@@ -114,20 +126,51 @@ def recipe_of(options: JobOptions) -> Recipe:
     return recipe
 
 
-def findings(jobs: Iterable[PreparedJob]) -> tuple[Finding, ...]:
-    """What the checks say of them, each sentence once."""
-    return tuple(dict.fromkeys(finding for job in jobs for finding in job.findings))
+def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
+    """Every way to carry the study out that there is, the plainest first.
+
+    Raises:
+        UsageError, RefusedError: a launch cannot be planned.
+    """
+    apart = offer("separate", question.launches(), jobs)
+    largest = max(apart.jobs, key=lambda job: job.plan.tasks).plan
+    if "one-allocation" not in names() or not has_launches(largest.scheduler):
+        return (apart,)
+    places = (largest.nodes, max(largest.tasks_per_node))
+    return apart, offer("one-allocation", question.launches(places), jobs)
 
 
-def costs(launches: Sequence[Launch], plans: Mapping[str, Plan]) -> tuple[WayCost, ...]:
-    """What these launches are expected to cost, by each way that there is."""
+def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations) -> Offer:
+    """What these launches are expected to cost this way, and the jobs that checks may refuse.
+
+    Raises:
+        UsageError, RefusedError: a launch cannot be planned.
+    """
+    plans = {launch.key: jobs.of(launch).plan for launch in launches}
+    made = tuple({id(job): job for job in map(jobs.of, launches)}.values())
+    if way == "one-allocation":
+        largest = max(made, key=lambda job: job.plan.tasks, default=None)
+        return Offer(launches, cost.one_allocation(launches, plans), (largest,) if largest else ())
     queued = all(SCHEDULERS[each.started_by].nodes == "allocated" for each in plans.values())
-    return (cost.separate(launches, plans, queued=queued),)
+    return Offer(launches, cost.separate(launches, plans, queued=queued), made)
 
 
-def cheapest(found: Sequence[WayCost]) -> WayCost:
-    """The default: the fewest GPU-hours; the first where they are equal."""
-    return min(found, key=lambda each: each.gpu_hours)
+def choose(found: Sequence[Offer], *, same_nodes: bool) -> Offer:
+    """The way that is taken: the fewest GPU-hours, or the one allocation.
+
+    Raises:
+        RefusedError: there is no one allocation here.
+    """
+    if not same_nodes:
+        return min(found, key=lambda each: each.cost.gpu_hours)
+    for each in found:
+        if each.cost.way == "one-allocation":
+            return each
+    raise RefusedError(
+        "no launches can share an allocation with this scheduler",
+        where="--same-nodes",
+        fix="leave it out: each launch is a job of its own",
+    )
 
 
 def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runner.errors import UnknownStateError
 from runner.invocation import PROGRAM
+from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.study import StudyFacts
 from runner.study import gather
@@ -12,10 +13,11 @@ from runner.study.directory import StudyDirectory
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0
 
 
-def wait(study: StudyDirectory, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
+def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
     """The study's facts once it is still. Its runs are judged as they end.
 
     Args:
+        warn: called with what could not be kept.
         timeout_s: seconds to wait at most.
 
     Raises:
@@ -25,7 +27,13 @@ def wait(study: StudyDirectory, *, timeout_s: float | None = None, clock: Clock 
     pause = _SHORTEST_S
     while True:
         is_driven = study.is_held
-        now = gather.facts(study)
+        made = gather.attempts(study)
+        awaited = [each.run for attempts in made.values() for each in attempts if each.awaited]
+        for run in awaited:
+            finish(run, lambda _progress: None, warn, timeout_s=timeout_s, clock=clock)
+        if awaited:
+            continue
+        now = gather.facts(study, made)
         if now.state != "running" and not is_driven:
             return now
         if timeout_s is not None and clock.monotonic() - began > timeout_s:

@@ -19,7 +19,7 @@ from runner.jobs.life import finish, tasks_of
 from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
-from runner.model.schedulers import SCHEDULERS
+from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import start
@@ -37,7 +37,8 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     open_runs = _left(work.study)
     if not ahead and not open_runs:
         return
-    one_at_a_time = not ahead or _is_shared(work, ahead[0])
+    scheduler = work.prepare(ahead[0]).plan.started_by if ahead else _scheduler(open_runs[0][1])
+    one_at_a_time = SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
     waits = work.waits or one_at_a_time
     while ahead or open_runs:
         accepted = True
@@ -120,6 +121,7 @@ def _left(study: StudyDirectory) -> deque[tuple[Launch, RunDirectory]]:
     return open_runs
 
 
-def _is_shared(work: Work, launch: Launch) -> bool:
-    """Whether jobs that run at once would share nodes, as nothing gives nodes out."""
-    return SCHEDULERS[work.prepare(launch).plan.started_by].nodes != "allocated"
+def _scheduler(run: RunDirectory) -> SchedulerName:
+    record = run.read("job.json", Submitted)
+    assert record is not None, "a run that has no record of its job is not open"
+    return record.scheduler

@@ -1,0 +1,77 @@
+"""What a study is expected to cost, each way, and which way is taken."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from runner.errors import RefusedError
+from runner.model.study import Launch
+from runner.study import cost
+from runner.study.question import Offer, check_budget, choose
+from tests.support.plans import PLAN
+
+# A job of that many ranks on nodes of 8 GPUs, in a container, on parts of nodes; 10 minutes at most.
+PLANS = {
+    ranks: msgspec.structs.replace(
+        PLAN, tasks_per_node=(min(ranks, 8),) * -(-ranks // 8), gpus_per_node=min(ranks, 8), whole_nodes=ranks >= 8,
+        walltime_s=600, program=("python3", "main.py"),
+    )
+    for ranks in (1, 8, 16)
+}  # fmt: skip
+LAUNCHES = tuple(Launch(f"g{ranks}", ranks, "full", 1, place) for place, ranks in enumerate(PLANS))
+BY_KEY = {f"g{ranks}": plan for ranks, plan in PLANS.items()}
+
+
+def launch_s(*program: str, **changes: object) -> float:
+    plan = msgspec.structs.replace(PLANS[1], program=("python3", "main.py", *program), **changes)
+    return cost.launch_s(plan, LAUNCHES[0])
+
+
+def test_a_launch_counts_with_start_warm_up_and_window() -> None:
+    assert launch_s() == 60 + 30 + 30
+    assert launch_s("--warmup-seconds", "10", "--window-seconds=100") == 60 + 10 + 100
+    assert launch_s("--demonstration", runtime="native") == 30 + 5 + 5
+    assert launch_s("--window-seconds", "nan") == launch_s("--window-seconds", "x") == launch_s()
+    assert launch_s("--window-seconds", "9999") == 600, "never more than its time limit"
+    assert launch_s(result="if-left") == 600, "a program that does not say how long it measures"
+
+
+def test_arms_in_one_process_are_windows_there_and_back() -> None:
+    launch = msgspec.structs.replace(LAUNCHES[1], arms=("uncoupled", "coordination", "full"))
+    assert cost.launch_s(PLANS[8], launch) == 60 + 30 + 5 * 30
+
+
+def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_size() -> None:
+    apart = cost.separate(LAUNCHES, BY_KEY, queued=True)
+    assert (apart.jobs, apart.wall_s) == (3, 3 * 120)
+    assert apart.gpu_hours == pytest.approx((1 + 8 + 16) * 120 / 3600)
+    assert apart.most_gpu_hours == pytest.approx((1 + 8 + 16) * 600 / 3600)
+    assert "no attribution of the loss and no A/B verdict" in apart.notes[0]
+    together = cost.one_allocation(LAUNCHES, BY_KEY)
+    assert (together.jobs, together.wall_s) == (1, 3 * 130)
+    assert together.gpu_hours == pytest.approx(16 * 3 * 130 / 3600)
+    assert together.most_gpu_hours > together.gpu_hours
+
+
+def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
+    plan = msgspec.structs.replace(PLANS[8], tasks_per_node=(8, 4), whole_nodes=True)
+    assert cost.gpus_of(plan) == 16
+    assert cost.gpus_of(msgspec.structs.replace(plan, whole_nodes=False)) == 12
+
+
+def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
+    apart = Offer(LAUNCHES, cost.separate(LAUNCHES, BY_KEY, queued=True), ())
+    together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY), ())
+    assert choose((apart, together), same_nodes=False) is apart
+    assert choose((apart, together), same_nodes=True) is together
+    with pytest.raises(RefusedError, match="no launches can share an allocation"):
+        choose((apart,), same_nodes=True)
+
+
+def test_the_budget_holds_with_what_was_used_before() -> None:
+    chosen = cost.separate(LAUNCHES, BY_KEY, queued=True)  # 0.83 GPU-hours
+    check_budget(chosen, None)
+    check_budget(chosen, 1.0, used=0.1)
+    with pytest.raises(RefusedError, match=r"0\.83 GPU-hours after 0\.20 that were used; the budget is 1"):
+        check_budget(chosen, 1.0, used=0.2)
