@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from runner.bundle import archive, bag, signature
 from runner.bundle.members import files_of
 from runner.bundle.proof import canonical_json, proven_run
+from runner.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.bundle.redaction import redacted_file, secrets_of
 from runner.errors import NotProvenError, UsageError
 from runner.files import atomic
@@ -18,15 +20,26 @@ from runner.jobs.directory import RunDirectory
 from runner.model.bundle import Bundle, BundledRun, MadeBundle
 
 TOP = "gpu-runner-bundle"
-RUNS, ABOUT = "runs", "bundle.json"
+ABOUT = "bundle.json"
 SCHEMA: Final = "gpu-runner-bundle/1"
 
 
-def make(runs: Sequence[RunDirectory], file: Path, key: Path | None = None) -> MadeBundle:
+@dataclass(frozen=True)
+class StudyToBundle:
+    """A study: ``study.json``, the run by which each launch is proven by the launch's key, and what makes its table."""
+
+    question: bytes
+    runs: Mapping[str, RunDirectory]
+    figures: Figures
+
+
+def make(
+    runs: Sequence[RunDirectory], file: Path, key: Path | None = None, study: StudyToBundle | None = None
+) -> MadeBundle:
     """Write a bundle of these runs. The same runs give the same bytes; a signature is the key's.
 
     Args:
-        key: of the user's, to sign with.
+        key: of the user's, to sign with. study: that the runs are of, all of them.
 
     Raises:
         NotProvenError: a run is not measured, or its records do not give its verdict.
@@ -38,7 +51,12 @@ def make(runs: Sequence[RunDirectory], file: Path, key: Path | None = None) -> M
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
-        (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled)))
+        together = None
+        if study is not None:
+            secrets = secrets_of(runs[0].plan())
+            (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
+            together = proven_study(data, {each: run.run_id for each, run in study.runs.items()}, study.figures)
+        (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
         paths = {path.relative_to(data).as_posix(): path for path in data.rglob("*") if path.is_file()}
         digests = {name: sha256(path) for name, path in paths.items()}
         tags = bag.tag_files(digests, sum(path.stat().st_size for path in paths.values()))
@@ -48,7 +66,9 @@ def make(runs: Sequence[RunDirectory], file: Path, key: Path | None = None) -> M
         members += [(f"{TOP}/{bag.DATA}{name}", path) for name, path in paths.items()]
         with atomic.replacement(file) as temporary, temporary.open("wb") as out:
             archive.write(out, members)
-    return MadeBundle(str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, bundled)
+    return MadeBundle(
+        str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, bundled, together
+    )
 
 
 def _copied(run: RunDirectory, data: Path) -> BundledRun:

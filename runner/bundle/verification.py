@@ -16,9 +16,10 @@ from typing import BinaryIO
 import msgspec
 
 from runner.bundle import archive, bag, signature
-from runner.bundle.making import ABOUT, RUNS, SCHEMA, TOP
+from runner.bundle.making import ABOUT, SCHEMA, TOP
 from runner.bundle.members import is_member, missing
 from runner.bundle.proof import difference, proven_run
+from runner.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.errors import NotProvenError, UsageError
 from runner.files import file_system
 from runner.files.hashes import sha256
@@ -28,10 +29,11 @@ from runner.redact import REDACTED
 _MOST_BYTES = 1 << 33
 
 
-def verify(file: Path, allowed: Path | None = None) -> VerifiedBundle:
+def verify(file: Path, allowed: Path | None = None, figures: Figures | None = None) -> VerifiedBundle:
     """What a bundle proves.
 
     Args:
+        figures: what makes the table of a study; without it a bundle of a study is refused.
         allowed: file of allowed signers (ssh-keygen(1)); the bundle must then be signed by one of them.
 
     Raises:
@@ -49,14 +51,19 @@ def verify(file: Path, allowed: Path | None = None) -> VerifiedBundle:
                     _unpack(name.removeprefix(bag.DATA), content, digests, data)
             about = _about(data)
             runs = _runs(data, digests, {run.run: run for run in about.runs})
+            study = None
+            if about.study is not None or STUDY in digests:
+                if figures is None or about.study is None:
+                    raise NotProvenError(f"{ABOUT} and {STUDY} do not belong together", where=f"{bag.DATA}{ABOUT}")
+                study = proven_study(data, about.study.runs, figures)
     except FileNotFoundError:
         raise UsageError("there is no such file", where=str(file)) from None
     except file_system.UnusableFileError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
-    key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs)))
+    key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs, study)))
     if key:
         raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
-    return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs)
+    return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs, study)
 
 
 def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -102,7 +109,7 @@ def _unpack(name: str, content: bytes, digests: Mapping[str, str], data: Path) -
 def _check_name(name: str) -> None:
     folder, _, rest = name.partition("/")
     _run, _, of_run = rest.partition("/")
-    if name != ABOUT and not (folder == RUNS and is_member(of_run)):
+    if name not in (ABOUT, STUDY) and not (folder == RUNS and is_member(of_run)):
         raise NotProvenError(f"the bundle was altered: {name} does not belong in a bundle", where=f"{bag.DATA}{name}")
 
 

@@ -138,7 +138,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    from runner.compare.text import point_lines, reference_lines
+    from runner.compare.text import gpus_text, point_lines, reference_lines
 
     for found in compared.findings:
         label = "forced" if found.forced else "refused"
@@ -146,7 +146,7 @@ def _show(compared: Compared) -> None:
         if label == "refused":
             click.echo(f"  override: --force {found.code}", err=True)
     for point in compared.points:
-        click.echo(printable(" ".join((f"{point.gpus} GPUs", *point.settings))))
+        click.echo(printable(" ".join((gpus_text(point.gpus), *point.settings))))
         _lines(point_lines(point, compared))
     for each in compared.references:
         _lines(reference_lines(each))

@@ -14,7 +14,9 @@ from runner.model.exported import Format
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runner.bundle.making import StudyToBundle
     from runner.jobs.directory import RunDirectory
+    from runner.study.directory import StudyDirectory
 
 
 @click.command()
@@ -57,27 +59,31 @@ def command(
     Each RUN is an id, a name, the beginning of one, a job's id or a directory; a STUDY stands for its measured runs.
     Only a measured run has a figure, and only such a run can be bundled.
     """
+    from runner.cli.subject import find_subject
+    from runner.jobs.directory import RunDirectory
+    from runner.study.sides import to_bundle
+
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
     if bundle is None and key is not None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     if bundle is not None and output is not None:
         raise UsageError("a bundle has its own file", fix="leave out -o")
-    directories = [run for name in runs for run in _runs(name)]
+    subjects = [find_subject(name) for name in runs]
+    directories = [run for subject in subjects for run in _runs(subject)]
     if bundle is not None:
-        return _bundle(directories, bundle, key, as_json=as_json)
+        study = subjects[0] if len(subjects) == 1 and not isinstance(subjects[0], RunDirectory) else None
+        return _bundle(directories, bundle, key, None if study is None else to_bundle(study), as_json=as_json)
     assert form is not None
     return _write(directories, form, output, as_json=as_json)
 
 
-def _runs(name: str) -> Sequence[RunDirectory]:
-    """The run of that name, or the measured runs of a study."""
-    from runner.cli.subject import find_subject
+def _runs(subject: RunDirectory | StudyDirectory) -> Sequence[RunDirectory]:
+    """A run, or the measured runs of a study."""
     from runner.jobs.directory import RunDirectory
     from runner.study.sides import measured_runs
 
-    subject = find_subject(name)
-    return [subject] if isinstance(subject, RunDirectory) else measured_runs(subject)
+    return [subject] if isinstance(subject, RunDirectory) else tuple(measured_runs(subject).values())
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
@@ -103,19 +109,23 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
     return Exit.GOOD
 
 
-def _bundle(directories: Sequence[RunDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+def _bundle(
+    directories: Sequence[RunDirectory], file: Path, key: Path | None, study: StudyToBundle | None, *, as_json: bool
+) -> int:
     from runner.bundle.making import make
 
-    made = make(directories, file, key)
+    made = make(directories, file, key, study)
     if as_json:
         from runner.cli import json_output
 
         return json_output.show(made)
     from runner.cli.fields import show_fields
-    from runner.cli.verify import run_fields
+    from runner.cli.verify import run_fields, study_fields
 
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])
     show_fields([("sha256", made.sha256)])
+    if made.study is not None:
+        show_fields(study_fields(made.study))
     for run in made.runs:
         show_fields(run_fields(run))
     return Exit.GOOD

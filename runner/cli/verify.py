@@ -9,12 +9,14 @@ import click
 
 from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
+from runner.compare.text import gpus_text
 from runner.errors import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.model.bundle import BundledRun, VerifiedBundle
+    from runner.model.bundle import BundledRun, BundledStudy, VerifiedBundle
+    from runner.model.study import Estimate
 
 
 @click.command()
@@ -32,8 +34,9 @@ def command(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
     a byte that was altered (exit code 6). No cluster and no run directory is needed.
     """
     from runner.bundle.verification import verify
+    from runner.study.gather import figures
 
-    verified = verify(bundle, allowed_signers)
+    verified = verify(bundle, allowed_signers, figures)
     if as_json:
         from runner.cli import json_output
 
@@ -54,8 +57,36 @@ def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
     yield "bundle", f"consistent: {verified.file}"
     yield "sha256", verified.sha256
     yield "signature", _SIGNATURES[verified.signature].format(verified.signer)
+    if verified.study is not None:
+        yield from study_fields(verified.study)
     for run in verified.runs:
         yield from run_fields(run)
+
+
+def study_fields(study: BundledStudy) -> Iterator[tuple[str, str]]:
+    """The table of a study in a bundle, as its runs give it."""
+    proven = sum(bool(run) for run in study.runs.values())
+    yield "study", f"{study.study}: {proven} of {len(study.runs)} launches proven"
+    for point in study.points:
+        settings = "".join(f" {name}={value}" for name, value in point.settings)
+        rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} images/s"
+        efficiency = (
+            "" if point.efficiency_of_one is None else f", {_estimate(point.efficiency_of_one, 100.0)} % of one GPU"
+        )
+        yield (
+            "",
+            f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}: {rate}{efficiency}",
+        )
+    for loss in study.losses:
+        if loss.rows:
+            rows = ", ".join(f"{row.name} {100.0 * row.loss.value:.1f} %" for row in loss.rows)
+            yield "", f"{gpus_text(loss.gpus)} lose: {rows}"
+
+
+def _estimate(estimate: Estimate, scale: float) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{scale * estimate.value:.1f}"
+    return f"{scale * estimate.value:.1f} ({scale * estimate.low:.1f} to {scale * estimate.high:.1f})"
 
 
 def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
@@ -64,7 +95,7 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     yield "run", run.run
     yield "", f"measured: {run.images_per_s:.1f} images/s{precision}"
     nodes = "1 node" if run.nodes == 1 else f"{run.nodes} nodes"
-    yield "", f"{run.recipe} on {run.gpus} GPUs, {nodes} of {run.site}"
+    yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
     yield "", run.demonstration
     yield "", f"forced: {', '.join(run.forced)}" if run.forced else ""
     yield "", f"secrets were taken out of: {', '.join(run.redacted)}" if run.redacted else ""

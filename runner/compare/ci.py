@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from runner.compare.text import point_lines, reference_lines
+from runner.compare.text import gpus_text, point_lines, reference_lines
 from runner.model.compared import Compared, Judgement
 
 Result = Literal["passed", "failure", "error", "skipped"]
@@ -67,13 +67,13 @@ def _cases(compared: Compared) -> Iterator[Case]:
         if found.severity == "refuse":
             yield Case(found.code, "error", (found.what,))
     for point in compared.points:
-        name = f"{' '.join((f'{point.gpus} GPUs', *point.settings))}: B against A"
+        name = f"{' '.join((gpus_text(point.gpus), *point.settings))}: B against A"
         result = _result(point.judgement)
         if not point.judgement and point.verdict == "no verdict":
             result = "skipped"
         yield Case(name, result, tuple(point_lines(point, compared)))
     for each in compared.references:
-        name = f"{each.gpus} GPUs: A against the reference of {each.date}"
+        name = f"{gpus_text(each.gpus)}: A against the reference of {each.date}"
         yield Case(name, _result(each.judgement), tuple(reference_lines(each)))
 
 

@@ -43,7 +43,7 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {each.low:.1f} to {each.high:.1f})"
     count = "1 launch" if len(each.runs) == 1 else f"{len(each.runs)} launches"
-    yield f"{count} on {each.gpus} GPUs: {each.figure:.1f} {each.unit}{interval}"
+    yield f"{count} on {gpus_text(each.gpus)}: {each.figure:.1f} {each.unit}{interval}"
     most = "" if each.at_most is None else f", at most {each.at_most:.1f}"
     yield f"reference: {each.value:.1f} {each.unit}, at least {each.at_least:.1f}{most} ({each.source}, {each.date})"
     if each.above:
@@ -59,6 +59,11 @@ _JUDGED = {
     "cannot tell": "cannot tell: the interval does not exclude",
     "": "",
 }
+
+
+def gpus_text(count: int) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _side(side: ComparedSide) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.study import Loss, PointFacts
+
 
 class BundledRun(msgspec.Struct, frozen=True):
     """A run in a bundle: what its records give.
@@ -31,11 +33,27 @@ class BundledRun(msgspec.Struct, frozen=True):
     redacted: dict[str, str]
 
 
+class BundledStudy(msgspec.Struct, frozen=True):
+    """A study in a bundle: what its measured runs give together.
+
+    Attributes:
+        study: its id; its question is ``data/study.json``.
+        runs: key of each launch -> the run by which it is proven; empty where none is.
+        points, losses: the study's table, and where the loss goes.
+    """
+
+    study: str
+    runs: dict[str, str]
+    points: tuple[PointFacts, ...]
+    losses: tuple[Loss, ...]
+
+
 class Bundle(msgspec.Struct, frozen=True):
-    """``data/bundle.json``: the runs, by id."""
+    """``data/bundle.json``: the runs, by id, and the study that they are of; null where single runs were bundled."""
 
     schema: Literal["gpu-runner-bundle/1"]
     runs: tuple[BundledRun, ...]
+    study: BundledStudy | None = None
 
 
 class MadeBundle(msgspec.Struct, frozen=True):
@@ -51,6 +69,7 @@ class MadeBundle(msgspec.Struct, frozen=True):
     sha256: str
     signed: bool
     runs: tuple[BundledRun, ...]
+    study: BundledStudy | None
 
 
 class VerifiedBundle(msgspec.Struct, frozen=True):
@@ -69,3 +88,4 @@ class VerifiedBundle(msgspec.Struct, frozen=True):
     signature: Literal["none", "valid", "unknown signer", "not checked"]
     signer: str
     runs: tuple[BundledRun, ...]
+    study: BundledStudy | None

@@ -84,6 +84,15 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
     )
 
 
+def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...]]:
+    """Points and losses of a study from the runs that its launches are proven by, by the launch's key. No scheduler is
+    queried: these runs were judged.
+    """
+    made = {key: attempt for key, run in proven.items() if (attempt := attempt_of(run, None)) is not None}
+    found = tuple(_launch_facts(launch, [made[launch.key]] if launch.key in made else []) for launch in study.launches)
+    return points(study, found), losses(study, found)
+
+
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
     """Every size, arm and setting with the estimates over its proven launches. Pure.
 

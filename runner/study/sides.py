@@ -1,18 +1,19 @@
-"""A study as a side of ``compare``, and its measured runs for ``export``."""
+"""A study as a side of ``compare``; its measured runs for ``export``, and the study itself for a bundle."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
 
+from runner.bundle.making import StudyToBundle
 from runner.compare.compare import PointLaunches, Settings, Side
 from runner.compare.launches import MeasuredLaunch, measured_launch
 from runner.errors import NotProvenError, UsageError
 from runner.invocation import PROGRAM
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import STUDY, RunDirectory
 from runner.model.study import Arm
 from runner.study.directory import StudyDirectory
-from runner.study.gather import facts
+from runner.study.gather import facts, figures
 from runner.suggest import instead
 
 _ARM: Arm = "full"  # what is compared: training as it is
@@ -65,15 +66,25 @@ def side_of_study(study: StudyDirectory, name: str, chosen: Settings = ()) -> Si
     return Side(name, {point: PointLaunches(tuple(found), others[point]) for point, found in proven.items()})
 
 
-def measured_runs(study: StudyDirectory) -> tuple[RunDirectory, ...]:
-    """The run by which each launch of a study is proven, in the order of the launches.
+def measured_runs(study: StudyDirectory) -> dict[str, RunDirectory]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches.
 
     Raises:
         NotProvenError: none is.
     """
-    found = tuple(RunDirectory(Path(each.directory)) for each in facts(study).launches if each.state == "proven")
+    launches = facts(study).launches
+    found = {each.launch.key: RunDirectory(Path(each.directory)) for each in launches if each.state == "proven"}
     if not found:
         raise NotProvenError(
             f"no launch of {study.path.name} is measured", fix=f"`{PROGRAM} scale --resume {study.path.name}`"
         )
     return found
+
+
+def to_bundle(study: StudyDirectory) -> StudyToBundle:
+    """The study as a bundle takes it.
+
+    Raises:
+        NotProvenError: as ``measured_runs``.
+    """
+    return StudyToBundle((study.path / STUDY).read_bytes(), measured_runs(study), figures)

@@ -12,8 +12,9 @@ from runner.errors import Exit
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
+from tests.support.bundles import edited, forged
 from tests.support.documents import result
-from tests.support.measured_runs import measured_run
+from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.studies import on_disk, study
 
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
@@ -36,7 +37,8 @@ def launched(tmp_path: Path, name: str, speeds: dict[str, float], first: int = 0
     of = on_disk(tmp_path, study((4,), 3, settings=settings, launches=launches, **changes), name)
     for launch in launches:
         speed = speeds[dict(launch.settings).get("fp16", "")] * (1.0 + 0.002 * (-1) ** launch.repeat)
-        measured_run(of.launches(launch.key), first + 2 * launch.place, speed=speed)
+        program = (*PROGRAM, *(f"--{name}={value}" for name, value in launch.settings))
+        measured_run(of.launches(launch.key), first + 2 * launch.place, speed=speed, program=program)
     return of
 
 
@@ -104,6 +106,76 @@ def test_a_study_is_exported_as_its_measured_runs(tmp_path: Path, capsys: pytest
     assert runner(["export", "train", "--format", "reframe"]) == Exit.GOOD
     lines = capsys.readouterr().out.splitlines()
     assert [" outcome=measured " in line for line in lines] == [True] * 5
-    assert runner(["export", "train", "--bundle", str(tmp_path / "b.tar"), "--json"]) == Exit.GOOD
-    assert len(result(capsys.readouterr().out)["runs"]) == 5
-    assert runner(["verify", str(tmp_path / "b.tar")]) == Exit.GOOD
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Of a study, one of whose launches is not measured."""
+    of = launched(tmp_path, "train", {"false": 1.0, "true": 1.2})
+    of.runs("g0004-full-true-r2")[0].write("verdict.json", Verdict("failed", ("why",)))
+    assert runner(["export", "train", "--bundle", str(tmp_path / "b.tar")]) == Exit.GOOD
+    return tmp_path / "b.tar"
+
+
+def test_the_table_of_a_study_is_proven_by_its_bundle(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for directory in tmp_path.glob("*-study"):
+        directory.rename(tmp_path / "gone")
+    capsys.readouterr()
+    assert runner(["verify", str(bundle), "--json"]) == Exit.GOOD
+    study = result(capsys.readouterr().out)["study"]
+    assert [(point["proven"], point["wanted"]) for point in study["points"]] == [(3, 3), (2, 3)]
+    assert study["points"][1]["images_per_s"]["value"] == pytest.approx(480.0, rel=0.01)
+    assert [key for key, run in study["runs"].items() if not run] == ["g0004-full-true-r2"]
+    assert runner(["verify", str(bundle)]) == Exit.GOOD
+    assert "5 of 6 launches proven" in capsys.readouterr().out
+
+
+def swapped(about: dict[str, Any]) -> None:
+    runs = about["study"]["runs"]
+    one, two = "g0004-full-false-r1", "g0004-full-true-r1"
+    runs[one], runs[two] = runs[two], runs[one]
+
+
+def better(about: dict[str, Any]) -> None:
+    about["study"]["points"][0]["images_per_s"]["value"] *= 1.01
+
+
+FORGED: dict[str, tuple[Any, str]] = {
+    "a point": (edited("bundle.json", better), "points.0.images_per_s.value differs"),
+    "launches swapped": (edited("bundle.json", swapped), "it has another fp16"),
+    "a launch hidden": (
+        edited("bundle.json", lambda about: about["study"]["runs"].update({"g0004-full-true-r1": ""})),
+        "are not the runs of the bundle",
+    ),
+    "a launch more": (edited("bundle.json", lambda about: about["study"]["runs"].update(x="")), "runs.x differs"),
+    "no study": (edited("bundle.json", lambda about: about.update(study=None)), "do not belong together"),
+    "no question": (lambda payload: payload.pop("study.json"), "question cannot be read"),
+    "fewer launches wanted": (
+        edited("study.json", lambda study: study.update(launches=study["launches"][:3])),
+        "has no such launch",
+    ),
+    "one launch less wanted": (
+        edited(
+            "study.json",
+            lambda study: study.update(launches=[each for each in study["launches"] if "true-r2" not in each["key"]]),
+        ),
+        "differs",
+    ),
+    "other GPUs": (
+        edited("study.json", lambda study: [each.update(gpus=8) for each in study["launches"]] and study),
+        "it has GPUs 4, the launch 8",
+    ),
+    "another site": (edited("study.json", lambda study: study.update(site="elsewhere")), "it has site s"),
+    "another recipe": (edited("study.json", lambda study: study.update(recipe="x")), "it has recipe r"),
+    "settings that it has not": (edited("study.json", lambda study: study.update(settings=[])), "no table can be made"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_study_is_found_by_its_runs(case: str, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, says = FORGED[case]
+    forged(bundle, change)
+    assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
+    assert says in capsys.readouterr().err
