@@ -56,13 +56,19 @@ PLANTED: dict[str, tuple[Losses, str]] = {
 HEALTHY = Losses(hooks=0.005, shared=0.01, jitter=0.005, coordination=0.01, overlap=0.01, communication=0.02)
 
 
-def launches(random: Random, gpus: int, planted: Losses, repeats: int = 3, steps: int = 40) -> list[LaunchFacts]:
-    """A study's launches at one size, each proven; launches differ by 0.5 %, ranks by 0.3 %, clocks do not."""
+def launches(
+    random: Random, gpus: int, planted: Losses, repeats: int = 3, steps: int = 40, noise: int | None = None
+) -> list[LaunchFacts]:
+    """A study's launches at one size, each proven; launches differ by 0.5 %, ranks by 0.3 %, clocks do not.
+
+    ``noise``: a seed for all but what the ranks are.
+    """
     levels = [math.exp(random.gauss(0.0, 0.003)) for _ in range(gpus)]
     levels[gpus - 1] *= 1.0 + planted.rank
     per_node = min(GPUS_PER_NODE, max(gpus // 2, 1))
     for rank in range(min(per_node, gpus - 1)):
         levels[rank] *= 1.0 + planted.node
+    random = random if noise is None else Random(noise)
     made: list[LaunchFacts] = []
     for repeat in range(1, repeats + 1):
         shared = math.exp(random.gauss(0.0, 0.005))  # what all launches of a repeat have in common

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from random import Random
 from statistics import fmean
 
-from benchmarks.planted_losses import PLANTED, share_in_its_row
+from benchmarks.planted_losses import HEALTHY, PLANTED, launches, share_in_its_row
+from runner.model.study import Estimate
+from runner.statistics.loss import attribution
 from runner.statistics.precision import mean_interval
 from runner.statistics.run import analyse_groups
 from runner.statistics.steadiness import steadiness
@@ -162,7 +164,7 @@ def _named(
     return named / runs
 
 
-def attribution(runs: int) -> None:
+def own_rows(runs: int) -> None:
     """How much of a planted loss lands in its own row: mean, and the least and the most of all studies."""
     sizes = {2: 40, 4: 40, 16: 20, 128: 5, 512: 3}
     _head("planted", "row", *(f"{gpus} GPUs" for gpus in sizes))
@@ -172,6 +174,30 @@ def attribution(runs: int) -> None:
             shares = [share_in_its_row(seed, gpus, name)[0] for seed in range(min(most, runs))]
             cells.append(f"{100 * fmean(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f})")
         print(f"| {name} | {row} | " + " | ".join(cells) + " |")
+
+
+def covered(runs: int) -> None:
+    """How often the 95 % intervals of the efficiency and of a row cover what infinitely many launches would give."""
+    _head("GPUs", "3 repeats: efficiency", "rows", "6 repeats: efficiency", "rows")
+    for gpus in (4, 16):
+        cells = []
+        for repeats in (3, 6):
+            truth = attribution(gpus, (), launches(Random(1), gpus, HEALTHY, 400), "one-allocation")
+            hits, rows = 0, 0
+            count = max(runs // 10, 1)
+            for seed in range(count):
+                # The same GPUs, other launches.
+                made = attribution(gpus, (), launches(Random(1), gpus, HEALTHY, repeats, noise=seed), "one-allocation")
+                hits += _covers(made.efficiency, truth.efficiency)
+                rows += sum(_covers(one.loss, other.loss) for one, other in zip(made.rows, truth.rows, strict=True))
+            cells += [f"{hits / count:.2f}", f"{rows / count / len(truth.rows):.2f}"]
+        print(f"| {gpus} | " + " | ".join(cells) + " |")
+
+
+def _covers(made: Estimate | None, truth: Estimate | None) -> bool:
+    assert made is not None
+    assert truth is not None
+    return made.low is not None and made.high is not None and made.low <= truth.value <= made.high
 
 
 def cost() -> None:
@@ -208,7 +234,9 @@ def main() -> None:
     print("\nStragglers of 10 %:")
     slow_ranks(runs)
     print("\nA planted loss in its own row, in % of what it takes (3 repeats; 1 % of the launches' rate is noise):")
-    attribution(runs)
+    own_rows(runs)
+    print("\nCoverage of the 95 % intervals of efficiency and rows:")
+    covered(runs)
     print("\nCost:")
     cost()
 

@@ -175,6 +175,11 @@ def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
             click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {unit}/s (95 %)")
         if verdict.gpu_energy_j_per_sample is not None:
             click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{unit[:-1]} (GPU only)")
+        for each in verdict.arms:
+            click.echo(
+                f"  arm {each.arm}: {each.samples_per_s:.1f} {unit}/s over {each.window_s:.2f} s, "
+                f"slowest rank {each.slowest_samples_per_s:.1f}"
+            )
     for sentence in verdict.remarks:
         click.echo(f"  note: {printable(sentence)}")
     if verdict.log:
