@@ -37,8 +37,11 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if any([window.arm for window in report.arms] != planned for report in reports):
         yield f"the ranks did not take the planned turns: {', '.join(planned) or 'none'}"
         return
-    shapes = {tuple((len(window.ends_s), window.group_steps) for window in report.arms) for report in reports}
-    if len(shapes) > 1 or not all(groups and steps for shape in shapes for groups, steps in shape):
+    shapes = {
+        tuple((len(window.ends_s), window.group_steps, len(window.compute_s)) for window in report.arms)
+        for report in reports
+    }
+    if len(shapes) > 1 or not all(groups and steps for shape in shapes for groups, steps, _ in shape):
         yield "the ranks did not do the same steps in each arm"
         return
     broken = [fault for report in reports if (fault := _times_fault(evidence, report, len(sides)))]
@@ -113,12 +116,12 @@ def _window_fault(window: ArmRecord, where: str) -> str:
 
 
 def _computing_fits(window: ArmRecord) -> bool:
-    """Whether the steps' own computing is unknown, or has one time of each step that all fit into the window."""
+    """Whether the own computing is unknown, or has at most one time of each step, all of which fit into the window."""
     steps = len(window.ends_s) * window.group_steps
     if not window.compute_s:
         return True
     fits = sum(window.compute_s) <= window.ends_s[-1] * 1.01 + CLOCK_S
-    return len(window.compute_s) == steps and min(window.compute_s) >= 0.0 and fits
+    return len(window.compute_s) <= steps and min(window.compute_s) >= 0.0 and fits
 
 
 def _together(

@@ -101,7 +101,8 @@ class ArmRecord(msgspec.Struct, frozen=True):
     Attributes:
         arm: of the window. group_steps, ends_s, ends_checksum: as those of a report.
         began_monotonic_s: the common start on the node's monotonic clock.
-        compute_s: each step's own computing, seconds; empty where it is unknown.
+        compute_s: own computing of each step, or of every second, third ... of many, the same on every rank, seconds;
+            empty where it is unknown.
     """
 
     arm: RunArm

@@ -16,7 +16,8 @@ class ArmWindow:
     Attributes:
         samples: that this rank took in the window. steps: timed steps.
         end_s: when its last group ended, seconds since the ranks left the barrier before the window.
-        compute_s: own computing of each step, seconds; empty where it is unknown.
+        compute_s: own computing of each step, or of some that are the same on every rank, seconds; empty where it is
+            unknown.
     """
 
     samples: int
@@ -43,7 +44,7 @@ def arm_figure(arm: RunArm, windows: Sequence[Sequence[ArmWindow]], sm_clock_mhz
     together_s = math.fsum(max(each.end_s for each in window) for window in windows)
     rates = [count / seconds for count, seconds in zip(samples, own_s, strict=True)]
     is_alone = arm == "uncoupled"
-    compute_s, jitter_s = _computing(windows, steps)
+    compute_s, jitter_s = _computing(windows)
     return ArmFigure(
         arm=arm,
         samples_per_s=math.fsum(rates) if is_alone else sum(samples) / together_s,
@@ -57,10 +58,12 @@ def arm_figure(arm: RunArm, windows: Sequence[Sequence[ArmWindow]], sm_clock_mhz
     )
 
 
-def _computing(windows: Sequence[Sequence[ArmWindow]], steps: int) -> tuple[float | None, float | None]:
+def _computing(windows: Sequence[Sequence[ArmWindow]]) -> tuple[float | None, float | None]:
     """The longest of the ranks' means, and by how much more the mean of each step's longest is."""
-    if any(len(each.compute_s) != each.steps for window in windows for each in window):
+    counts = [{len(each.compute_s) for each in window} for window in windows]
+    if any(len(count) > 1 or 0 in count for count in counts):
         return None, None
+    steps = sum(map(sum, counts))
     longest = max(
         math.fsum(math.fsum(window[rank].compute_s) for window in windows) / steps for rank in range(len(windows[0]))
     )

@@ -111,6 +111,12 @@ def test_a_main_arm_of_another_kind_is_named(tmp_path: Path, monkeypatch: Any) -
     assert (record["arm"], "arms" in record) == ("uncoupled", False)
 
 
+def test_of_many_steps_some_are_kept() -> None:
+    for steps, kept in ((0, 0), (300, 300), (301, 151), (4000, 286)):
+        made = arms.record(arms.Window("full", 10, 1.0, [1.0], [0.5] * steps))
+        assert len(made["compute_s"]) == kept <= arms.MOST_COMPUTE
+
+
 def test_two_windows_have_together_the_steps_of_the_main_one() -> None:
     for groups in (30, 31):
         assert 0 <= 2 * arms.half(lengths.Lengths(3, 0.1, groups, 2)).groups - groups <= 1

@@ -16,7 +16,7 @@ from gpu_runner_inside.benchmark.lengths import Lengths
 from gpu_runner_inside.benchmark.proof import checksum
 
 FULL = "full"
-COUPLED = ("full", "coordination")  # ranks wait for each other in every step
+MOST_COMPUTE = 300  # steps of a window whose own computing is kept: enough for its mean, little for a thousand ranks
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,15 @@ def half(length: Lengths) -> Lengths:
 
 
 def record(window: Window) -> dict[str, Any]:
-    """As the rank's report keeps it (schema.json)."""
+    """As the rank's report keeps it (schema.json). Of many steps the own computing of every second, third ... is kept,
+    of the same ones on every rank.
+    """
+    every = -(-len(window.compute_s) // MOST_COMPUTE) or 1
     return {
         "arm": window.arm,
         "group_steps": window.group_steps,
         "began_monotonic_s": window.began_monotonic_s,
         "ends_s": window.ends_s,
         "ends_checksum": checksum([struct.pack(f"<{len(window.ends_s)}d", *window.ends_s)]),
-        "compute_s": [round(value, 7) for value in window.compute_s],
+        "compute_s": [round(value, 7) for value in window.compute_s[::every]],
     }
