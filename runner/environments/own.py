@@ -6,6 +6,7 @@ What an environment is, its own Python says (``sys.prefix``); variables such as 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -13,11 +14,14 @@ import msgspec
 
 from runner import process
 from runner.errors import RefusedError
+from runner.files import file_system
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.image import ImageFacts
 
 _ASK = 'import json, sys; print(json.dumps([sys.prefix, "%d.%d.%d" % sys.version_info[:3]]))'
 _ASK_S = 60.0  # a cold Python on a network file system
+_HISTORY_BYTES = 10_000_000
+_MAKER = re.compile(r"^# cmd: (/.*?)/(?:bin|condabin)/(?:conda|mamba) ", re.MULTILINE)
 _CONDA_SH = "etc/profile.d/conda.sh"
 
 
@@ -107,11 +111,22 @@ def _of(prefix: Path, version: str) -> Environment | None:
     return None
 
 
+def _makers(prefix: Path) -> tuple[Path, ...]:
+    """The installations whose commands the environment's history names (seen with conda 26.7)."""
+    try:
+        history = file_system.read_bytes(prefix / "conda-meta/history", _HISTORY_BYTES).decode(
+            "utf-8", "surrogateescape"
+        )
+    except OSError:
+        return ()
+    return tuple(Path(place) for place in dict.fromkeys(_MAKER.findall(history)))
+
+
 def _conda(prefix: Path) -> Path:
-    """The installation of conda that can activate ``prefix``: the shell's, or the one that it lies in."""
+    """The installation of conda that can activate ``prefix``: the shell's, the one that it lies in, or that made it."""
     shell = os.environ.get("CONDA_EXE") or str(process.find("conda") or "")
     places = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
-    for place in (*places, prefix, prefix.parent.parent):
+    for place in (*places, prefix, prefix.parent.parent, *_makers(prefix)):
         if (place / _CONDA_SH).is_file():
             return place
     raise RefusedError(

@@ -187,6 +187,25 @@ def test_a_site_with_a_setup_of_its_own_says_that_the_shells_environment_is_unus
     assert (unused in said, f"--env-name {shlex.quote(str(venv))} uses it" in said) == (setup, setup)
 
 
+def test_a_conda_environment_is_activated_by_the_conda_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = conda_at(tmp_path / "elsewhere", "own")
+    (tmp_path / "my conda").mkdir()
+    (tmp_path / "elsewhere/etc").rename(tmp_path / "my conda/etc")
+    for name in ("CONDA_EXE", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(RefusedError, match="no conda that activates"):
+        own.of_directory(made)
+    command = f"{tmp_path}/my conda/bin/conda create --prefix {made} python=3.11"
+    lines = ("==> 2026-11-22 12:54:46 <==", f"# cmd: {command}", "# conda version: 26.7.1", "+x::python-3.11.7-0")
+    (made / "conda-meta/history").write_text("\n".join(lines) + "\n")
+    found = own.of_directory(made)
+    assert found is not None
+    assert found.setup.conda == f"{tmp_path}/my conda"
+
+
 def test_a_conda_environment_without_conda_is_refused_by_name(tmp_path: Path) -> None:
     made = conda_at(tmp_path / "conda", "own")
     (tmp_path / "conda/etc/profile.d/conda.sh").unlink()
