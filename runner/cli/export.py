@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from runner.cli.bundling import KEY, bundle_of, runs_of
 from runner.cli.options import by_shell
 from runner.errors import Exit, InfrastructureError, UsageError
 from runner.model.exported import Format
@@ -14,7 +15,6 @@ from runner.model.exported import Format
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.bundle.making import StudyToBundle
     from runner.jobs.directory import RunDirectory
     from runner.study.directory import StudyDirectory
 
@@ -37,14 +37,7 @@ if TYPE_CHECKING:
     shell_complete=by_shell("files"),
     help="Write a bundle instead: plans, scripts, records, results and hashes, for `verify`.",
 )
-@click.option(
-    "--sign",
-    "key",
-    type=click.Path(path_type=Path),
-    metavar="KEY",
-    shell_complete=by_shell("files"),
-    help="Sign the bundle with this ssh key of yours.",
-)
+@KEY
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     runs: tuple[str, ...],
@@ -60,8 +53,6 @@ def command(
     Only a measured run has a figure, and only such a run can be bundled.
     """
     from runner.cli.subject import find_subject
-    from runner.jobs.directory import RunDirectory
-    from runner.study.sides import to_bundle
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
@@ -70,20 +61,10 @@ def command(
     if bundle is not None and output is not None:
         raise UsageError("a bundle has its own file", fix="leave out -o")
     subjects = [find_subject(name) for name in runs]
-    directories = [run for subject in subjects for run in _runs(subject)]
     if bundle is not None:
-        study = subjects[0] if len(subjects) == 1 and not isinstance(subjects[0], RunDirectory) else None
-        return _bundle(directories, bundle, key, None if study is None else to_bundle(study), as_json=as_json)
+        return _bundle(subjects, bundle, key, as_json=as_json)
     assert form is not None
-    return _write(directories, form, output, as_json=as_json)
-
-
-def _runs(subject: RunDirectory | StudyDirectory) -> Sequence[RunDirectory]:
-    """A run, or the measured runs of a study."""
-    from runner.jobs.directory import RunDirectory
-    from runner.study.sides import measured_runs
-
-    return [subject] if isinstance(subject, RunDirectory) else tuple(measured_runs(subject).values())
+    return _write([run for subject in subjects for run in runs_of(subject)], form, output, as_json=as_json)
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
@@ -109,12 +90,8 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
     return Exit.GOOD
 
 
-def _bundle(
-    directories: Sequence[RunDirectory], file: Path, key: Path | None, study: StudyToBundle | None, *, as_json: bool
-) -> int:
-    from runner.bundle.making import make
-
-    made = make(directories, file, key, study)
+def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+    made = bundle_of(subjects, file, key)
     if as_json:
         from runner.cli import json_output
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli.bundling import KEY, bundle_of
 from runner.cli.options import by_shell, say
 from runner.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.model.report import Report
+    from runner.study.directory import StudyDirectory
 
 
 @click.command()
@@ -24,8 +27,18 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Directory for the files: a new one, or that of an earlier report. [default: report-ID]",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=by_shell("files"),
+    help="Write a bundle, too: the runs with all that their figures are made from, for `verify`.",
+)
+@KEY
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(subjects: tuple[str, ...], output: Path | None, as_json: bool) -> int:
+def command(
+    subjects: tuple[str, ...], output: Path | None, bundle: Path | None, key: Path | None, as_json: bool
+) -> int:
     """Report a STUDY or RUNs: a page for a browser, a picture for slides, tables (CSV) and JSON; the figures here as a
     table.
 
@@ -33,7 +46,13 @@ def command(subjects: tuple[str, ...], output: Path | None, as_json: bool) -> in
     """
     from runner.report import writing
 
-    report, name = _report(subjects)
+    if key is not None and bundle is None:
+        raise UsageError("only a bundle is signed", fix="give --bundle FILE")
+    found = _found(subjects)
+    if bundle is not None:
+        made = bundle_of(found, bundle, key)
+        say(f"bundle {made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}, sha256 {made.sha256}")
+    report, name = _report(found)
     directory = output if output is not None else Path(f"report-{name}")
     complete = writing.write(report, directory, say)
     if as_json:
@@ -46,16 +65,21 @@ def command(subjects: tuple[str, ...], output: Path | None, as_json: bool) -> in
     return Exit.GOOD
 
 
-def _report(names: tuple[str, ...]) -> tuple[Report, str]:
-    """The report on what these names mean, each once, and a name for it."""
+def _found(names: tuple[str, ...]) -> tuple[RunDirectory | StudyDirectory, ...]:
+    """What these names mean, each once; the newest run without any."""
     from runner.cli.subject import find_subject
-    from runner.jobs.directory import RunDirectory
     from runner.jobs.lookup import find
+
+    return tuple({each.path: each for each in ([find_subject(name) for name in names] or [find(None)])}.values())
+
+
+def _report(meant: Sequence[RunDirectory | StudyDirectory]) -> tuple[Report, str]:
+    """The report on runs or on a study, and a name for it."""
+    from runner.jobs.directory import RunDirectory
     from runner.report.gather import of_runs, of_study
 
-    meant = {each.path: each for each in ([find_subject(name) for name in names] or [find(None)])}
-    runs = [each for each in meant.values() if isinstance(each, RunDirectory)]
-    studies = [each for each in meant.values() if not isinstance(each, RunDirectory)]
+    runs = [each for each in meant if isinstance(each, RunDirectory)]
+    studies = [each for each in meant if not isinstance(each, RunDirectory)]
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         return of_runs([(run, _state(run)) for run in runs]), f"{runs[0].run_id}{more}"

@@ -179,3 +179,21 @@ def test_a_forged_study_is_found_by_its_runs(case: str, bundle: Path, capsys: py
     forged(bundle, change)
     assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
     assert says in capsys.readouterr().err
+
+
+def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And none is written of what is not measured."""
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    file = tmp_path / "b.tar"
+    assert runner(["report", "train", "-o", str(tmp_path / "page"), "--bundle", str(file)]) == Exit.GOOD
+    assert f"bundle {file}, " in capsys.readouterr().err
+    assert (tmp_path / "page").is_dir()
+    assert runner(["verify", str(file), "--json"]) == Exit.GOOD
+    assert result(capsys.readouterr().out)["study"]["study"] == of.path.name
+    run = of.runs("g0004-full--r1")[0]
+    run.write("verdict.json", Verdict("failed", ("why",)))
+    words = ["report", str(run.path), "-o", str(tmp_path / "other"), "--bundle", str(tmp_path / "none.tar")]
+    assert runner(words) == Exit.NOT_PROVEN
+    assert not (tmp_path / "none.tar").exists() and not (tmp_path / "other").exists()
+    assert runner(["report", "train", "--sign", "key"]) == Exit.USAGE
+    assert "only a bundle is signed" in capsys.readouterr().err
