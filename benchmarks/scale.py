@@ -18,11 +18,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from runner.cli.study_table import facts_lines
 from runner.files.hashes import sha256
 from runner.jobs import directory
 from runner.jobs.collect import Evidence, collect
@@ -34,9 +36,16 @@ from runner.jobs.lookup import find
 from runner.jobs.presence import patience, presence
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.origin import CommandLine
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import ExitRecord
+from runner.model.study import Study
 from runner.model.verdict import Verdict
+from runner.study.directory import create
+from runner.study.gather import facts
+from runner.study.listing import list_studies
+from runner.study.plan import launches as plan_launches
+from runner.study.plan import parse_arms
 
 RANKS = (1_024, 4_096, 16_384)
 RUNS = (100, 300, 1_000)
@@ -201,6 +210,37 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     return costs
 
 
+def costs_of_launches(root: Path, launches: int) -> dict[str, float]:
+    """Seconds of what looks at one study, of ten launches a point."""
+    os.environ["RUNNER_STATE"] = str(root / f"study-state-{launches}")
+    repeats = 10
+    asked = Study(
+        schema="1", study="", created=datetime(2026, 1, 1, tzinfo=timezone.utc), command=CommandLine(("scale",), "/"),
+        site="scale", recipe="scale", way="separate", gpus=tuple(range(1, launches // repeats + 1)), arms=("full",),
+        settings=((),), repeats=repeats, strong=False,
+        launches=plan_launches(range(1, launches // repeats + 1), parse_arms("full"), ((),), repeats),
+    )  # fmt: skip
+    study = create(root / f"studies-{launches}", "scale", asked, 0.0)
+    for number, launch in enumerate(asked.launches):
+        run = directory.create(study.launches(launch.key), f"scale-{launch.gpus}", float(number))
+        run.write("plan.json", plan(PER_NODE))
+        run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
+        (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+        (run.ranks / "0.report.json").write_text(json.dumps(report(0, PER_NODE)))
+        (run.ranks / "0.start.json").write_text(json.dumps(start(0, PER_NODE, "", {})))
+        run.write("exit.json", ExitMarker("1", 0, float(number)))
+        run.write("verdict.json", Verdict("measured", images_per_s=100.0 * launch.gpus + number % 7, window_s=30.0))
+    costs: dict[str, float] = {}
+    with _timed(costs, "all facts"):
+        known = facts(study)
+    assert known.state == "complete"
+    with _timed(costs, "table"):
+        assert facts_lines(known, 80)
+    with _timed(costs, "in the list of studies"):
+        assert len(list_studies()) == 1
+    return costs
+
+
 @contextmanager
 def _timed(costs: dict[str, float], name: str) -> Iterator[None]:
     began = time.process_time()
@@ -265,12 +305,13 @@ def table(unit: str, sizes: tuple[int, ...], costs_of: Callable[[Path, int], dic
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smaller", type=int, default=1, help="divide all sizes by this number (default 1)")
     smaller = parser.parse_args().smaller
     with tempfile.TemporaryDirectory(prefix="bench-scale-") as root:
         table("one run, of ranks", tuple(ranks // smaller for ranks in RANKS), costs_of_ranks, Path(root))
+        table("launches of a study", tuple(runs // smaller for runs in RUNS), costs_of_launches, Path(root))
         table("runs", tuple(runs // smaller for runs in RUNS), costs_of_runs, Path(root))
         reports(Path(root), smaller)
 

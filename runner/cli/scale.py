@@ -110,9 +110,15 @@ class _Call:
         if study is not None:
             enter(line.directory, "the study")
         self.question = _question(given(command, line.arguments[1:]))
-        keep = not dry_run
+        keep, noted = not dry_run, dict[str, None]()
+
+        def say_once(line: str) -> None:
+            if line not in noted:
+                noted[line] = None
+                say(line)
+
         self.jobs: Preparations = Preparations(
-            lambda launch: _options_of(self._words(launch)), lambda options: prepare(options, say=say, keep=keep)
+            lambda launch: _options_of(self._words(launch)), lambda options: prepare(options, say=say_once, keep=keep)
         )
 
     def begin(self) -> int:

@@ -11,7 +11,7 @@ from datetime import datetime
 from runner.cli.table import GAP, aligned, fitting
 from runner.cli.text import age, printable
 from runner.invocation import PROGRAM
-from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, PointFacts, StudyFacts, WayCost
+from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, Loss, PointFacts, StudyFacts, WayCost
 
 _NOTHING = "-"
 _COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")
@@ -58,7 +58,8 @@ def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
     proven = sum(each.state == "proven" for each in facts.launches)
     head = f"study {printable(facts.study)}: {facts.state}, {proven} of {len(facts.launches)} launches proven"
     lines = [*_wrapped([head], wide), *([f"[{facts.demonstration}]"] if facts.demonstration else [])]
-    return [*lines, *_points(facts, wide), *_wrapped(_notes(facts), wide, GAP)]
+    losses = [line for each in facts.losses if each.rows for line in _loss(each, wide)]
+    return [*lines, *_points(facts, wide), *losses, *_wrapped(_notes(facts), wide, GAP)]
 
 
 def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None) -> list[str]:
@@ -92,6 +93,20 @@ def _points(facts: StudyFacts, wide: int | None) -> list[str]:
     if table is not None:
         return table
     return [line for row in rows for line in _two_lines(row)]
+
+
+def _loss(loss: Loss, wide: int | None) -> list[str]:
+    """Where the loss of one size goes: rows that add up with the efficiency."""
+    setting = "".join(f", {name}={value}" for name, value in loss.settings)
+    rows = [
+        {"LOSS": printable(each.name), "OF THE IDEAL": share_text(each.loss), "NOTE": printable(each.note)}
+        for each in loss.rows
+    ]
+    columns = ("LOSS", "OF THE IDEAL", *(("NOTE",) if any(row["NOTE"] for row in rows) else ()))
+    narrow = [line for row in rows for line in (row["LOSS"], f"{GAP}{row['OF THE IDEAL']}")]
+    table = fitting(rows, columns, (), ("NOTE",), wide) or narrow
+    head = f"where the loss at {loss.gpus} GPUs{printable(setting)} goes; efficiency {share_text(loss.efficiency)}:"
+    return [*_wrapped([head], wide), *(f"{GAP}{line}" if wide is None else line for line in table)]
 
 
 def _cells(point: PointFacts) -> dict[str, str]:
@@ -148,6 +163,7 @@ def _notes(facts: StudyFacts) -> list[str]:
         )
     if facts.points and not any(each.efficiency_of_one for each in facts.points):
         notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
+    notes += [f"{each.gpus} GPUs: no attribution of the loss: {each.why}" for each in facts.losses if each.why]
     if facts.way == "separate":
         notes.append("separate jobs: no attribution of the loss, and no A/B verdict")
     name = printable(facts.study)

@@ -271,6 +271,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fabric: the adapters of a node that carry data between nodes; null where they are unknown.
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.
+        idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; null where that is unknown.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site.
         env: environment of every job there (fabric, caches); recipe and user override it, null takes away what the
@@ -311,6 +312,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fabric: Fabric | None = None
     walltime_s: int = 1200
     max_walltime_s: int | None = None
+    idle_gpus_s: int | None = None
     local_scratch: str = "/tmp"
     image_tags: dict[str, str] = {}
     env: dict[str, str | None] = {}

@@ -163,6 +163,7 @@ def _check(site: Site, path: Path) -> None:
         ("walltime_s", site.walltime_s),
         ("node.count", site.node.count),
         ("max_walltime_s", site.max_walltime_s),
+        ("idle_gpus_s", site.idle_gpus_s),
     ):
         if value is not None and value < 1:
             raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", fix="use one or more")

@@ -18,7 +18,6 @@ _START_S, _START_NATIVE_S = 60.0, 30.0
 # The least that a benchmark measures (gpu_runner_inside.benchmark.options), and a few seconds of a demonstration.
 _WARMUP_S, _WINDOW_S, _DEMONSTRATION_S = 30.0, 30.0, 5.0
 _BETWEEN_S = 10.0  # until GPUs and containers of the launch before are free, and its step has ended
-_IDLE = "GPUs idle while a smaller launch runs: some sites end such jobs"
 _PARALLEL = "the queue may run several at once: less time then, waiting for it not counted"
 _APART = "figures only: no attribution of the loss and no A/B verdict, as the launches run apart"
 
@@ -59,8 +58,14 @@ def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: b
     )
 
 
-def one_allocation(launches: Sequence[Launch], plans: Mapping[str, Plan]) -> WayCost:
-    """One job of the largest size, with one launch after the other in it."""
+def one_allocation(
+    launches: Sequence[Launch], plans: Mapping[str, Plan], *, site: str, idle_gpus_s: int | None
+) -> WayCost:
+    """One job of the largest size, with one launch after the other in it.
+
+    Args:
+        idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; None where that is unknown.
+    """
     lengths = [launch_s(plans[each.key], each) + _BETWEEN_S for each in launches]
     limits = [
         min(1.5 * length + 30.0, plans[each.key].walltime_s) for each, length in zip(launches, lengths, strict=True)
@@ -72,8 +77,21 @@ def one_allocation(launches: Sequence[Launch], plans: Mapping[str, Plan]) -> Way
         gpu_hours=gpus * math.fsum(lengths) / 3600.0,
         most_gpu_hours=gpus * math.fsum(limits) / 3600.0,
         wall_s=math.fsum(lengths),
-        notes=(_IDLE,),
+        notes=(_idle(launches, lengths, gpus, site, idle_gpus_s),) if launches else (),
     )
+
+
+def _idle(launches: Sequence[Launch], lengths: Sequence[float], gpus: int, site: str, idle_gpus_s: int | None) -> str:
+    """What the site does with GPUs that idle, and how long they will."""
+    longest = run = 0.0
+    for launch, length in zip(launches, lengths, strict=True):
+        run = run + length if launch.gpus < gpus else 0.0
+        longest = max(longest, run)
+    idle = f"GPUs idle for up to {longest / 60:.0f} min while smaller launches run"
+    if idle_gpus_s is None:
+        return f"{idle}; whether {site} ends such jobs is unknown"
+    ends = longest > idle_gpus_s
+    return f"{idle}; {site} ends such jobs after {idle_gpus_s / 60:.0f} min{': it would end this one' if ends else ''}"
 
 
 def _options(program: Sequence[str]) -> dict[str, str]:

@@ -150,7 +150,9 @@ def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations) -> Offer:
     made = tuple({id(job): job for job in map(jobs.of, launches)}.values())
     if way == "one-allocation":
         largest = max(made, key=lambda job: job.plan.tasks, default=None)
-        return Offer(launches, cost.one_allocation(launches, plans), (largest,) if largest else ())
+        site, idle_gpus_s = (largest.site.name, largest.site.idle_gpus_s) if largest else ("", None)
+        estimate = cost.one_allocation(launches, plans, site=site, idle_gpus_s=idle_gpus_s)
+        return Offer(launches, estimate, (largest,) if largest else ())
     queued = all(SCHEDULERS[each.started_by].nodes == "allocated" for each in plans.values())
     return Offer(launches, cost.separate(launches, plans, queued=queued), made)
 

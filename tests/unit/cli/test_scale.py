@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli, run
 from runner.cli.study_table import facts_lines
 from runner.errors import Exit
-from runner.model.study import Estimate
+from runner.model.study import Estimate, Loss, LossRow
 from runner.model.verdict import Verdict
 from runner.study import gather
 from tests.support.documents import document, result
@@ -133,6 +134,26 @@ def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
 
         done = CliRunner().invoke(cli, prog_name=PROGRAM, complete_var=VARIABLE, env=env)
         assert f"plain,{finished}" in done.output, words
+
+
+@pytest.mark.parametrize("wide", [None, 80, 40])
+def test_the_rows_of_a_loss_are_shown_with_what_they_hold(finished: str, wide: int | None) -> None:
+    from runner.study.lookup import find
+
+    rows = (
+        LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
+        LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
+    )
+    known = gather.facts(find(finished))
+    losses = (Loss(16, (), Estimate(0.903), rows), Loss(8, (), why="no launch of uncoupled ranks is proven"))
+    lines = facts_lines(msgspec.structs.replace(known, losses=losses), wide)
+    assert all(len(line) <= (wide or 999) or finished in line for line in lines), lines
+    text = " ".join(" ".join(lines).split())
+    assert "where the loss at 16 GPUs goes; efficiency 90.3 %:" in text
+    assert "waiting for slower ranks" in text
+    assert "7.1 % (6.0-8.0)" in text
+    assert ("includes power" in text) == (wide != 40)
+    assert "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven" in text
 
 
 def test_an_interval_is_shown_with_the_efficiency() -> None:
