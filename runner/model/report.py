@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.model.expectation import Comparison, Signs
 from runner.model.output import RunFacts
 from runner.model.study import StudyFacts
 
@@ -100,6 +101,7 @@ class RunReport(msgspec.Struct, frozen=True):
         cannot_tell: nothing is named, and the slowest rank is at least 2 % slower; None where nothing was recorded.
         removable: share of a step that the named ranks cost at most.
         steps: None where the run holds no figure.
+        signs: what it left that can explain a low figure; None where that is unknown.
         script: the job's script, with ``***`` for what looks like a secret; empty where it cannot be read.
         problem: why there is no more about it; empty else.
     """
@@ -112,6 +114,7 @@ class RunReport(msgspec.Struct, frozen=True):
     cannot_tell: bool | None = None
     removable: float = 0.0
     steps: StepTimes | None = None
+    signs: Signs | None = None
     environment: tuple[NamedFact, ...] = ()
     script: str = ""
     problem: str = ""
@@ -133,7 +136,9 @@ class Report(msgspec.Struct, frozen=True):
         demonstration: why no figure is a performance claim; empty where they are.
         study: None where single runs are reported.
         rows: all runs. detailed: of these, those that are shown with ranks, steps and script.
-        environment: of all runs together. cite: sentences to quote. files: what was written, by name.
+        environment: of all runs together. cite: sentences to quote.
+        expected: of a study, its points against the ranges that the cost model gives; else why_not_expected.
+        files: what was written, by name.
     """
 
     schema: Literal["1"]
@@ -148,4 +153,6 @@ class Report(msgspec.Struct, frozen=True):
     highlights: tuple[Highlight, ...]
     environment: tuple[NamedFact, ...]
     cite: tuple[str, ...]
+    expected: tuple[Comparison, ...] = ()
+    why_not_expected: str = ""
     files: tuple[str, ...] = ()

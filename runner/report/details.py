@@ -14,6 +14,7 @@ from runner.hide import hidden_value, is_secret_name
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import CODE, SCRIPT, RunDirectory
+from runner.jobs.expected import signs_of
 from runner.jobs.facts import run_facts
 from runner.model.job import JobState
 from runner.model.origin import CodeRecord
@@ -62,6 +63,7 @@ def _measured(report: RunReport, evidence: Evidence) -> RunReport:
         cannot_tell=None if slow is None else slow.cannot_tell,
         removable=0.0 if slow is None else slow.removable,
         steps=step_times(evidence, made),
+        signs=signs_of(evidence),
         environment=(*report.environment, *_seen_on_nodes(evidence)),
     )
 

@@ -16,6 +16,7 @@ from runner.report.numbers import (
     gpus_text,
     interval,
     launch_text,
+    main_settings,
     of_each,
     percent,
     rate,
@@ -29,7 +30,6 @@ from runner.report.pictures.picture import Picture, Table
 from runner.report.pictures.time_line import time_line
 from runner.report.summary import largest_point
 
-MOST_SERIES = 4
 _MOST_TIME_LINES = 4
 MOST_ROWS = 200  # of a table on the page; the files have all
 
@@ -46,18 +46,6 @@ def gallery(report: Report) -> Iterator[Picture]:
         yield from _losses(study, report)
         yield from _whole(study, report)
     yield from _time_lines(report)
-
-
-def main_settings(study: StudyFacts) -> list[tuple[tuple[str, str], ...]]:
-    """The settings that are drawn: those of the greatest figures at the largest size, the greatest first."""
-
-    def rank(settings: tuple[tuple[str, str], ...]) -> tuple[int, float]:
-        own = curve(study.points, settings)
-        last = own[-1].images_per_s if own else None
-        return (-own[-1].gpus if own else 0, -(last.value if last else 0.0))
-
-    known = [settings for settings in all_settings(study.points) if curve(study.points, settings)]
-    return sorted(known, key=rank)[:MOST_SERIES]
 
 
 def ideal_each(points: Sequence[PointFacts]) -> float | None:
@@ -93,6 +81,11 @@ def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
     if ideal is not None and len(settings) == 1:
         references.append(Reference("ideal: one GPU alone", "ideal", tuple((size, (ideal,) * 3) for size in sizes)))
         highest = max(highest, ideal)
+    if report.expected:
+        ranges = [(each.gpus, each.expected) for each in report.expected]
+        parts = tuple((gpus, (of.low / gpus, of.value / gpus, of.high / gpus)) for gpus, of in ranges)
+        references.append(Reference("expected", "expected", parts))
+        highest = max([highest, *(high for _, (_, _, high) in parts)])
     point = largest_point(study)
     assert point is not None
     each_now = of_each(point)

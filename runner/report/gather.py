@@ -15,6 +15,7 @@ from runner.model.report import NamedFact, Report, Row, RunReport
 from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 from runner.report.details import detailed, environment
+from runner.report.expected import comparisons
 from runner.report.summary import citation, highlights
 
 MOST_DETAILED = 6
@@ -54,6 +55,7 @@ def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
 def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...]) -> Report:
     details = tuple(detailed(row) for row in chosen(rows))
     labels = dict.fromkeys(row.demonstration for row in rows if row.demonstration)
+    expected, why_not = ((), "") if study is None else comparisons(study, rows, details)
     label = study.demonstration if study is not None else next(iter(labels), "")
     return Report(
         schema="1",
@@ -65,9 +67,11 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         study=study,
         rows=rows,
         detailed=details,
-        highlights=highlights(study, rows, details),
+        highlights=highlights(study, rows, details, expected),
         environment=common(rows, details),
         cite=citation(study, rows, details, label),
+        expected=expected,
+        why_not_expected=why_not,
     )
 
 

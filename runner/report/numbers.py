@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runner.model.report import Row
-from runner.model.study import Estimate, PointFacts
+from runner.model.study import Estimate, PointFacts, StudyFacts
 
+MOST_SERIES = 4
 MINUS, NARROW, DASH = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{EN DASH}"
 
 
@@ -76,3 +77,15 @@ def curve(points: Iterable[PointFacts], settings: tuple[tuple[str, str], ...], a
 def all_settings(points: Iterable[PointFacts]) -> list[tuple[tuple[str, str], ...]]:
     """Every setting of the points, in their order."""
     return list(dict.fromkeys(point.settings for point in points))
+
+
+def main_settings(study: StudyFacts) -> list[tuple[tuple[str, str], ...]]:
+    """The settings that are drawn: those of the greatest figures at the largest size, the greatest first."""
+
+    def rank(settings: tuple[tuple[str, str], ...]) -> tuple[int, float]:
+        own = curve(study.points, settings)
+        last = own[-1].images_per_s if own else None
+        return (-own[-1].gpus if own else 0, -(last.value if last else 0.0))
+
+    known = [settings for settings in all_settings(study.points) if curve(study.points, settings)]
+    return sorted(known, key=rank)[:MOST_SERIES]

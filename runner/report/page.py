@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from runner.model.expectation import Comparison
 from runner.model.report import Report, RunReport
 from runner.report.gallery import MOST_ROWS, gallery, rows_table
 from runner.report.markup import Markup, tag
-from runner.report.numbers import launch_text
+from runner.report.numbers import DASH, interval, launch_text, rate
 from runner.report.pictures.picture import Picture, Table
+from runner.report.summary import against
 
 # Nothing is fetched and nothing runs, whatever a record holds.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -51,6 +53,7 @@ def _main(report: Report) -> Iterator[Markup]:
     pictures = [_figure(picture) for picture in gallery(report)]
     if pictures:
         yield tag("div", pictures, class_="pictures")
+    yield from _expected(report)
     yield from _not_proven(report)
     yield _section("Runs", _table(rows_table(report.rows), "Every run of this report"), _rest(len(report.rows)))
     if report.environment:
@@ -103,6 +106,40 @@ def _section(title: str, *children: Markup | None) -> Markup:
 
 def _rest(count: int) -> Markup | None:
     return tag("p", f"{count - MOST_ROWS} more runs are in runs.csv.") if count > MOST_ROWS else None
+
+
+def _expected(report: Report) -> Iterator[Markup]:
+    """Measured against expected, and why a point may fall short; or why nothing is expected."""
+    if report.why_not_expected:
+        yield _section("Measured against expected", tag("p", f"No range: {report.why_not_expected}."))
+    if not report.expected:
+        return
+    rows = tuple(
+        (
+            str(each.gpus), rate(each.measured.value), interval(each.measured, "rate") or DASH,
+            f"{rate(each.expected.low)} to {rate(each.expected.high)}", each.state,
+        )
+        for each in report.expected
+    )  # fmt: skip
+    head = ("GPUs", "images/s", "95 %", "expected", "measured is")
+    causes = [
+        tag("p", tag("strong", f"{each.gpus} GPUs: "), f"{against(each)}. ", _causes(each))
+        for each in report.expected
+        if each.state == "below"
+    ]
+    note = "By the cost model of `expect`, which is arithmetic: a range from what is known of the site and of one GPU."
+    yield _section(
+        "Measured against expected", tag("p", note), _table(Table(head, rows), "Measured and expected"), *causes
+    )
+
+
+def _causes(each: Comparison) -> str:
+    named = [
+        f"{cause.name} ({cause.state}{f': {cause.evidence[0]}' if cause.evidence else ''})"
+        for cause in each.causes
+        if cause.state != "excluded"
+    ]
+    return f"What may be the cause: {'; '.join(named)}." if named else "No known cause is left by the records."
 
 
 def _not_proven(report: Report) -> Iterator[Markup]:

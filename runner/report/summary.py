@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runner import __version__
+from runner.model.expectation import Comparison
 from runner.model.report import Highlight, Row, RunReport
 from runner.model.study import Loss, PointFacts, StudyFacts
 from runner.report.numbers import (
@@ -32,10 +33,12 @@ def loss_at(study: StudyFacts, point: PointFacts) -> Loss | None:
     return next((loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings)), None)
 
 
-def highlights(study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[Highlight, ...]:
+def highlights(
+    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], expected: Sequence[Comparison] = ()
+) -> tuple[Highlight, ...]:
     """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
     if study is not None and (point := largest_point(study)) is not None:
-        return tuple(_of_point(study, point, details))
+        return (*_of_point(study, point, details), *_alarm(expected))
     measured = [row for row in rows if row.per_gpu is not None]
     if not measured:
         return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
@@ -105,6 +108,22 @@ def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
         )
     else:
         yield Highlight("Slow node", "none", f"no rank of {len(known)} runs is 2 % slower than the others")
+
+
+def _alarm(expected: Sequence[Comparison]) -> Iterator[Highlight]:
+    """Where the largest size that falls short of its expected range does so, and what shows why."""
+    below = [each for each in expected if each.state == "below"]
+    if below:
+        worst = max(below, key=lambda each: each.gpus)
+        likely = [cause for cause in worst.causes if cause.state != "excluded"]
+        cause = f"; {likely[0].state}: {likely[0].name}" if likely else ""
+        yield Highlight(f"Expected at {gpus_text(worst.gpus)}", "more than measured", f"{against(worst)}{cause}")
+
+
+def against(each: Comparison) -> str:
+    """The measured interval and the expected range, in words."""
+    reach = f"{rate(each.expected.low)} to {rate(each.expected.high)} images/s expected"
+    return f"{reach}, {interval(each.measured, 'rate') or rate(each.measured.value)} measured"
 
 
 def _first_reason(rows: Sequence[Row]) -> str:

@@ -24,12 +24,31 @@ def values(report: Report) -> dict[str, tuple[str, str]]:
 
 def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(report: Report) -> None:
     shown = values(report)
-    assert list(shown) == ["Throughput per GPU at 16 GPUs", "Efficiency", "Slowest", "Largest loss"]
+    assert list(shown)[:4] == ["Throughput per GPU at 16 GPUs", "Efficiency", "Slowest", "Largest loss"]
     assert shown["Efficiency"][0] == "90.7 %"
     assert shown["Slowest"][0] == "node dgx01"
     assert "6.1 % slower" in shown["Slowest"][1]
     assert shown["Largest loss"][0] == "waiting for slower ranks"
     assert "3.4 % of the ideal; 95 %: 2.7 % to 4.1 %" in shown["Largest loss"][1]
+
+
+def test_a_point_below_its_expected_range_is_named_with_what_its_records_show(report: Report) -> None:
+    assert [(each.gpus, each.state) for each in report.expected][-1] == (16, "below")
+    assert report.expected[0].gpus == 1
+    value, note = values(report)["Expected at 16 GPUs"]
+    assert value == "more than measured"
+    assert "36 707 to 37 299 measured; shown: slow ranks" in note
+
+
+def test_nothing_is_expected_of_a_demonstration_and_of_an_unknown_site(study: StudyFacts) -> None:
+    for changes, why in (
+        ({"demonstration": "CPU"}, "nothing is expected of a demonstration (CPU)"),
+        ({"site": "nowhere"}, "no site"),
+        ({"strong": True}, "strong scaling"),
+        ({"recipe": "probe"}, "does not cover the recipe probe"),
+    ):
+        made = of_study(msgspec.structs.replace(study, **changes))
+        assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
 
 def test_of_each_size_the_median_run_is_shown_in_detail(study: StudyFacts, report: Report) -> None:

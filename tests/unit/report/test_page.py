@@ -62,6 +62,15 @@ def test_nothing_is_fetched_and_nothing_runs(report: Report) -> None:
     assert policy.attributes["content"].startswith("default-src 'none'")
 
 
+def test_expected_stands_in_the_curve_and_in_a_table_with_its_causes(report: Report) -> None:
+    document = page(report)
+    (curves,) = figures(document)[0].all("svg")
+    assert any(each.attributes.get("class") == "band expected" for each in curves.all("path"))
+    (section,) = [each for each in parsed(document).all("section") if "Measured against expected" in each.text]
+    assert [next(row.all("td")).text for row in list(section.all("tr"))[1:]] == ["1", "2", "4", "8", "16"]
+    assert "What may be the cause: slow ranks (shown" in section.text
+
+
 def test_a_demonstration_is_labelled_on_each_picture(study: StudyFacts, report: Report) -> None:
     label = "demonstration, no performance claim: CPU"
     shown = figures(page(of_study(msgspec.structs.replace(study, demonstration=label))))
