@@ -4,6 +4,7 @@ cause. Each says in words what it shows. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from runner.model.report import Report, Row, RunReport
@@ -79,7 +80,7 @@ def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
     sizes = sorted({size for one in series for size, _ in one.points})
     references = []
     if ideal is not None and len(settings) == 1:
-        references.append(Reference("ideal: one GPU alone", "ideal", tuple((size, (ideal,) * 3) for size in sizes)))
+        references.append(Reference("ideal", "ideal", tuple((size, (ideal,) * 3) for size in sizes)))
         highest = max(highest, ideal)
     if report.expected:
         ranges = [(each.gpus, each.expected) for each in report.expected]
@@ -112,17 +113,20 @@ def _efficiency(
     series = []
     for settings, points in by_setting.items():
         many = len(by_setting) > 1
-        for base, of in (("of one GPU alone", "efficiency_of_one"), ("of GPUs apart", "efficiency_of_uncoupled")):
+        for base, of in (("of one GPU alone", "efficiency_of_one"), ("of uncoupled GPUs", "efficiency_of_uncoupled")):
             own = tuple((point.gpus, one) for point in points if (one := getattr(point, of)) is not None)
             if own and (not many or of == "efficiency_of_one"):
                 series.append(Series(_name(settings) if many else base, own))
     if not series:
         return
     values = [value for each in series for _, one in each.points for value in (one.value, one.low, one.high) if value]
-    low = max(0.0, (int(20 * min(values)) - 1) / 20)
+    expected = expected_efficiency(report, study)
+    values += [value for _, limits in expected for value in limits]
+    low = max(0.0, math.floor(20 * (min(values) - 0.02)) / 20)
     high = max(1.0, *values) + 0.02
     sizes = sorted({size for each in series for size, _ in each.points})
-    ideal = Reference("ideal", "ideal", tuple((size, (1.0, 1.0, 1.0)) for size in sizes))
+    references = [Reference("ideal", "ideal", tuple((size, (1.0, 1.0, 1.0)) for size in sizes))]
+    references += [Reference("expected", "expected", expected)] if expected else []
     last = series[0].points[-1]
     sure = interval(last[1])
     says = f"{percent(last[1].value)} at {last[0]} GPUs" + (f" (95 %: {sure})" if sure else ", without an interval")
@@ -130,9 +134,21 @@ def _efficiency(
     title = "Strong-scaling efficiency" if study.strong else "Weak-scaling efficiency"
     axes = Axes("efficiency", lambda value: percent(value, 0 if value * 100 % 1 < 1e-9 else 1), low, high)
     drawn = curves(
-        "efficiency", title, f"Curve over the number of GPUs. {says}", axes, series, [ideal], report.demonstration
+        "efficiency", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
     )
     yield Picture("efficiency", title, says, drawn, _points_table(study))
+
+
+def expected_efficiency(report: Report, study: StudyFacts) -> tuple[tuple[int, tuple[float, float, float]], ...]:
+    """The expected ranges as shares of the study's own ideal; empty without one."""
+    ideal = ideal_each(curve(study.points, main_settings(study)[0]))
+    if ideal is None:
+        return ()
+    ranges = [(each.gpus, each.expected) for each in report.expected]
+    share = 1.0 / ideal
+    return tuple(
+        (gpus, (of.low * share / gpus, of.value * share / gpus, of.high * share / gpus)) for gpus, of in ranges
+    )
 
 
 def _whole(study: StudyFacts, report: Report) -> Iterator[Picture]:
@@ -177,7 +193,17 @@ def _points_table(study: StudyFacts) -> Table:
         )
         for point in study.points[:MOST_ROWS]
     ]
-    head = ("GPUs", "arm", "setting", "proven launches", "images/s", "95 %", "per GPU", "of one GPU", "of GPUs apart")
+    head = (
+        "GPUs",
+        "arm",
+        "setting",
+        "proven launches",
+        "images/s",
+        "95 %",
+        "per GPU",
+        "of one GPU",
+        "of uncoupled GPUs",
+    )
     return Table(head, tuple(rows))
 
 

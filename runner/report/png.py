@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runner import paths
 from runner.model.report import Report
 from runner.model.study import PointFacts
-from runner.report.gallery import ideal_each
+from runner.report.gallery import expected_efficiency, ideal_each
 from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text
 from runner.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
 
@@ -121,11 +121,6 @@ def _per_gpu(report: Report, axes: Axes) -> None:
         axes.axhline(ideal, color=_QUIET, ls=(0, (5, 4)), lw=1.5, zorder=1)
         axes.annotate("ideal: one GPU alone", (1.0, ideal), xycoords=("axes fraction", "data"), ha="right", va="bottom",
                       xytext=(0, 4), textcoords="offset points", color=_QUIET, fontsize=13)  # fmt: skip
-    if report.expected:
-        sizes = [each.gpus for each in report.expected]
-        low, high = ([getattr(each.expected, side) / each.gpus for each in report.expected] for side in ("low", "high"))
-        axes.fill_between(sizes, low, high, color="#7d838b", alpha=0.22, lw=0, label="expected", zorder=0)
-        axes.legend(frameon=False, fontsize=13, loc="lower left", handlelength=3)
     axes.set_ylim(0, 1.15 * max(axes.get_ylim()[1], ideal or 0.0))
     axes.set_title("Throughput per GPU, images/s")
 
@@ -141,9 +136,14 @@ def _efficiency(report: Report, axes: Axes) -> None:
         apart = [(point, point.efficiency_of_uncoupled) for point in own if point.efficiency_of_uncoupled]
         name = settings_text(each) if len(settings) > 1 else "of one GPU alone"
         series += [(name, one)] if one else []
-        series += [("of GPUs apart", apart)] if apart and len(settings) == 1 else []
+        series += [("of uncoupled GPUs", apart)] if apart and len(settings) == 1 else []
     _curves(axes, series, percent)
     axes.axhline(1.0, color=_QUIET, ls=(0, (5, 4)), lw=1.5, zorder=1)
+    expected = expected_efficiency(report, study)
+    if expected:
+        sizes, lows, highs = zip(*((size, low, high) for size, (low, _, high) in expected), strict=True)
+        axes.fill_between(sizes, lows, highs, color="#7d838b", alpha=0.22, lw=0, label="expected", zorder=0)
+        axes.legend(frameon=False, fontsize=13, loc="lower left", handlelength=3)
     low = min(estimate.low or estimate.value for _, own in series for _, estimate in own)
     high = max(estimate.high or estimate.value for _, own in series for _, estimate in own)
     axes.set_ylim(max(0.0, low - 0.05), max(1.0, high) + 0.03)

@@ -62,14 +62,16 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {point.wanted} launches proven"
     at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} images/s", note)
-    for name, estimate in (
-        ("Efficiency", point.efficiency_of_one),
-        ("Of GPUs that do not communicate", None if point.efficiency_of_one else point.efficiency_of_uncoupled),
-    ):
+    bases = (
+        (point.efficiency_of_one, "of one GPU alone, times their number"),
+        (point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"),
+    )
+    for estimate, base in bases:
         if estimate is not None:
             sure = interval(estimate)
-            base = "of one GPU alone, times their number"
-            yield Highlight(name, percent(estimate.value), f"{base}; 95 %: {sure}" if sure else f"{base}; no interval")
+            note = f"{base}; 95 %: {sure}" if sure else f"{base}; no interval"
+            yield Highlight("Efficiency", percent(estimate.value), note)
+            break
     yield from _slow(details)
     loss = loss_at(study, point)
     if loss is not None and loss.rows:

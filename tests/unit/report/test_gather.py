@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from runner.model.report import Report
-from runner.model.study import StudyFacts
+from runner.model.study import PointFacts, StudyFacts
 from runner.report.gather import of_runs, of_study
 from runner.report.ranks import MOST_POINTS, points
-from tests.support.reports import figure_of, launch_facts, measured_run, study_facts, whole_study
+from tests.support.reports import estimate, figure_of, launch_facts, measured_run, study_facts, whole_study
 
 
 def values(report: Report) -> dict[str, tuple[str, str]]:
@@ -49,6 +49,13 @@ def test_nothing_is_expected_of_a_demonstration_and_of_an_unknown_site(study: St
     ):
         made = of_study(msgspec.structs.replace(study, **changes))
         assert made.expected == () and why in made.why_not_expected, made.why_not_expected
+
+
+def test_without_one_gpu_alone_the_efficiency_is_of_uncoupled_ones_and_says_so() -> None:
+    point = PointFacts(8, "full", (), 3, 3, estimate(1000.0), None, estimate(0.95))
+    value, note = values(of_study(study_facts([], [point])))["Efficiency"]
+    assert value == "95.0 %"
+    assert note.startswith("of as many GPUs at once that do not communicate; 95 %: 93.9 %")
 
 
 def test_of_each_size_the_median_run_is_shown_in_detail(study: StudyFacts, report: Report) -> None:
