@@ -51,7 +51,7 @@ def test_nothing_is_expected_of_a_demonstration_and_of_an_unknown_site(study: St
         assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
 
-def test_without_one_gpu_alone_the_efficiency_is_of_uncoupled_ones_and_says_so() -> None:
+def test_without_a_run_of_one_gpu_the_efficiency_is_of_uncoupled_ones_and_says_so() -> None:
     point = PointFacts(8, "full", (), 3, 3, estimate(1000.0), None, estimate(0.95))
     value, note = values(of_study(study_facts([], [point])))["Efficiency"]
     assert value == "95.0 %"
