@@ -9,8 +9,9 @@ import click
 
 from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
+from runner.cli.text import printable
 from runner.compare.text import gpus_text
-from runner.errors import Exit
+from runner.errors import Exit, NotProvenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,10 @@ def command(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
     from runner.bundle.verification import verify
     from runner.study.gather import figures
 
-    verified = verify(bundle, allowed_signers, figures)
+    try:
+        verified = verify(bundle, allowed_signers, figures)
+    except NotProvenError as error:  # names and keys in it are those of whoever made the bundle
+        raise NotProvenError(printable(error.what), where=printable(error.where), fix=error.fix) from None
     if as_json:
         from runner.cli import json_output
 

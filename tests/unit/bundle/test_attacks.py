@@ -337,6 +337,24 @@ def test_the_name_of_the_file_says_nothing(file: Path) -> None:
     assert verify(file.rename(file.with_name("x"))).sha256 == sha256(members_of(file.with_name("x"))[bag.TAG_MANIFEST])
 
 
+def test_what_a_forger_wrote_reaches_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged(file, edited(VERDICT, lambda verdict: verdict["versions"].update({"\x1b[2J\u202e": "1"})))
+    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    assert runner(["verify", str(file)]) == Exit.NOT_PROVEN
+    assert r"versions.\x1b[2J\u202e differs" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page_verify_it_without_gpu_runner(file: Path, good: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/bundle.md").read_text("utf-8")
+    lines = [line.strip() for line in page[page.index("Without gpu-runner:") :].splitlines()[1:] if line.strip()]
+    assert len(lines) == 2
+    script = "\n".join(lines).replace("figures.tar", str(file)).replace("FILE", str(good.parent / "me.allowed"))
+    words = ["bash", "-euo", "pipefail", "-c", script.replace("ada@", "me@")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'Good "gpu-runner-bundle" signature for me@example.org' in done.stdout
+
+
 def test_a_refusal_is_quick(file: Path) -> None:
     """Not after everything was judged: the bytes are compared first."""
     write_members(file, members_of(file) | {f"data/runs/{RUN}/job.sh": b"x"})
