@@ -58,15 +58,15 @@ def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> 
     if resume is None:
         return _new(attempts, dry_run, **values)
     if others := given(command, typed(click.get_current_context())).keys() - _OF_RESUMING:
-        option = sorted(others)[0]
+        flags = sorted(f"--{name.replace('_', '-')}" if name != "arguments" else "--" for name in others)
         raise UsageError(
-            "the study has its options already", where=option, fix="leave it out; another question is another study"
+            "the study has its options already", where=flags[0], fix="leave it out; another question is another study"
         )
     study = find(resume)
     if dry_run:
         launches = to_start(study.study.launches, attempts_of(study), attempts)
         return _Call(study.study.command, study, attempts, dry_run=True, **values).go_on(study, launches)
-    with study.exclusive():
+    with study.exclusive(say):
         study.go_on()
         settle(study)
         launches = to_start(study.study.launches, attempts_of(study), attempts)
@@ -132,7 +132,7 @@ class _Call:
         if (code := self._not_begun(found, chosen)) is not None:
             return code
         study = self._begun(chosen)
-        with study.exclusive():
+        with study.exclusive(say):
             return self._started(study, chosen.launches)
 
     def go_on(self, study: StudyDirectory, launches: tuple[Launch, ...]) -> int:

@@ -3,7 +3,7 @@
     RUNS/20261122-120500-NAME-study/    linked in the state directory, as runs are
         study.json                      the question (model.study.Study), written whole, once
         launches/KEY/RUN/               each attempt of launch KEY: an ordinary run directory
-        lease                           one `scale` at a time
+        lock, lease                     one `scale` at a time: by the kernel, or among machines that share the directory
         stop.json                       the study was cancelled, and nothing more is to be started
 
 Nothing else is recorded: an attempt is there once its run directory is, and a launch is proven once a verdict of one of
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -23,11 +23,13 @@ import msgspec
 from runner import paths
 from runner.errors import RefusedError, UnknownStateError, UsageError
 from runner.files import atomic, file_system, lease, process_identity
+from runner.files.lock import locked
 from runner.invocation import PROGRAM
 from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory
 from runner.model.study import Study
 
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-study(\.\d+)?\Z")
+_LOCK, _LEASE = "lock", "lease"
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
 
@@ -68,26 +70,57 @@ class StudyDirectory:
     @property
     def is_held(self) -> bool:
         """Whether another process of this machine starts launches of it, or waits for them to start more."""
-        held = lease.read(self.path / "lease")
-        return held is not None and process_identity.state(held.owner) == "alive"
+        if not file_system.is_local(self.path):
+            return is_leased(self.path)
+        try:
+            with locked(self.path / _LOCK, _silent, limit_s=0.0):
+                return False
+        except UnknownStateError:
+            return True
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, say: Callable[[str], None]) -> Iterator[None]:
         """Hold the study during the block: one process at a time starts launches.
+
+        Args:
+            say: takes a line where it waits for a process of another machine that may be dead.
 
         Raises:
             RefusedError: another process holds it.
         """
-        path = self.path / "lease"
-        if self.is_held:
-            raise _at_work(path)
-        try:
-            with lease.leased(path, lambda _line: None, limit_s=lease.PATIENCE_S + 30.0):
+        if not file_system.is_local(self.path):
+            with held_among_machines(self.path, say):
                 yield
-        except UnknownStateError as error:
-            if error.where != str(path):
-                raise
-            raise _at_work(path) from None
+            return
+        with ExitStack() as stack:
+            try:  # a second, as another process may look for a moment whether it is held
+                stack.enter_context(locked(self.path / _LOCK, _silent, limit_s=1.0))
+            except UnknownStateError:
+                raise _at_work(self.path / _LOCK) from None
+            yield
+
+
+def is_leased(path: Path) -> bool:
+    """Whether a process of this machine holds a study's lease."""
+    held = lease.read(path / _LEASE)
+    return held is not None and process_identity.state(held.owner) == "alive"
+
+
+@contextmanager
+def held_among_machines(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a study's lease during the block: where many machines see it, and their kernels know no common lock.
+
+    Raises:
+        RefusedError: another process holds it.
+    """
+    if is_leased(path):
+        raise _at_work(path / _LEASE)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lease.leased(path / _LEASE, say, limit_s=lease.PATIENCE_S + 30.0))
+        except UnknownStateError:
+            raise _at_work(path / _LEASE) from None
+        yield
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
@@ -142,6 +175,10 @@ def ids() -> tuple[str, ...]:
         links = sorted(index().iterdir(), key=lambda link: (link.lstat().st_mtime_ns, link.name), reverse=True)
         return tuple(link.name for link in links if (link / STUDY).is_file())
     return ()
+
+
+def _silent(_line: str) -> None:
+    """Nothing is said: it is not waited for."""
 
 
 def _reserved(root: Path, name: str) -> Path:

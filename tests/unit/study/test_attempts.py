@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from runner.errors import RefusedError
-from runner.files import lease
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.schedulers.local.client import Local
 from runner.study.attempts import Attempt, attempt_of, settle, to_start
+from runner.study.directory import held_among_machines, is_leased
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
@@ -24,6 +24,10 @@ LAUNCH = Launch(KEY, 1, "full", 1, 0)
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+
+def say(line: str) -> None:
+    raise AssertionError(line)
 
 
 def attempts_of_states(*states: str) -> tuple[Attempt, ...]:
@@ -144,9 +148,30 @@ def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(tmp_path: Path
 
 def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1,), 1))
-    with of.exclusive():
-        with pytest.raises(RefusedError, match="another `scale` is at work"), of.exclusive():
+    seen = [of.is_held]
+    with of.exclusive(say):
+        seen.append(of.is_held)
+        with pytest.raises(RefusedError, match="another `scale` is at work"), of.exclusive(say):
             pass
-        assert lease.read(of.path / "lease") is not None
-    with of.exclusive():
+    with of.exclusive(say):
         pass
+    assert [*seen, of.is_held] == [False, True, False]
+
+
+def test_machines_that_share_a_study_hold_it_by_turns_too(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    with held_among_machines(of.path, say):
+        assert is_leased(of.path)
+        with pytest.raises(RefusedError, match="another `scale` is at work"), held_among_machines(of.path, say):
+            pass
+    assert not is_leased(of.path)
+
+
+def test_a_holder_that_was_killed_while_it_took_the_study_holds_up_no_one(tmp_path: Path) -> None:
+    """Before it could write who it is: the kernel knows that it is dead, a file would not."""
+    of = on_disk(tmp_path, study((1,), 1))
+    for name in ("lock", "lease"):
+        (of.path / name).touch()
+    began = time.monotonic()
+    with of.exclusive(say):
+        assert time.monotonic() - began < 5.0
