@@ -9,7 +9,7 @@ the figure is the one that the ranks' own records give.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 
 import msgspec
 
@@ -31,6 +31,8 @@ from runner.planning.wireup import BY_MPI
 
 _DEVICE_UUIDS = ("GPU-", "MIG-")
 _MOST_NODES = 8  # in one sentence
+# Relative, of reduced gradients from the mean of the ranks' own: the same in another precision, and unrelated ones 1.
+_REDUCED = 0.05
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -158,6 +160,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
         return
     if not metering.is_divided(evidence):
         yield from _equal_parameters(reports, coupled=evidence.plan.arms[-1] == "full")
+    yield from _reduced(reports)
     if not all(report.onehot_ok for report in reports):
         yield "an allreduce of one-hot vectors did not give all ones"
     lost = [report.rank for report in reports if not report.loss_finite and not report.meter]
@@ -182,6 +185,21 @@ def _equal_parameters(reports: Iterable[Report], *, coupled: bool) -> Iterable[s
         yield "not every rank says what its parameters are"
     elif len(parameters) > 1 and coupled:
         yield f"the ranks are not synchronised: {len(parameters)} different sets of parameters after the last step"
+
+
+def _reduced(reports: Sequence[Report]) -> Iterable[str]:
+    """Of divided parameters: what is gathered is equal on all ranks even if gradients were never reduced."""
+    errors = [report.reduced_gradients_error for report in reports]
+    known = [error for error in errors if error is not None]
+    if not known:
+        return
+    if len(known) < len(errors):
+        yield "not every rank compared the reduced gradients with the ranks' own"
+    elif max(known) > _REDUCED:
+        yield (
+            "the gradients were not reduced over all ranks: they are not the mean of the ranks' own (relative "
+            f"difference {max(known):.2g})"
+        )
 
 
 def _figure(evidence: Evidence) -> Iterable[str]:
@@ -256,6 +274,15 @@ def _alone(evidence: Evidence) -> Iterable[str]:
         )
 
 
+def _how_synchronised(evidence: Evidence) -> str:
+    if evidence.reports[0].reduced_gradients_error is None:
+        return "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
+    return (
+        "synchronised: the ranks' own gradients differed, what they reduced was their mean in the first step, and the "
+        "gathered parameters are equal after the last step"
+    )
+
+
 def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
@@ -273,9 +300,7 @@ def _good(evidence: Evidence) -> Verdict:
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
     divided, arm = metering.is_divided(evidence), plan.arms[-1]
     if plan.tasks > 1 and not divided and arm == "full":
-        proven.append(
-            "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
-        )
+        proven.append(_how_synchronised(evidence))
     ways = transport.proof(evidence)
     proven += ways.proven
     made = figures.figure(evidence)

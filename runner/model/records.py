@@ -129,6 +129,8 @@ class Report(msgspec.Struct, frozen=True):
         steps, elapsed_s: what the program says of them; compared.
         compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
         allreduce_bytes_per_step: given to allreduces in a step, after compression; None where that is not known.
+        reduced_gradients_error: of divided parameters (FSDP), how far the reduced gradients of a step were from the
+            mean of the ranks' own, relative; None where each rank has the whole parameters.
         instrumentation_s: of the window, what the host spent in calls that only measure; None where unknown.
         token: of the job step that the program ran in; None where its launcher said none.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
@@ -170,6 +172,7 @@ class Report(msgspec.Struct, frozen=True):
     elapsed_s: Seconds | None = None
     compute_quarters_p50_s: tuple[Difference, ...] = ()
     allreduce_bytes_per_step: Count | None = None
+    reduced_gradients_error: Rate | None = None
     instrumentation_s: Seconds | None = None
     token: str | None = None
     nccl_built: bool | None = None

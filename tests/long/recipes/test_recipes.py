@@ -240,6 +240,36 @@ def test_ddp_without_allreduces_is_not_proven(local: Runner, wireup: str) -> Non
     assert "the ranks are not synchronised" in done.out
 
 
+def test_fsdp_is_measured_like_ddp(local: Runner) -> None:
+    """The same network, data and measure, on divided parameters: losses after the same steps agree."""
+    left = {}
+    for recipe in ("fsdp-pytorch", "ddp-pytorch"):
+        done = local("submit", "--recipe", recipe, "--gpus", "2", "--wait", "--set", "steps=20", code=0)
+        run = local.newest()
+        assert outcome(run) == "measured"
+        left[recipe] = records(run, "report")
+        for record in left[recipe].values():
+            check(record)
+        assert ("what they reduced was their mean in the first step" in done.out) == (recipe == "fsdp-pytorch")
+    for rank in (0, 1):
+        fsdp, ddp = left["fsdp-pytorch"][rank], left["ddp-pytorch"][rank]
+        assert fsdp["gradient_checksum"] == ddp["gradient_checksum"], "the same data and parameters to begin with"
+        assert fsdp["reduced_gradients_error"] < 1e-4
+        assert (fsdp["allreduce_bytes_per_step"], ddp["reduced_gradients_error"]) == (None, None)
+        assert abs(fsdp["loss_final"] - ddp["loss_final"]) < TOLERANCE * ddp["loss_final"]
+
+
+@pytest.mark.parametrize("fault", ["fsdp-alone", "fsdp-local"])
+def test_fsdp_without_reduction_is_not_proven(local: Runner, fault: str) -> None:
+    """Also where all that is gathered is equal on all ranks."""
+    words = ("python3", "main.py", "/opt/recipes/fsdp-pytorch", fault, "--demonstration", "--device", "cpu")
+    small = ("--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32")
+    done = local("submit", "--gpus", "2", "--wait", "--", *words, *small, code=6, cwd=ALTERED)
+    said = " ".join(done.out.split())
+    assert "the gradients were not reduced over all ranks: they are not the mean of the ranks' own" in said
+    assert ("the ranks are not synchronised" in said) == (fault == "fsdp-alone")
+
+
 @pytest.mark.usefixtures("tensorflow")
 def test_keras_matches_one_rank(local: Runner) -> None:
     # At 0.1 it grows steeply enough to make 1 % of what oneDNN rounds otherwise for another batch.

@@ -4,7 +4,8 @@
 
 no-allreduce   gradients stay local (Horovod)              ddp-alone      gradients stay local (DDP)
 same-data      every rank draws from the same seed         both           of Horovod's
-wrong-sum      allreduces are off by one
+wrong-sum      allreduces are off by one                   fsdp-alone     each rank is a group of its own (FSDP)
+fsdp-local     each rank's part of the gradients is its own: parameters are gathered, and equal (FSDP)
 """
 
 from __future__ import annotations
@@ -50,6 +51,27 @@ def leave_out_ddp() -> None:
     torch.nn.parallel.DistributedDataParallel = Unwrapped
 
 
+def leave_out_the_group() -> None:
+    made = torch.distributed.device_mesh.init_device_mesh
+
+    def of_one(kind: str, shape: tuple[int, ...]) -> object:
+        return made(kind, (*shape, 1), mesh_dim_names=("apart", "alone"))["alone"]
+
+    torch.distributed.device_mesh.init_device_mesh = of_one
+
+
+def leave_out_reduce_scatter() -> None:
+    reduce_scatter = torch.distributed.reduce_scatter_single
+
+    def own_part(*positional: torch.Tensor, **options: object) -> object:
+        if positional:
+            return reduce_scatter(*positional, **options)
+        group, whole = options["group"], options["input"]
+        return options["output"].copy_(whole.view(group.size(), -1)[group.rank()])
+
+    torch.distributed.reduce_scatter_single = own_part
+
+
 if __name__ == "__main__":
     directory, fault = sys.argv[1:3]
     if fault in ("no-allreduce", "both"):
@@ -58,6 +80,10 @@ if __name__ == "__main__":
         draw_the_same_data()
     if fault == "ddp-alone":
         leave_out_ddp()
+    if fault == "fsdp-alone":
+        leave_out_the_group()
+    if fault == "fsdp-local":
+        leave_out_reduce_scatter()
     if fault == "wrong-sum":
         falsify_sums()
     sys.argv = [f"{directory}/main.py", *sys.argv[3:]]

@@ -155,6 +155,35 @@ def test_what_a_framework_reports_of_its_device_counts_before_the_launchers_gues
     )
 
 
+def reduced(*errors: float | None) -> Evidence:
+    """A good run whose ranks compared the gradients that they reduced with their mean."""
+    return changed(reports={rank: report(rank, reduced_gradients_error=error) for rank, error in enumerate(errors)})
+
+
+def test_divided_parameters_are_synchronised_if_what_was_reduced_is_the_mean() -> None:
+    good = judge(reduced(0.0, 1e-6, 0.01, 0.0))
+    assert good.outcome == "measured"
+    assert any("what they reduced was their mean in the first step" in sentence for sentence in good.proven)
+    whole = judge(GOOD)
+    assert any("before the first allreduce" in sentence for sentence in whole.proven)
+
+
+@pytest.mark.parametrize(
+    ("errors", "says"),
+    [
+        ((0.0, 0.0, 0.98, 0.0), "the gradients were not reduced over all ranks"),
+        ((0.06, 0.06, 0.06, 0.06), "they are not the mean of the ranks' own (relative difference 0.06)"),
+        ((0.0, 0.0, None, 0.0), "not every rank compared the reduced gradients"),
+    ],
+)
+def test_divided_parameters_that_are_equal_when_gathered_prove_nothing_alone(
+    errors: tuple[float | None, ...], says: str
+) -> None:
+    bad = judge(reduced(*errors))
+    assert bad.outcome == "not-proven"
+    assert any(says in reason for reason in bad.reasons)
+
+
 def test_gradients_on_any_other_device_than_the_gpu_are_a_fault() -> None:
     verdict = judge(with_report(1, gradients_device="xla"))
     assert verdict.reasons == ("the gradients of rank 1 were not on the GPU when they were reduced",)

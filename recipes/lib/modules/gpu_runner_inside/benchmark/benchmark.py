@@ -64,6 +64,8 @@ class Training(Protocol):
             None where the framework does not say.
         allreduce_bytes: what this rank gives to allreduces in a step, as it is sent (after compression); None where
             that is not known, or other collectives carry gradients.
+        reduced_gradients_error: may be left out; of divided parameters, how far the reduced gradients of a step were
+            from the mean of the ranks' own (0: equal).
         hooks: whether the gradients go through Horovod at all (at size 1 they may not).
         versions: of what computed, by the names of schema.json.
         instrumentation_s: time that the host has spent so far in the calls that a step makes only to be measured,
@@ -134,6 +136,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         world_local_rank=world.local_rank,
         gradients_device=training.gradients_device,
         allreduce_bytes_per_step=training.allreduce_bytes,
+        reduced_gradients_error=getattr(training, "reduced_gradients_error", None),
         peak_memory_bytes=training.peak_memory_bytes(),
     )
     if others:
