@@ -176,7 +176,7 @@ def test_divided_parameters_are_synchronised_if_what_was_reduced_is_the_mean() -
         ((0.0, 0.0, None, 0.0), "not every rank compared the reduced gradients"),
     ],
 )
-def test_divided_parameters_that_are_equal_when_gathered_prove_nothing_alone(
+def test_gathered_parameters_that_are_equal_prove_nothing_of_the_gradients(
     errors: tuple[float | None, ...], says: str
 ) -> None:
     bad = judge(reduced(*errors))
