@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 TOLERANCE = 0.01  # of a loss, of 0.1 where it is smaller: ranks add floats in another order
 SCIKIT_LEARN = "scikit-learn==1.9.1"
+LIGHTNING = "lightning==2.6.6"
 DIGITS = ("--set", "data=digits", "--set", "epochs=5")
 ALTERED = Path(__file__).parents[2] / "recipes" / "unsynchronised"
 
@@ -268,6 +270,43 @@ def test_fsdp_without_reduction_is_not_proven(local: Runner, fault: str) -> None
     said = " ".join(done.out.split())
     assert "the gradients were not reduced over all ranks: they are not the mean of the ranks' own" in said
     assert ("the ranks are not synchronised" in said) == (fault == "fsdp-alone")
+
+
+def with_lightning(command: Runner, client: docker.DockerClient) -> str:
+    """The name of the image with Lightning on top, which is in the store; a second time takes seconds."""
+    said = command("build", "pytorch", "--base", "standin", "--requirement", LIGHTNING, code=0).out
+    reference = said.split(": ")[0]
+    assert reference.startswith("gpu-runner/horovod-pytorch:standin-with-")
+    return convert(reference, client, Silent()).image.reference
+
+
+def test_lightning_on_two_nodes(runner: Runner, engine_client: docker.DockerClient) -> None:
+    words = ("--recipe", "lightning", "--gpus", "4", "--nodes", "2", "--wireup", "torchrun", "--set", "data=drawn")
+    done = runner(
+        "submit", *words, "--set", "epochs=8", "--image", with_lightning(runner, engine_client), "--wait", code=0
+    )
+    run = runner.newest()
+    assert outcome(run) == "measured"
+    assert "synchronised: gradients differed" in done.out
+    places = [f"hello from rank {rank} of 4, local rank {rank % 2}, node {rank // 2}" for rank in range(4)]
+    assert [place in printed(run, rank) for rank, place in enumerate(places)] == [True] * 4
+    # A quarter of 1536 images on each rank, in batches of 32.
+    found = re.search(r"Lightning 2\.6\.6, 96 steps; validation: loss [\d.]+, ([\d.]+)% right", printed(run))
+    assert found and float(found[1]) > 80
+
+
+def test_lightning_in_worlds_of_one_is_not_proven(local: Runner, engine_client: docker.DockerClient) -> None:
+    words = ("python3", "main.py", "/opt/recipes/lightning", "lightning-alone", "--data", "drawn", "--demonstration")
+    image = ("--image", with_lightning(local, engine_client))
+    done = local("submit", "--gpus", "2", *image, "--wait", "--", *words, code=6, cwd=ALTERED)
+    assert "saw a world of size 1, planned 2" in " ".join(done.out.split())
+
+
+def test_lightning_says_what_the_image_lacks(local: Runner) -> None:
+    local("submit", "--recipe", "lightning", "--gpus", "2", "--wait", code=5)
+    said = errors(local.newest())
+    assert "No module named 'lightning'; fix: python -m runner build pytorch --requirement lightning==2.6.6" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.usefixtures("tensorflow")

@@ -5,11 +5,13 @@
 no-allreduce   gradients stay local (Horovod)              ddp-alone      gradients stay local (DDP)
 same-data      every rank draws from the same seed         both           of Horovod's
 wrong-sum      allreduces are off by one                   fsdp-alone     each rank is a group of its own (FSDP)
+lightning-alone  each rank trains in a world of its own (Lightning)
 fsdp-local     each rank's part of the gradients is its own: parameters are gathered, and equal (FSDP)
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 
@@ -72,6 +74,11 @@ def leave_out_reduce_scatter() -> None:
     torch.distributed.reduce_scatter_single = own_part
 
 
+def leave_out_the_world() -> None:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "SLURM_NTASKS"):
+        os.environ.pop(name, None)
+
+
 if __name__ == "__main__":
     directory, fault = sys.argv[1:3]
     if fault in ("no-allreduce", "both"):
@@ -84,6 +91,8 @@ if __name__ == "__main__":
         leave_out_the_group()
     if fault == "fsdp-local":
         leave_out_reduce_scatter()
+    if fault == "lightning-alone":
+        leave_out_the_world()
     if fault == "wrong-sum":
         falsify_sums()
     sys.argv = [f"{directory}/main.py", *sys.argv[3:]]
