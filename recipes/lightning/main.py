@@ -1,7 +1,7 @@
 """A small image classifier trained with Lightning, which goes to several GPUs and nodes by itself.
 
 Lightning wraps the model in DistributedDataParallel, gives each rank its part of the data, averages metrics and keeps
-rank 0's output apart. What it must be told is the world: ranks of a node and number of nodes, here from the variables
+rank 0's output apart. What it cannot know is the world: ranks of a node and number of nodes, here from the variables
 that torchrun would set. The meter's callback measures, and proves that the ranks trained together.
 """
 
