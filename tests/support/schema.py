@@ -50,7 +50,7 @@ def _faults(value: Any, rule: dict[str, Any]) -> list[str]:
         found.append(f"is none of {rule['enum']}")
     if kinds and not any(_is(value, kind) for kind in kinds):
         return [*found, f"is no {' or '.join(kinds)}: {value!r}"]
-    if "minimum" in rule and value < rule["minimum"]:
+    if "minimum" in rule and value is not None and value < rule["minimum"]:
         found.append(f"is under {rule['minimum']}: {value!r}")
     if "exclusiveMinimum" in rule and value <= rule["exclusiveMinimum"]:
         found.append(f"is not over {rule['exclusiveMinimum']}: {value!r}")
