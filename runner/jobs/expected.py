@@ -31,6 +31,7 @@ from runner.recipes.loader import read_recipe
 from runner.suggest import instead
 
 MODELLED = ("horovod-pytorch", "horovod-tensorflow", "ddp-pytorch")
+_SHARDED = ("fsdp-pytorch",)  # other collectives than allreduces carry their parameters and gradients
 ASSUMABLE = (
     *("one-gpu-images-per-s", "gradient-mb", "forward-share", "spread", "start-us", "hop-inside-us", "hop-between-us"),
     *("inside-gb-s", "between-gb-s", "tree-share", "cycle-ms", "coordination-us", "fusion-mb", "bucket-mb"),
@@ -270,7 +271,7 @@ def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
         slow_nodes=tuple(sorted(slow.nodes.items())) if slow else (),
         removable=slow.removable if slow else 0.0,
         judged_ranks=slow is not None,
-        real_data=False if plan.recipe in MODELLED else None,
+        real_data=False if plan.recipe in (*MODELLED, *_SHARDED) else None,
     )
 
 
@@ -294,7 +295,7 @@ def _check_site(site: Site) -> None:
 def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
     """Samples of a rank in a step."""
     batch = chosen.get(recipe.samples_option) if recipe.samples_option else None
-    if recipe.result != "throughput" or batch is None:
+    if recipe.result != "throughput" or batch is None or recipe.name in _SHARDED:
         fix = f"name one of: {', '.join(MODELLED)}; or a recipe with `result: throughput` and `samples_option`"
         raise RefusedError(f"the cost model does not cover the recipe {recipe.name}", where="--recipe", fix=fix)
     text = str(batch)

@@ -83,6 +83,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], type[RunnerError], str]] = {
     ),
     "no rate": (TECHNION, ("horovod-pytorch", (("model", "vgg16"),), (8,)), RefusedError, "no rate of vgg16"),
     "another program": (TECHNION, ("probe", (), (8,)), RefusedError, "does not cover the recipe probe"),
+    "divided parameters": (TECHNION, ("fsdp-pytorch", (), (8,), RATE), RefusedError, "the recipe fsdp-pytorch"),
     "an unknown model": (TECHNION, ("ddp-pytorch", TINY, (8,), RATE), RefusedError, "bytes of gradients"),
     "no GPUs": (TECHNION, ("horovod-pytorch", (), (0,)), UsageError, "0 GPUs are not possible"),
     "too many": (TECHNION, ("horovod-pytorch", (), (10**9,)), RefusedError, "more than 10000 nodes"),
