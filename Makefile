@@ -100,6 +100,12 @@ bench-rendezvous: venv ## our rendezvous and Horovod's, 16 to 512 clients, in th
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_rendezvous.py
 
+.PHONY: bench-meter
+bench-meter: export PATH := $(CURDIR)/$(BIN):$(PATH)
+bench-meter: venv ## what the meter of your own script costs, on a small network on one processor
+	@$(RUNNER) quickstart --only-prepare
+	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_meter.py
+
 .PHONY: bench-convert
 bench-convert: venv ## how fast an image becomes a squashfs, compared with Enroot and with lower bounds
 	@$(RUNNER) quickstart --only-prepare

@@ -27,6 +27,7 @@ _RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
     "other-placement": ("ranks on each node", lambda launch: ",".join(map(str, launch.plan.tasks_per_node))),
     "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
     "other-site": ("site", lambda launch: launch.plan.site),
+    "other-unit": ("unit of the figure", lambda launch: launch.unit),
     "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),
 }
 _REPEATS = "not-repeats"

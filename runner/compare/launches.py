@@ -22,7 +22,8 @@ class MeasuredLaunch:
     """A run whose verdict is ``measured``.
 
     Attributes:
-        images_per_s: of the whole world. precision: its 95 % interval within the run; None where there is none.
+        images_per_s: of the whole world, in ``unit``. precision: its 95 % interval within the run; None where there is
+            none.
         batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
@@ -39,6 +40,7 @@ class MeasuredLaunch:
     ended_s: float
     options: Mapping[str, str]
     demonstration: str
+    unit: str = "images"
 
     @property
     def gpus(self) -> int:
@@ -93,6 +95,7 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         ended_s=marker.end_s if marker else 0.0,
         options=options_of(plan.program),
         demonstration=verdict.demonstration,
+        unit=verdict.unit,
     )
 
 

@@ -57,6 +57,7 @@ def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
         tuple(launch.run for launch in ordered),
         not_proven,
         mean_rate([launch.images_per_s for launch in ordered]).value,
+        ordered[0].unit,
     )
 
 

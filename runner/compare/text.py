@@ -69,7 +69,7 @@ def gpus_text(count: int) -> str:
 def _side(side: ComparedSide) -> str:
     count = "1 launch" if len(side.runs) == 1 else f"{len(side.runs)} launches"
     more = f", {side.not_proven} more not proven" if side.not_proven else ""
-    return f"{side.images_per_s:.1f} images/s, {count}{more}"
+    return f"{side.images_per_s:.1f} {side.unit}/s, {count}{more}"
 
 
 def _sign(share: float) -> str:

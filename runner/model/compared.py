@@ -17,12 +17,14 @@ class ComparedSide(msgspec.Struct, frozen=True):
     Attributes:
         runs: ids of its launches, all measured, in the order in which they ran.
         not_proven: how many further launches are not measured, and were left out.
-        images_per_s: geometric mean over the launches.
+        images_per_s: geometric mean over the launches, in ``unit`` per second.
+        unit: images; samples, tokens or steps of a user's program.
     """
 
     runs: tuple[str, ...]
     not_proven: int
     images_per_s: float
+    unit: str = "images"
 
 
 class ComparedPoint(msgspec.Struct, frozen=True):

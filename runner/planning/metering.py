@@ -11,13 +11,15 @@ def variables(recipe: Recipe, request: Request) -> dict[str, str]:
     """Variables of every rank, which the launcher and ``gpu_runner_inside.meter`` read; none without ``--meter``.
 
     Raises:
-        UsageError: the recipe measures itself, or the batch size is impossible.
+        UsageError: the recipe's program leaves its own records, or the batch size is impossible.
     """
     if not request.meter and request.meter_batch is None:
         return {}
-    if recipe.result == "throughput":
+    if recipe.result != "if-left":
         raise UsageError(
-            f"the recipe {recipe.name} measures itself", where="--meter", fix="leave it out, or give a program after --"
+            f"the program of the recipe {recipe.name} leaves records of its own",
+            where="--meter",
+            fix="leave it out, or give a program after --",
         )
     if request.meter_batch is None:
         return {"RUNNER_METER": "1"}

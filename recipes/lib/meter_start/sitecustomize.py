@@ -22,7 +22,7 @@ def _hook() -> None:
 def _next() -> None:
     """Import the sitecustomize that this one hides, if there is one."""
     sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
-    del sys.modules["sitecustomize"]
+    ours = sys.modules.pop("sitecustomize")
     import importlib
 
     try:
@@ -30,6 +30,7 @@ def _next() -> None:
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
+        sys.modules["sitecustomize"] = ours  # there is no other: Python looks for this one when it has run
 
 
 try:

@@ -1,10 +1,12 @@
-"""A training script of a user's: DistributedDataParallel on drawn data, with one peculiarity, by its first argument.
+"""A training script of a user, with one peculiarity: ``main.py PECULIARITY SOURCE``.
 
-``main.py PECULIARITY SOURCE``: SOURCE is ``script`` where it calls the meter itself, ``hook`` where --meter does.
+It trains by DistributedDataParallel on drawn data. SOURCE is ``script`` where it calls the meter itself, ``hook`` where
+``submit --meter`` does, and ``none``. At its end each rank prints a checksum of all that training changes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -15,66 +17,92 @@ import torch.distributed as dist
 from torch import nn
 
 BATCH, STEPS = 32, 60
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10))
+STATED: dict[str, dict[str, Any]] = {
+    "no-model": {"model": None, "optimizer": None},
+    "tokens": {"unit": "tokens", "flops_per_sample": 1e3, "peak_flops": 1e12},
+    "accumulation": {"accumulate": 2},
+    "evaluation": {"steps": 30},
+}
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """Items that need no memory; each worker that loads them also trains a little, which must not count."""
+    """Items that need no memory; a worker that loads one also trains a little, which must not be counted."""
 
-    def __init__(self, rank: int, train: bool) -> None:
-        self.rank, self.train = rank, train
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.optimizer: torch.optim.Optimizer | None = None
 
     def __len__(self) -> int:
         return BATCH * STEPS
 
     def __getitem__(self, index: int) -> Any:
-        if self.train:
+        if self.optimizer is None:
             weight = nn.Parameter(torch.ones(2))
-            optimizer = torch.optim.SGD([weight], lr=0.1)
             weight.sum().backward()
-            optimizer.step()
+            self.optimizer = torch.optim.SGD([weight], lr=0.1)
+        self.optimizer.step()
         own = torch.Generator().manual_seed(index * 64 + self.rank)
         return torch.randn(16, generator=own), int(torch.randint(10, (), generator=own))
 
 
-def main(peculiarity: str, source: str) -> None:  # noqa: PLR0912
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    if peculiarity == "exec" and not os.environ.get("EXECUTED"):
-        os.environ["EXECUTED"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    if peculiarity != "alone":
-        dist.init_process_group("gloo")
-    net = network()
-    model: nn.Module = net
-    if size > 1 and peculiarity not in ("alone", "unsynchronised", "uneven"):
-        model = nn.parallel.DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+def parallel(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
+    """The model and the optimizer as this kind of training wraps them."""
+    if peculiarity == "horovod":
+        import horovod.torch as hvd
+
+        hvd.init()
+        hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+        return net, hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+    if peculiarity == "sharded":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        model: nn.Module = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+        return model, torch.optim.SGD(model.parameters(), lr=0.01)
+    alone = peculiarity in ("alone", "unsynchronised", "uneven")
+    model = net if alone or dist.get_world_size() == 1 else nn.parallel.DistributedDataParallel(net)
+    if peculiarity == "divided-optimizer":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def state_of(net: nn.Module, optimizer: Any) -> str:
+    """Weights, running statistics, gradients, momentum and random state."""
+    tensors = [*net.state_dict().values(), *(each.grad for each in net.parameters() if each.grad is not None)]
+    tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
+    digest = hashlib.sha256()
+    for each in (*tensors, torch.get_rng_state()):
+        digest.update(each.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
+    """Train once; the state at the end."""
+    rank = int(os.environ["RANK"])
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10))
+    model, optimizer = parallel(peculiarity, net)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8) if peculiarity == "skipped" else None
     accumulate = 2 if peculiarity == "accumulation" else 1
     meter = None
     if source == "script":
         import runner_meter
 
-        known = {} if peculiarity == "no-model" else {"model": model, "optimizer": optimizer}
-        stated: dict[str, Any] = {}
-        if peculiarity == "tokens":
-            stated = {"unit": "tokens", "flops_per_sample": 1e3, "peak_flops": 1e12}
-        if peculiarity == "evaluation":
-            stated = {"steps": 30}
-        meter = runner_meter.start(batch_size=BATCH, accumulate=accumulate, **known, **stated)
+        stated = {"model": model, "optimizer": optimizer, **STATED.get(peculiarity, {})}
+        meter = runner_meter.start(batch_size=BATCH, **stated)
         if peculiarity == "two-meters":
-            runner_meter.start(batch_size=BATCH, **known)
+            runner_meter.start(batch_size=BATCH, model=model, optimizer=optimizer)
     loader: Any = None
-    if peculiarity == "workers":
-        loader = iter(torch.utils.data.DataLoader(Drawn(rank, True), batch_size=BATCH, num_workers=2))
+    if peculiarity in ("workers", "spawned-workers"):
+        context = "spawn" if peculiarity == "spawned-workers" else "fork"
+        loading = torch.utils.data.DataLoader(
+            Drawn(rank), batch_size=BATCH, num_workers=2, multiprocessing_context=context
+        )
+        loader = iter(loading)
     own = torch.Generator().manual_seed(rank)
-    steps = 10 + 40 * rank if peculiarity == "uneven" else STEPS
-    for step in range(steps):
+    for step in range(10 + 40 * rank if peculiarity == "uneven" else STEPS):
         optimizer.zero_grad()
         taken = 5 if peculiarity == "last-batch" and step % 10 == 9 else BATCH
         for _ in range(accumulate):
@@ -91,23 +119,36 @@ def main(peculiarity: str, source: str) -> None:  # noqa: PLR0912
             scaler.update()
         if meter is not None:
             meter.step(taken if peculiarity == "last-batch" else None)
-        if peculiarity == "half" and step == 10:
-            return
-        if peculiarity == "raises" and step == 10:
+        if step == 10 and peculiarity == "half":
+            break
+        if step == 10 and peculiarity == "raises":
             raise ValueError("out of data")
-        if peculiarity == "os-exit" and step == 10:
+        if step == 10 and peculiarity == "os-exit":
             os._exit(0)
-        if peculiarity == "evaluation" and step % 10 == 9:
+        if step % 10 == 9 and peculiarity == "evaluation":
             model.eval()
             with torch.no_grad():
                 for _ in range(200):
                     model(images)
             model.train()
-        if peculiarity == "checkpoint" and step % 10 == 9 and rank == 0:
+        if step % 10 == 9 and peculiarity == "checkpoint" and rank == 0:
             torch.save(net.state_dict(), f"/tmp/checkpoint-{os.getpid()}")
             Path(f"/tmp/checkpoint-{os.getpid()}").unlink()
     if peculiarity == "os-exit-after":
         os._exit(0)
+    return state_of(net, optimizer)
+
+
+def main(peculiarity: str, source: str) -> None:
+    torch.set_num_threads(1)
+    if peculiarity == "exec" and not os.environ.get("EXECUTED"):
+        os.environ["EXECUTED"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    if peculiarity not in ("alone", "horovod"):
+        dist.init_process_group("gloo")
+    print("state", train(peculiarity, source))
+    if peculiarity == "twice":  # the first with the meter, this one without
+        print("state", train(peculiarity, "none"))
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -158,6 +158,27 @@ def test_what_cannot_be_compared_is_refused_with_its_code(
     assert f"override: --force {code}" in capsys.readouterr().err
 
 
+def test_figures_of_other_units_are_refused(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tokens of a user's program against images; alike, they are compared in their own unit."""
+    first, second = sides("ABBABA", 1.1)
+    for name in second.split(","):
+        in_tokens(RunDirectory(Path(name)))
+    assert runner(["compare", first, second]) == Exit.REFUSED
+    assert "refused [other-unit]: unit of the figure: A has images, B has tokens" in capsys.readouterr().err
+    for name in first.split(","):
+        in_tokens(RunDirectory(Path(name)))
+    assert runner(["compare", first, second]) == Exit.GOOD
+    printed = capsys.readouterr().out
+    assert "tokens/s, 3 launches" in printed
+    assert "images" not in printed
+
+
+def in_tokens(run: RunDirectory) -> None:
+    verdict = run.read("verdict.json", Verdict)
+    assert verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+
+
 def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sides("ABBABA", b={"env": (("NCCL_ALGO", "Ring"),)})
     assert compared(capsys, first, second)["differences"] == ["environment NCCL_ALGO"]

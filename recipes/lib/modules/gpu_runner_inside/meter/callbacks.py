@@ -70,10 +70,10 @@ def keras(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
 
         meter: Meter | None = None
 
-        def on_train_begin(self, _logs: Any = None) -> None:
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002, Keras gives it by name
             self.meter = begin(batch_size=batch_size, **stated)
 
-        def on_train_batch_end(self, _batch: int, _logs: Any = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             if self.meter is not None:
                 self.meter.step()
 

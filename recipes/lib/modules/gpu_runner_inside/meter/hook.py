@@ -28,12 +28,14 @@ class _State:
 
     Attributes:
         meter: the one that measures, or has measured.
+        pid: of the process that prepared for torch; what it forks counts nothing.
         stepping: the optimizers whose steps are under way: one may call another's.
         counted: the optimizer whose steps are counted; ended: how many steps of it ended.
     """
 
     def __init__(self) -> None:
         self.meter: Meter | None = None
+        self.pid = 0
         self.stepping: list[Any] = []
         self.counted: Any = None
         self.ended = 0
@@ -79,6 +81,7 @@ def _has_measured() -> bool:
 
 def install() -> None:
     """Prepare for the import of torch."""
+    _state.pid = os.getpid()
     sys.meta_path.insert(0, _AfterImport())
 
 
@@ -147,7 +150,7 @@ def _step_ends(optimizer: Any, _args: Any, _named: Any) -> None:
 
 def _count(optimizer: Any) -> None:
     """A step of this optimizer has ended. Nothing that happens here reaches the script."""
-    if _state.off:
+    if _state.off or _state.pid != os.getpid():
         return
     try:
         _state.ended += 1
@@ -166,6 +169,9 @@ def _count(optimizer: Any) -> None:
 def _begin_for(optimizer: Any) -> None:
     from gpu_runner_inside.meter import torch_training
 
+    if torch_training.is_worker():
+        _state.off = True
+        return
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     model = torch_training.model_with(parameters[0]) if parameters else None
     batch = int(os.environ.get(BATCH_VARIABLE) or 0)

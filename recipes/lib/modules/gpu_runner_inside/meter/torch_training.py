@@ -198,7 +198,7 @@ class TorchTraining:
                 self._samples += _first_dimension((*inputs, *(named or {}).values()))
 
         try:
-            self._handle = self._model.register_forward_pre_hook(look, with_kwargs=True)
+            self._handle = self._model.register_forward_pre_hook(look, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
             self._handle = self._model.register_forward_pre_hook(look)
 
@@ -270,6 +270,11 @@ class TorchTraining:
 
 def _first_dimension(inputs: Iterable[Any]) -> int:
     return next((int(each.shape[0]) for each in inputs if isinstance(each, torch.Tensor) and each.dim() > 0), 0)
+
+
+def is_worker() -> bool:
+    """Whether this process only loads data for another one."""
+    return torch.utils.data.get_worker_info() is not None
 
 
 def _is_compiled() -> bool:

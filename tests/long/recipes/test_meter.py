@@ -1,0 +1,159 @@
+"""The meter on a training script with peculiarities, in containers: each has an outcome, and a sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.images.store.stored_image import StoredImage
+from tests.support.commands import Runner
+from tests.support.metered import measure, states
+from tests.support.rank_records import records
+from tests.support.schema import check
+
+pytestmark = pytest.mark.integration
+BOTH = pytest.mark.parametrize("source", ["script", "hook"])
+
+
+@pytest.fixture
+def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
+    """The command line with this machine as its site, and the image in the store."""
+    assert squashfs.path.is_file()
+    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
+    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
+
+
+def is_measured(run: Path, verdict: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The reports of a run that is proven."""
+    assert verdict["outcome"] == "measured", verdict
+    assert verdict["synchronisation"] == ""
+    assert any("synchronised" in sentence for sentence in verdict["proven"])
+    reports = records(run, "report")
+    for report in reports.values():
+        check(report)
+    assert sorted(reports) == [0, 1]
+    return reports
+
+
+def test_the_hook_changes_nothing_either(local: Runner) -> None:
+    """Both trainings of the run that --meter measured, and those of a run without any meter, end alike."""
+    measured, verdict = measure(local, "twice", "hook")
+    is_measured(measured, verdict)
+    plain, verdict = measure(local, "twice", "none")
+    assert (verdict["outcome"], verdict["remarks"]) == ("ran", [])
+    (zero, again), (one, one_again) = states(measured)
+    assert (zero, one) == (again, one_again)
+    assert states(plain) == states(measured)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("peculiarity", "of_a_group"),
+    [
+        ("accumulation", 64), ("skipped", 32), ("evaluation", 32), ("checkpoint", 32), ("workers", 32),
+        ("spawned-workers", 32), ("exec", 32), ("two-meters", 32), ("divided-optimizer", 32),
+    ],
+)  # fmt: skip
+def test_what_a_proven_training_may_do(local: Runner, source: str, peculiarity: str, of_a_group: int) -> None:
+    run, verdict = measure(local, peculiarity, source)
+    for report in is_measured(run, verdict).values():
+        assert {each // report["group_steps"] for each in report["group_samples"]} == {of_a_group}
+        assert report["meter"] == source
+
+
+@BOTH
+def test_horovod_is_measured_alike(local: Runner, source: str) -> None:
+    run, verdict = measure(local, "horovod", source)
+    reports = is_measured(run, verdict)
+    assert {report["framework"] for report in reports.values()} == {"horovod"}
+
+
+@BOTH
+def test_a_smaller_last_batch_counts_as_it_is(local: Runner, source: str) -> None:
+    run, verdict = measure(local, "last-batch", source)
+    for report in is_measured(run, verdict).values():
+        assert sum(report["group_samples"]) == 18 * 32 + 2 * 5
+
+
+def test_tokens_and_stated_flops(local: Runner) -> None:
+    _run, verdict = measure(local, "tokens", "script")
+    assert verdict["unit"] == "tokens"
+    assert any(sentence.startswith("model FLOP utilisation: ") for sentence in verdict["remarks"])
+
+
+def test_evaluation_between_epochs_is_in_the_figure_and_shown(local: Runner) -> None:
+    _run, verdict = measure(local, "evaluation", "script")
+    (said,) = (sentence for sentence in verdict["remarks"] if sentence.startswith("waiting for data: "))
+    assert float(said.split()[3]) > 10.0, said
+
+
+@BOTH
+def test_sharded_parameters_are_not_examined(local: Runner, source: str) -> None:
+    _run, verdict = measure(local, "sharded", source)
+    assert (verdict["outcome"], verdict["synchronisation"]) == ("measured", "not-examined")
+    assert not any("synchronised" in sentence for sentence in verdict["proven"])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("peculiarity", "says"),
+    [
+        ("unsynchronised", "the ranks are not synchronised"),
+        ("alone", "ranks 0, 1 saw a world of size 1, planned 2"),
+    ],
+)
+def test_what_does_not_train_together_is_not_proven(local: Runner, source: str, peculiarity: str, says: str) -> None:
+    _run, verdict = measure(local, peculiarity, source, code=6)
+    assert any(says in reason for reason in verdict["reasons"]), verdict
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("peculiarity", "says"),
+    [
+        ("half", "the program ended after 11 steps, in the window (ranks 0, 1)"),
+        ("os-exit", "ended without Python's own end"),
+        ("uneven", "measured nothing: "),
+    ],
+)
+def test_a_measurement_that_does_not_end(local: Runner, source: str, peculiarity: str, says: str) -> None:
+    _run, verdict = measure(local, peculiarity, source)
+    assert verdict["outcome"] == "ran"
+    (said,) = (sentence for sentence in verdict["remarks"] if sentence.startswith("the meter: "))
+    assert says in said
+
+
+@BOTH
+def test_a_program_that_fails_keeps_its_own_last_line(local: Runner, source: str) -> None:
+    _run, verdict = measure(local, "raises", source, code=5)
+    assert verdict["outcome"] == "failed"
+    assert "ValueError: out of data" in verdict["log"]
+
+
+@BOTH
+def test_a_program_that_leaves_at_once_after_the_window(local: Runner, source: str) -> None:
+    run, verdict = measure(local, "os-exit-after", source)
+    is_measured(run, verdict)
+
+
+def test_without_a_model_it_only_ran(local: Runner) -> None:
+    _run, verdict = measure(local, "no-model", "script")
+    assert verdict["outcome"] == "ran"
+    assert "samples/s" in verdict["remarks"][0]
+    assert "synchronisation not proven: it was given neither model nor optimizer" in verdict["remarks"][0]
+
+
+def test_ranks_of_the_programs_own(local: Runner) -> None:
+    """Under torchrun the launcher sees one process: what they measure is printed, and not judged."""
+    from tests.support.metered import SCRIPT
+
+    program = ("torchrun", "--nproc-per-node", "2", "main.py", "plain", "none")
+    local("submit", "--gpus", "2", "--wireup", "own", "--meter", "--wait", "--", *program, code=0, cwd=SCRIPT)
+    run = local.newest()
+    assert records(run, "report") == {}
+    (meter,) = records(run, "meter").values()
+    assert "so this is what it printed, and no verdict: " in meter["why"]
+    assert "(2 ranks, 20 steps in " in meter["why"]
