@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import textwrap
@@ -34,6 +35,12 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     return share
 
 
+def _number(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number")
+    return value
+
+
 @click.command()
 @click.argument("first", metavar="A", shell_complete=by_shell("runs and studies"))
 @click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs and studies"))
@@ -41,6 +48,7 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 @click.option(
     "--fail-below",
     type=click.FloatRange(min=0.0, min_open=True, max=10.0),
+    callback=_number,
     metavar="RATIO",
     help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that is unknown.",
 )

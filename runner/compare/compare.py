@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.compare.fit import check_codes, misfits
 from runner.compare.launches import MeasuredLaunch
 from runner.compare.points import compare_point
-from runner.compare.references import against, read_references, reference_for
+from runner.compare.references import against, none_fits, read_references, reference_for
 from runner.errors import Exit, UsageError
 from runner.jobs.comparison import plan_differences
 from runner.model.compared import Compared
@@ -83,13 +83,17 @@ def compare_sides(
 
 
 def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
-    """Every point of a side against its reference in a file.
+    """Every point of a side against its reference in a file; points without one are left out.
 
     Raises:
-        UsageError: the file is not valid, or has no reference for a point.
+        UsageError: the file is not valid, or has no reference for any point.
     """
     references = read_references(file)
-    points = [point.launches for point in side.points.values()]
+    every = [point.launches for point in side.points.values()]
+    chosen = [(launches, found) for launches in every if (found := reference_for(launches[0], references, file))]
+    if not chosen:
+        raise none_fits(every[0][0], references, file)
+    points = [launches for launches, _ in chosen]
     findings = tuple(found for launches in points for found in misfits(launches, launches, frozenset()))
     refused = any(found.severity == "refuse" for found in findings)
     return Compared(
@@ -98,9 +102,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         margin=margin,
         fail_below=None,
         points=(),
-        references=()
-        if refused
-        else tuple(against(each, reference_for(each[0], references, file), file) for each in points),
+        references=() if refused else tuple(against(launches, found, file) for launches, found in chosen),
         differences=(),
         demonstration=_demonstration([launch for launches in points for launch in launches]),
         findings=findings,

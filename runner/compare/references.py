@@ -28,11 +28,11 @@ def read_references(path: Path) -> tuple[Reference, ...]:
     return strict_yaml.load(path, References).references
 
 
-def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference:
+def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference | None:
     """The reference of a launch's site, recipe, GPUs and options; the one that names most options, where several fit.
 
     Raises:
-        UsageError: none fits, or several fit equally.
+        UsageError: several fit equally.
     """
     site, recipe = launch.plan.site, launch.plan.recipe
     fitting = [
@@ -42,16 +42,22 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     ]
     most = max((len(each.options) for each in fitting), default=0)
     best = [each for each in fitting if len(each.options) == most]
-    if len(best) == 1:
-        return best[0]
-    what = f"recipe {recipe} on {launch.gpus} GPUs of site {site}"
-    if best:
+    if len(best) > 1:
         raise UsageError(
-            f"{len(best)} references fit {what}", where=str(file), fix="name options in them that tell them apart"
+            f"{len(best)} references fit recipe {recipe} on {launch.gpus} GPUs of site {site}",
+            where=str(file),
+            fix="name options in them that tell them apart",
         )
+    return best[0] if best else None
+
+
+def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
+    """What is there instead."""
+    site = launch.plan.site
+    what = f"recipe {launch.plan.recipe} on {launch.gpus} GPUs of site {site}"
     named = sorted({f"{each.recipe} on {each.gpus} GPUs" for each in references if each.site == site})
     also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
-    raise UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
+    return UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
 
 
 def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path) -> AgainstReference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,13 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
+from runner.compare.ci import junit, markdown
 from runner.compare.fit import CODES, misfits
 from runner.compare.launches import measured_launch
+from runner.compare.points import compare_point
 from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
+from runner.model.compared import Compared
 from runner.model.job import ExitMarker
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
@@ -215,6 +219,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "a run twice": (("A,A", "B"), "is named twice"),
     "a run on both sides": (("A", "A"), "is on both sides"),
     "an unknown code": (("A", "B", "--force", "other-modle"), "did you mean 'other-model'?"),
+    "a limit that is no number": (("A", "B", "--fail-below", "nan"), "nan is no number"),
     "a margin of 200 %": (("A", "B", "--margin", "200%"), "does not lie between 0 and 1"),
     "no run": (("A", ","), "no run is named"),
     "a limit for a reference": (("A", "--fail-below", "0.9", "--reference"), "need B"),
@@ -245,3 +250,18 @@ def test_another_batch_size_or_placement_is_refused(tmp_path: Path) -> None:
 def test_options_of_a_program_are_read_in_both_forms() -> None:
     words = ("python3", "-u", "main.py", "--model", "vgg16", "--compile", "--precision=fp32", "--", "x")
     assert options_of(words) == {"model": "vgg16", "compile": "", "precision": "fp32"}
+
+
+def test_names_of_others_make_no_markup(tmp_path: Path) -> None:
+    """In XML and Markdown: what a run's plan or a command line holds is shown, and nothing more."""
+    hostile = "<b>&\"'|`x`](http://x)\x1b[2J\x00\n# h \udcff"
+    launches = [measured_launch(measured_run(tmp_path, place)) for place in range(2)]
+    point = compare_point(launches[:1], launches[1:], 0.02, settings=(hostile,))
+    made = Compared(hostile, hostile, 0.02, None, (point,), (), (hostile,), hostile, ())
+    root = ET.fromstring(junit(made).encode("utf-8", "replace"))
+    assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "skipped", "system-out"]
+    name = root[0][0].get("name")
+    assert name is not None and name.startswith("4 GPUs <b>&\"'|`x`](http://x)") and "\x1b" not in name
+    text = markdown(made)
+    assert not re.search(r"(?<!\\)[<`\]]", text.replace("| ok |", "")), text
+    assert [line[:2] for line in text.splitlines() if line.startswith("#")] == ["##"]

@@ -197,3 +197,16 @@ def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "none.tar").exists() and not (tmp_path / "other").exists()
     assert runner(["report", "train", "--sign", "key"]) == Exit.USAGE
     assert "only a bundle is signed" in capsys.readouterr().err
+
+
+def test_points_of_a_study_without_a_reference_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launched(tmp_path, "train", {"false": 1.0, "true": 1.2})
+    file = tmp_path / "references.yaml"
+    of = "site: s, recipe: r, gpus: 4, options: {fp16: OPTION}"
+    entry = f"- {{{of}, value: 480, unit: images/s, lower: -0.05, source: x, date: 2026-11-22}}\n"
+    file.write_text("references:\n" + entry.replace("OPTION", '"true"'))
+    (found,) = compared(capsys, "train", "--reference", str(file))["references"]
+    assert (found["judgement"], found["interval_of"], len(found["runs"])) == ("good", "launches", 3)
+    file.write_text("references:\n" + entry.replace("OPTION", "other"))
+    assert runner(["compare", "train", "--reference", str(file)]) == Exit.USAGE
+    assert "no reference fits recipe r on 4 GPUs" in capsys.readouterr().err
