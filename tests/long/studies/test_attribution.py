@@ -41,7 +41,7 @@ def share(made: Loss, *rows: str) -> float:
     [
         (2, (0, 1), {"slow_rank": 1, "slow_factor": 1.5}, loss.WAITING),
         (4, (0, 2), {"slow_node": 1, "ranks_per_node": 2, "slow_factor": 1.5}, loss.WAITING),
-        (4, (0,), {"jitter": 0.3, "compute_seconds": 0.01, "window_seconds": 1.6}, loss.WAITING),
+        (4, (0,), {"jitter": 0.4, "compute_seconds": 0.02, "window_seconds": 2.4}, loss.WAITING),
         (3, (0,), {"input_seconds": 0.01}, loss.NODE),
         (2, (0,), {"shared_factor": 1.5}, loss.NODE),
         (2, (0,), {"hooks_seconds": 0.02}, loss.HOOKS),
