@@ -39,7 +39,7 @@ from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.origin import CommandLine
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import ExitRecord
-from runner.model.study import Study
+from runner.model.study import Launch, Study
 from runner.model.verdict import Verdict
 from runner.study.directory import create
 from runner.study.gather import facts
@@ -248,9 +248,9 @@ def _timed(costs: dict[str, float], name: str) -> Iterator[None]:
     costs[name] = time.process_time() - began
 
 
-def costs_of_report(runs: list[RunDirectory], output: Path) -> tuple[float, float, float]:
+def costs_of_report(subjects: list[Path], output: Path) -> tuple[float, float, float]:
     """Of ``report`` on these runs, in a process of its own: processor seconds, peak memory and size of the page, MB."""
-    words = [sys.executable, "-m", "runner", "report", *(str(run.path) for run in runs), "-o", str(output)]
+    words = [sys.executable, "-m", "runner", "report", *map(str, subjects), "-o", str(output)]
     with Path(os.devnull).open("wb") as nothing:
         process_id = os.posix_spawn(
             words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
@@ -269,19 +269,38 @@ def reports(root: Path, smaller: int) -> None:
     print("\n| report on | processor s | peak MB | page MB |\n|---|---|---|---|")
     first = judged(write_run(root, PER_NODE))
     for count in (each // smaller for each in RUNS):
+        study = study_of(root, first, count)
+        seconds, memory, page = costs_of_report([study], root / f"report-of-study-{count}")
+        print(
+            f"| a study of {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True
+        )
+        shutil.rmtree(study)
         runs = [
             RunDirectory(root / f"copies-{count}" / f"20261122-120000-r{number}-{PER_NODE}") for number in range(count)
         ]
         for run in runs:
             shutil.copytree(first.path, run.path)
-        seconds, memory, page = costs_of_report(runs, root / f"report-of-{count}")
+        seconds, memory, page = costs_of_report([run.path for run in runs], root / f"report-of-{count}")
         print(f"| {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
         shutil.rmtree(root / f"copies-{count}")
     for ranks in (each // smaller for each in RANKS):
         run = judged(write_run(root, ranks))
-        seconds, memory, page = costs_of_report([run], root / f"report-{ranks}")
+        seconds, memory, page = costs_of_report([run.path], root / f"report-{ranks}")
         print(f"| a run of {ranks} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
         shutil.rmtree(run.path)
+
+
+def study_of(root: Path, run: RunDirectory, count: int) -> Path:
+    """A study of so many launches, each with a copy of that run as its attempt."""
+    launches = tuple(Launch(f"g0008-full-r{place}", PER_NODE, "full", place + 1, place) for place in range(count))
+    now, command = datetime.now(timezone.utc).replace(microsecond=0), CommandLine(("scale",), str(root))
+    asked = Study(
+        "1", "", now, command, "local", "scale", "separate", (PER_NODE,), ("full",), ((),), count, False, launches
+    )
+    study = create(root / "studies", f"of{count}", asked, 0.0)
+    for launch in launches:
+        shutil.copytree(run.path, study.launches(launch.key) / f"20261122-120000-scale-{PER_NODE}")
+    return study.path
 
 
 def judged(run: RunDirectory) -> RunDirectory:

@@ -36,6 +36,9 @@ def lines(report: Report, width: int | None) -> list[str]:
         made += _wrapped(f"{each.name}: {each.value}{note}", width, "  ")
     made += ["", *_table(*(_points(report) if report.study is not None else _runs(report)), width)]
     made += list(_losses(report, width))
+    for run in report.detailed:
+        if run.problem:
+            made += _wrapped(f"records do not hold: {run.row.run}: {run.problem}", width, "  ")
     missing = [row for row in report.rows if row.state != "proven"]
     for row in missing[:_MOST_LINES]:
         made += _wrapped(f"not proven: {row.run or row.key}: {row.why or row.state}", width, "  ")

@@ -139,9 +139,11 @@ def _row_of_run(run: RunDirectory, state: str) -> Row:
     tasks = sum(plan.tasks_per_node) if plan else 0
     each = plan.gpus_per_node // max(plan.tasks_per_node) if plan and tasks else 0
     gpus = tasks * max(each, 1)  # on a site without GPUs, a rank stands for one
-    figure = verdict.images_per_s if verdict is not None and verdict.outcome == "measured" else None
+    measured = verdict is not None and verdict.outcome == "measured" and gpus > 0
+    figure = verdict.images_per_s if measured and verdict is not None else None
     low, high = (verdict.precision or (None, None)) if verdict is not None and figure is not None else (None, None)
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
+    outcome = outcome if gpus else "not-proven"
     reasons = verdict.reasons if verdict is not None else ()
     return Row(
         key=run.run_id,
@@ -154,7 +156,7 @@ def _row_of_run(run: RunDirectory, state: str) -> Row:
         low=low,
         high=high,
         demonstration=verdict.demonstration if verdict is not None else "",
-        why=_why(outcome, reasons, verdict),
+        why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
     )
 
 

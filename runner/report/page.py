@@ -54,6 +54,7 @@ def _main(report: Report) -> Iterator[Markup]:
     if pictures:
         yield tag("div", pictures, class_="pictures")
     yield from _expected(report)
+    yield from _problems(report)
     yield from _not_proven(report)
     yield _section("Runs", _table(rows_table(report.rows), "Every run of this report"), _rest(len(report.rows)))
     if report.environment:
@@ -106,6 +107,15 @@ def _section(title: str, *children: Markup | None) -> Markup:
 
 def _rest(count: int) -> Markup | None:
     return tag("p", f"{count - MOST_ROWS} more runs are in runs.csv.") if count > MOST_ROWS else None
+
+
+def _problems(report: Report) -> Iterator[Markup]:
+    """Runs whose records do not give what a verdict said of them."""
+    unsound = [each for each in report.detailed if each.problem]
+    if unsound:
+        lines = [tag("p", tag("strong", f"{launch_text(each.row)}: "), f"{each.problem}.") for each in unsound]
+        note = "Figures are those of the verdicts. The records of these runs do not hold them now, or cannot be read:"
+        yield _section("Records that do not hold", tag("p", note), *lines)
 
 
 def _expected(report: Report) -> Iterator[Markup]:

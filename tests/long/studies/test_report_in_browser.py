@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +13,15 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from runner.cli.results import json_schema
 from runner.report.gather import of_runs, of_study
 from runner.report.writing import write
 from tests.support.browser import Tab, tab
+from tests.support.json_schema import faults
 from tests.support.reports import launch_facts, measured_run, study_facts, whole_study
+from tests.support.timed import SUBMIT
 
+ROOT = Path(__file__).resolve().parents[3]
 Scheme = Literal["light", "dark"]
 SCREENS: tuple[tuple[int, Scheme], ...] = ((360, "light"), (360, "dark"), (1440, "light"), (1440, "dark"))
 HOSTILE = "</style><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\x1b[2J\u202e"
@@ -111,6 +119,28 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, report in reports.items():
         write(report, root / name, print)
     return {name: root / name / "report.html" for name in reports}
+
+
+def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
+    """Of the timed stand-in, by the command line, from the plan to the page."""
+    own = os.environ | {"RUNNER_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
+    scale = ("scale", *SUBMIT[1:], "--site", "local", "--gpus", "1,2", "--repeats", "2", "--name", "real", "--yes")
+    for words in (scale, ("report", "real", "-o", "report", "--json")):
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", *words], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert faults(document, json_schema()) == []
+    result = document["result"]
+    assert [row["state"] for row in result["rows"]] == ["proven"] * 4
+    assert [len(each["ranks"]) for each in result["detailed"]] == [2, 1]
+    assert "no performance claim" in result["demonstration"]
+    browser.complaints.clear()
+    browser.open(tmp_path / "report/report.html", 360, "dark")
+    names = browser.names("image")
+    assert len(names) >= 5 and all("Demonstration, no performance claim." in name for name in names)
+    assert browser.complaints == []
 
 
 @pytest.mark.parametrize("name", ["study", "large", "hostile"])

@@ -140,6 +140,15 @@ def test_records_that_were_changed_after_the_verdict_give_no_details(tmp_path: P
     assert each.ranks == () and "says that its window took" in each.problem
 
 
+def test_a_run_whose_plan_is_gone_is_not_proven(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
+    (run.path / "plan.json").unlink()
+    made = of_runs([(run, "")])
+    assert [(row.state, row.why, row.images_per_s) for row in made.rows] == [
+        ("not-proven", "its plan cannot be read", None)
+    ]
+
+
 def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
     secret, token = "correct horse", "hf_" + "a1B2" * 8
     script = f"#!/bin/bash\nexport API_KEY='{secret}'\nexport OTHER='{token}'\nexport PROXY=http://me:pw1234@h:1\n"

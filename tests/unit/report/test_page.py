@@ -245,6 +245,15 @@ def test_an_attribution_that_gains_is_drawn_to_the_left() -> None:
     assert "\N{MINUS SIGN}2.0\u202f%" in [text.text for text in parsed(picture.svg).all("text")]
 
 
+def test_records_that_do_not_hold_a_figure_are_named(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
+    (run.path / "ranks/2.report.json").write_text("{")
+    document = page(of_runs([(run, "")]))
+    (section,) = [each for each in parsed(document).all("section") if "Records that do not hold" in each.text]
+    assert "the ranks' reports lack what a throughput is computed from" in section.text
+    assert len(figures(document)) == 1
+
+
 def test_without_attribution_the_page_says_why() -> None:
     point = PointFacts(4, "full", (), 1, 1, estimate(10.0), estimate(0.9))
     why = Loss(4, (), None, (), "separate jobs give no attribution")
