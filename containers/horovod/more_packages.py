@@ -25,13 +25,17 @@ _NO_MODULES = {"doc", "docs", "example", "examples", "test", "tests"}
 
 
 def constraints(distributions: Iterable[tuple[str, str]]) -> str:
-    """A line for each distribution (name, version) that pip can compare; those it cannot are left out."""
-    lines = {
-        f"{name}=={version}"
-        for name, version in distributions
-        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) and re.fullmatch(r"[0-9][A-Za-z0-9.!+]*", version)
-    }
-    return "".join(f"{line}\n" for line in sorted(lines))
+    """A line for each distribution (name, version) that pip can compare; those it cannot are left out.
+
+    Of several with one name the first counts, which is the one that Python imports: a base may have its own beside that
+    of its Linux distribution, and pip could satisfy no two versions at once.
+    """
+    lines: dict[str, str] = {}
+    for name, version in distributions:
+        comparable = re.fullmatch(r"[0-9][A-Za-z0-9.!+]*", version)
+        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) and comparable:
+            lines.setdefault(plain(name), f"{name}=={version}")
+    return "".join(f"{line}\n" for line in sorted(lines.values()))
 
 
 def installed(report: dict[str, Any]) -> list[dict[str, Any]]:

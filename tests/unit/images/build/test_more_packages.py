@@ -113,3 +113,9 @@ def test_what_is_imported_of_a_package(
     program: ModuleType, files: tuple[str, ...], top_level: str, names: list[str]
 ) -> None:
     assert program.modules(files, top_level) == names
+
+
+def test_of_two_with_one_name_the_one_that_python_imports_is_kept(program: ModuleType) -> None:
+    """A base of Debian's has pip's setuptools before Debian's own."""
+    found = [("setuptools", "84.2.1"), ("typing_extensions", "4.16.0"), ("Setuptools", "66.1.1"), ("odd", "unknown")]
+    assert program.constraints(found) == "setuptools==84.2.1\ntyping_extensions==4.16.0\n"
