@@ -30,6 +30,12 @@ WAYS = {"tape": training.Tape, "fit": training.Fit, "graph": training.Graph}
 def own_options(parser: argparse.ArgumentParser) -> None:
     """What only this framework has."""
     parser.add_argument("--mode", choices=sorted(WAYS), default="tape", help="the way of training")
+    parser.add_argument(
+        "--arms",
+        choices=("full", "coordination", "uncoupled", "uncoupled,full", "uncoupled,coordination,full"),
+        default="full",
+        help="that take turns, the main one last",
+    )
     parser.set_defaults(channels_last=True)  # Keras knows no other layout on a processor
 
 
@@ -37,6 +43,8 @@ def main() -> int:
     options = options_of(sys.argv[1:], MODELS, __doc__, own_options)
     if options.compile and options.mode != "tape":
         sys.exit(f"--compile (XLA) goes with --mode tape, not {options.mode}: leave one out")
+    if options.arms != "full" and options.mode != "tape":
+        sys.exit(f"--arms {options.arms} goes with --mode tape, not {options.mode}: leave one out")
     if options.mode != "graph" and tf.__version__.startswith("1."):
         sys.exit(f"--mode {options.mode} wants TensorFlow 2, this is {tf.__version__}: use --mode graph")
     if not tf.executing_eagerly():

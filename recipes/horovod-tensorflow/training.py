@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -132,8 +133,15 @@ class Way:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         return tf.reduce_mean(losses) * self._scale
 
-    def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
-        """Each gradient's mean over the ranks: what DistributedGradientTape does, with names of our own."""
+    def _reduced(self, gradients: Sequence[Any], arm: str = "full") -> list[Any]:
+        """Each gradient's mean over the ranks: what DistributedGradientTape does, with names of our own.
+
+        ``arm``: in coordination an allreduce of one number stands in the gradient's place, in uncoupled nothing.
+        """
+        if arm != "full":
+            if arm == "coordination":
+                gradients = [negotiated(gradient, place) for place, gradient in enumerate(gradients)]
+            return [gradient / self._scale for gradient in gradients]
         return [
             hvd.allreduce(gradient, op=hvd.Average, name=f"gradient.{place}", compression=self._compression)
             / self._scale
@@ -162,7 +170,17 @@ class Tape(Way):
             self._gradients = tf.function(self._compute, **_jit())
         if hasattr(self._optimizer, "build"):
             self._optimizer.build(self._net.trainable_variables)  # a tf.function makes none after its first trace
-        self._step = tf.function(self._whole)
+        self._steps = {"full": tf.function(self._whole)}
+        self._step = self._steps["full"]
+
+    def use(self, arm: str) -> None:
+        if arm not in self._steps:
+            self._steps[arm] = tf.function(functools.partial(self._whole, arm=arm))
+        self._step = self._steps[arm]
+        if arm == "full":
+            variables = self._optimizer.variables  # a method in Keras 2
+            variables = variables() if callable(variables) else variables
+            hvd.broadcast_variables(plain([*self._net.variables, *variables]), root_rank=0)
 
     def step(self) -> None:
         self._loss, span = self._step(*self._batch)
@@ -176,12 +194,12 @@ class Tape(Way):
             loss = self._local_loss(self._net(images, training=True), labels)
         return loss, tape.gradient(loss, plain(self._net.trainable_variables))
 
-    def _whole(self, images: Any, labels: Any) -> tuple[Any, Any]:
+    def _whole(self, images: Any, labels: Any, arm: str = "full") -> tuple[Any, Any]:
         began = tf.timestamp()
         with tf.control_dependencies([began]):
             loss, gradients = self._gradients(tf.identity(images), labels)
         span = since(began, gradients)
-        pairs = zip(self._reduced(gradients), self._net.trainable_variables)
+        pairs = zip(self._reduced(gradients, arm), self._net.trainable_variables)
         self._optimizer.apply_gradients(list(pairs))
         return loss, span
 
@@ -262,6 +280,14 @@ class Graph(Way):
 
     def parameters_checksum(self) -> str:
         return proof.checksum(value.tobytes() for value in self._session.run(self._weights))
+
+
+def negotiated(gradient: Any, place: int) -> Any:
+    """The gradient as it is, when an allreduce of one number that begins with it has ended."""
+    with tf.control_dependencies([gradient]):
+        number = hvd.allreduce(tf.zeros([1]), op=hvd.Sum, name=f"coordination.{place}")
+    with tf.control_dependencies([number]):
+        return tf.identity(gradient)
 
 
 def sent_bytes(gradients: Sequence[Any], *, compressed: bool) -> int | None:
