@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 SPECIAL = frozenset('$`"\\')  # what a shell reads between double quotes
-_EXEC = "#!/bin/sh\n'''exec' "  # pip's first line where the path is too long, or has a blank
+_EXEC = "#!/bin/sh\n'''exec' "  # pip's first lines, before the path, where that is too long or has a blank
 
 
 def quote(prefix: Path) -> None:
@@ -28,7 +28,7 @@ def quote(prefix: Path) -> None:
         text = script.read_bytes().decode("utf-8", "surrogateescape")
         if script.name == "activate":
             new = text.replace(f'VIRTUAL_ENV="{prefix}"', f"VIRTUAL_ENV={shlex.quote(str(prefix))}")
-        elif text.startswith(_EXEC):
+        elif text.startswith(f'{_EXEC}"'):  # else it was rewritten before
             program, _, rest = text.removeprefix(_EXEC).partition('" "$0"')
             new = f'{_EXEC}{shlex.quote(program[1:])} "$0"{rest}'
         else:

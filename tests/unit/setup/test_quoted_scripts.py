@@ -21,6 +21,7 @@ def test_activation_and_commands_work_below_any_path(tmp_path: Path, name: str) 
     )
     command.chmod(0o755)
     quote(root)
+    quote(root)  # as `make venv` does again when the lock changes
     script = '. "$1/bin/activate"; command -v python; exec "$1/bin/command" "a b"'
     done = subprocess.run(["sh", "-c", script, "sh", root], capture_output=True, text=True, check=True)
     assert done.stdout == f"{root}/bin/python\n{root} ['a b']\n"
