@@ -142,8 +142,31 @@ class _Call:
 
         with slow("preparing the jobs"):
             chosen = offer(study.study.way, launches, self.jobs)
+        if launches:
+            self._show_changes(study)
         code = self._not_begun((chosen,), chosen)
         return self._started(study, launches) if code is None else code
+
+    def _show_changes(self, study: StudyDirectory) -> None:
+        """Warn where launches would now be others than those that ran."""
+        from runner.cli.diff import show_differences
+        from runner.cli.show import warn
+        from runner.jobs.comparison import code_differences, plan_differences
+        from runner.model.plan import PlanRecord
+        from runner.preparation.job import code_of
+
+        runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
+        for launch, run in runs:
+            if (plan := run.read("plan.json", PlanRecord)) is None:
+                continue
+            now, keep = self.jobs.of(launch), not self._given.get("no_diff")
+            # In an allocation of several launches, the plan has the launch's place in it as well.
+            differences = plan_differences(plan, now.plan) if study.study.way == "separate" else ()
+            differences = (*differences, *code_differences(run, *code_of(now, keep_diff=keep)))
+            if differences:
+                warn(f"what is launched now differs from {run.run_id} (first -> now); a new study would not mix them:")
+                show_differences(differences, err=True)
+            return
 
     def _not_begun(self, found: Sequence[Offer], chosen: Offer) -> int | None:
         """Show what each way costs; the exit code where nothing is to be started, else None."""

@@ -20,8 +20,19 @@ LABEL = "CPU, this machine: demonstration, no performance claim"
 
 def test_a_study_that_is_killed_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     local = Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
-    words = ("scale", "--gpus", "1,2,4", "--repeats", "1", *TIMED, "--set", "communication-seconds=0.005")
-    child = local.start(*words)
+    words = (
+        "scale",
+        "--gpus",
+        "1,2,4",
+        "--repeats",
+        "1",
+        *TIMED,
+        "--set",
+        "communication-seconds=0.005",
+        "--env",
+        "NOTE",
+    )
+    child = local.start(*words, env={"NOTE": "first"})
 
     def first() -> list[Path]:
         return list(local.runs.glob("*-study/launches/g0002-*/*/job.json"))
@@ -32,11 +43,14 @@ def test_a_study_that_is_killed_goes_on_and_measures_nothing_twice(tmp_path: Pat
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate(timeout=60)
 
-    done = local("scale", "--resume", "timed", code=0)
+    done = local("scale", "--resume", "timed", code=0, env={"NOTE": "now"})
+    assert "warning: what is launched now differs from " in done.err
+    assert "NOTE: first -> now" in done.err
     assert "complete, 3 of 3 launches proven" in done.out
     assert f"[{LABEL}]" in done.out
     assert runs_with(path, "result.json") == {f"g{gpus:04d}-full-r1": 1 for gpus in (1, 2, 4)}
-    assert local("scale", "--resume", path.name, code=0).out.startswith("every launch is proven")
+    again = local("scale", "--resume", path.name, code=0, env={"NOTE": "now"})
+    assert again.out.startswith("every launch is proven")
 
     facts = result(local("status", path.name, "--json", code=0).out)
     assert (facts["state"], facts["demonstration"]) == ("complete", LABEL)
