@@ -6,6 +6,7 @@ import re
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
@@ -19,6 +20,7 @@ def test_repeats_go_forward_and_backward_so_that_no_point_has_a_place() -> None:
     assert [each.place for each in found] == list(range(12))
 
 
+@how_often(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True),
     st.sets(st.sampled_from(plan.ARMS)),
