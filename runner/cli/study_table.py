@@ -31,7 +31,7 @@ def width() -> int | None:
 def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: int | None) -> list[str]:
     """What each way is expected to cost, and which is taken."""
     if not launches:
-        return ["every launch is proven, in the queue, or has had all its attempts: nothing to start"]
+        return ["every launch is proven, in the queue, or has had all its attempts (--attempts N): nothing to start"]
     rows = [
         {
             "WAY": f"{each.way}{' *' if each == chosen and len(costs) > 1 else ''}",
