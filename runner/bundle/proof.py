@@ -70,6 +70,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         gpus=plan.tasks * plan.gpus_per_task,
         nodes=plan.nodes,
         images_per_s=verdict.images_per_s,
+        unit=verdict.unit,
         precision=verdict.precision,
         steady=verdict.steady,
         transport=verdict.transport,

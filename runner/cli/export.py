@@ -102,7 +102,7 @@ def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: 
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])
     show_fields([("sha256", made.sha256)])
     if made.study is not None:
-        show_fields(study_fields(made.study))
+        show_fields(study_fields(made.study, made.runs[0].unit))
     for run in made.runs:
         show_fields(run_fields(run))
     return Exit.GOOD

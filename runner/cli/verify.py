@@ -62,18 +62,18 @@ def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
     yield "sha256", verified.sha256
     yield "signature", _SIGNATURES[verified.signature].format(verified.signer)
     if verified.study is not None:
-        yield from study_fields(verified.study)
+        yield from study_fields(verified.study, verified.runs[0].unit)
     for run in verified.runs:
         yield from run_fields(run)
 
 
-def study_fields(study: BundledStudy) -> Iterator[tuple[str, str]]:
+def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     """The table of a study in a bundle, as its runs give it."""
     proven = sum(bool(run) for run in study.runs.values())
     yield "study", f"{study.study}: {proven} of {len(study.runs)} launches proven"
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
-        rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} images/s"
+        rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} {unit}/s"
         efficiency = (
             "" if point.efficiency_of_one is None else f", {_estimate(point.efficiency_of_one, 100.0)} % of one GPU"
         )
@@ -97,7 +97,7 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     """A run of a bundle, as its records give it."""
     precision = "" if run.precision is None else f" (this run, 95 %: {run.precision[0]:.1f} to {run.precision[1]:.1f})"
     yield "run", run.run
-    yield "", f"measured: {run.images_per_s:.1f} images/s{precision}"
+    yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
     nodes = "1 node" if run.nodes == 1 else f"{run.nodes} nodes"
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
     yield "", run.demonstration

@@ -29,7 +29,7 @@ def read_references(path: Path) -> tuple[Reference, ...]:
 
 
 def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference | None:
-    """The reference of a launch's site, recipe, GPUs and options; the one that names most options, where several fit.
+    """The reference of a launch's site, recipe, GPUs, unit and options; of several the one that names most options.
 
     Raises:
         UsageError: several fit equally.
@@ -38,7 +38,9 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     fitting = [
         each
         for each in references
-        if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus) and _fits(each.options, launch.options)
+        if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus)
+        and each.unit.partition("/")[0] == launch.unit
+        and _fits(each.options, launch.options)
     ]
     most = max((len(each.options) for each in fitting), default=0)
     best = [each for each in fitting if len(each.options) == most]
@@ -67,7 +69,7 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
     its run, which says nothing of the next launch.
     """
     ordered = in_order(launches)
-    share = 1.0 / ordered[0].gpus if reference.unit == "images/s/GPU" else 1.0
+    share = 1.0 / ordered[0].gpus if reference.unit.endswith("/GPU") else 1.0
     rates = [launch.images_per_s * share for launch in ordered]
     mean = mean_rate(rates)
     figure, interval, interval_of = mean.value, ordered[0].precision, "this run"

@@ -61,6 +61,7 @@ def exported_run(run: RunDirectory) -> ExportedRun:
         batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
         started=_time(began_s),
         ended=_time(marker.end_s if marker else None),
+        unit=verdict.unit,
         images_per_s=verdict.images_per_s if is_measured else None,
         precision_low=low if is_measured else None,
         precision_high=high if is_measured else None,

@@ -16,7 +16,7 @@ from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Forma
 
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
-    "ended", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
+    "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
 )  # fmt: skip
 COLUMNS = (*_OF_RUN, *(name if name in ("rank", "node") else f"rank_{name}" for name in ExportedRank.__struct_fields__))
 
@@ -63,7 +63,7 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     """A line for each run, for a regular expression: ``REFRAME``. ``none`` stands where there is no figure."""
     return "".join(
         f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
-        f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} images/s "
+        f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
         f"claim={'demonstration' if run.demonstration else 'performance'}\n"
         for run in runs
     )
@@ -103,7 +103,7 @@ def _mllog(run: ExportedRun) -> Iterator[str]:
     if run.batch_per_gpu is not None:
         yield line("POINT_IN_TIME", began_ms, "global_batch_size", run.batch_per_gpu * len(run.ranks))
     if run.images_per_s is not None:
-        yield line("POINT_IN_TIME", ended_ms, "tracked_stats", {"throughput": run.images_per_s}, step=1)
+        yield line("POINT_IN_TIME", ended_ms, "tracked_stats", {"throughput": run.images_per_s}, step=1, unit=run.unit)
     status = "success" if run.outcome in ("measured", "ran") else "aborted"
     yield line("INTERVAL_END", ended_ms, "launch", run.outcome, status=status, reason=run.reason)
 
@@ -117,12 +117,12 @@ def _labels_of(run: ExportedRun) -> dict[str, str]:
 
 def _throughput(run: ExportedRun) -> Samples:
     claim = "demonstration" if run.demonstration else "performance"
-    return [({**_labels_of(run), "claim": claim}, run.images_per_s)]
+    return [({**_labels_of(run), "unit": run.unit, "claim": claim}, run.images_per_s)]
 
 
 def _limits(run: ExportedRun) -> Samples:
     for limit, value in (("low", run.precision_low), ("high", run.precision_high)):
-        yield {**_labels_of(run), "limit": limit}, value
+        yield {**_labels_of(run), "unit": run.unit, "limit": limit}, value
 
 
 def _proven(run: ExportedRun) -> Samples:
@@ -141,8 +141,8 @@ def _of_ranks(value: Callable[[ExportedRank], float | None]) -> Callable[[Export
 
 _METRICS: dict[str, tuple[str, str, Callable[[ExportedRun], Samples]]] = {
     "gpu_runner_measured": ("", "1 where the run is measured, else 0.", _proven),
-    "gpu_runner_images_per_second": ("", "Throughput of all ranks, where it is proven.", _throughput),
-    "gpu_runner_precision_images_per_second": ("", "95 % interval of the throughput within this run.", _limits),
+    "gpu_runner_throughput_per_second": ("", "Throughput of all ranks, where it is proven.", _throughput),
+    "gpu_runner_precision_per_second": ("", "95 % interval of the throughput within this run.", _limits),
     "gpu_runner_window_seconds": ("seconds", "Length of the window of the figure.", _window),
     "gpu_runner_rank_compute_seconds": (
         "seconds", "Own computing of a rank in a step, median.", _of_ranks(lambda rank: rank.compute_s),

@@ -13,7 +13,7 @@ class BundledRun(msgspec.Struct, frozen=True):
     """A run in a bundle: what its records give.
 
     Attributes:
-        images_per_s, precision, steady, transport, demonstration, forced: as in its verdict.
+        images_per_s, unit, precision, steady, transport, demonstration, forced: as in its verdict.
         version: of gpu-runner, which judged it when the bundle was made.
         redacted: file -> SHA-256 of what it was before secrets were taken out of it.
     """
@@ -24,6 +24,7 @@ class BundledRun(msgspec.Struct, frozen=True):
     gpus: int
     nodes: int
     images_per_s: float
+    unit: str
     precision: tuple[float, float] | None
     steady: bool | None
     transport: Literal["proven", "unproven", ""]

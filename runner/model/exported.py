@@ -47,8 +47,9 @@ class ExportedRun(msgspec.Struct, frozen=True):
         options: of the program, by name; a flag has an empty value. Values of secret names are ``***``.
         batch_per_gpu: samples of a rank in a step.
         started, ended: null where unknown.
-        images_per_s, precision_low, precision_high, window_s, steady: null unless it is measured; the interval also
-            where the window was too short for one.
+        unit: what the figure and the batch count: images, or samples, tokens or steps of a user's program.
+        images_per_s (in ``unit`` per second), precision_low, precision_high, window_s, steady: null unless it is
+            measured; the interval also where the window was too short for one.
         demonstration: why the figure is no performance claim; empty where it is one.
     """
 
@@ -65,6 +66,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     batch_per_gpu: int | None
     started: Time | None
     ended: Time | None
+    unit: str
     images_per_s: float | None
     precision_low: float | None
     precision_high: float | None

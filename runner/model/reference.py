@@ -27,7 +27,9 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recipe: _Text
     gpus: Annotated[int, msgspec.Meta(ge=1)]
     value: _Value
-    unit: Literal["images/s", "images/s/GPU"]
+    unit: Literal[
+        "images/s", "samples/s", "tokens/s", "steps/s", "images/s/GPU", "samples/s/GPU", "tokens/s/GPU", "steps/s/GPU"
+    ]
     lower: _Lower
     source: _Text
     date: _Date

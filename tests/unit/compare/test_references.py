@@ -73,6 +73,8 @@ def test_the_reference_that_names_most_options_counts(tmp_path: Path, capsys: py
 WRONG = {
     "none of the site": (ONE.replace("site: s", "site: t"), "it has none of site s"),
     "none of the size": (ONE.replace("gpus: 4", "gpus: 8"), "of this site it has r on 8 GPUs"),
+    "another unit": (ONE.replace("images/s", "tokens/s"), "no reference fits"),
+    "no unit": (ONE.replace("images/s", "miles/h"), "unit"),
     "another model": (ONE.replace("resnet50", "vgg16"), "no reference fits"),
     "two": (ONE + ONE.removeprefix("references:\n"), "2 references fit"),
     "an unknown key": (ONE + "  bound: 1\n", "bound"),

@@ -37,8 +37,9 @@ RANK = ExportedRank(
 RUN = ExportedRun(
     run="r-2", outcome="measured", reason="", site="s", recipe="r", runtime="native", image="i@sha256:0", gpus=2,
     nodes=1, options={"model": "resnet50", "compile": ""}, batch_per_gpu=10, started=BEGAN, ended=BEGAN,
-    images_per_s=200.5, precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True, transport="",
-    demonstration="", ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
+    unit="images", images_per_s=200.5, precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True,
+    transport="", demonstration="",
+    ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
 )  # fmt: skip
 FAILED = msgspec.structs.replace(
     RUN, run=HOSTILE, outcome="failed", reason=HOSTILE, site=HOSTILE, images_per_s=None, precision_low=None,
@@ -98,13 +99,21 @@ def test_mllog_lines_have_the_syntax_of_mlperf_s_library() -> None:
 
 def test_openmetrics_is_read_by_prometheus_own_parser() -> None:
     families = {family.name: family for family in parse(written("openmetrics"))}
-    (figure,) = families["gpu_runner_images_per_second"].samples
-    assert (figure.value, figure.labels["claim"]) == (200.5, "performance")
+    (figure,) = families["gpu_runner_throughput_per_second"].samples
+    assert (figure.value, figure.labels["claim"], figure.labels["unit"]) == (200.5, "performance", "images")
     good, bad = families["gpu_runner_measured"].samples
     assert (good.value, bad.value, bad.labels["run"]) == (1.0, 0.0, escaped(HOSTILE))
     assert families["gpu_runner_window_seconds"].unit == "seconds"
     assert [sample.value for sample in families["gpu_runner_rank_compute_seconds"].samples] == [0.09, 0.09]
     assert {family.type for family in families.values()} == {"gauge"}
+
+
+def test_a_figure_in_tokens_is_called_so() -> None:
+    run = msgspec.structs.replace(RUN, unit="tokens")
+    assert "throughput=200.500 tokens/s" in WRITERS["reframe"]([run])
+    assert 'unit="tokens",claim=' in WRITERS["openmetrics"]([run])
+    assert '"unit": "tokens"' in WRITERS["mllog"]([run])
+    assert ",tokens,200.5," in WRITERS["csv"]([run])
 
 
 def test_no_run_gives_valid_files() -> None:
