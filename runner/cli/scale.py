@@ -34,6 +34,9 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
     "--repeats", type=click.IntRange(1, 1000), default=_REPEATS, show_default=True, help="Launches of each point."
 )
 @click.option("--strong", is_flag=True, help="The batch that --set gives is the whole one: the GPUs share it.")
+@click.option(
+    "--same-nodes", is_flag=True, help="One job of the largest size, and in it all launches, one after another."
+)
 @click.option("--budget", type=click.FloatRange(min=0), metavar="GPU-HOURS", help="Refuse a study that takes more.")
 @click.option(
     "--attempts",
@@ -141,7 +144,7 @@ class _Call:
         from runner.study.question import offer
 
         with slow("preparing the jobs"):
-            chosen = offer(study.study.way, launches, self.jobs)
+            chosen = offer(study.study.way, launches, self.jobs, of=study.study.launches)
         if launches:
             self._show_changes(study)
         code = self._not_begun((chosen,), chosen)

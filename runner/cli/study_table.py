@@ -163,7 +163,10 @@ def _notes(facts: StudyFacts) -> list[str]:
         )
     if facts.points and not any(each.efficiency_of_one for each in facts.points):
         notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
-    notes += [f"{each.gpus} GPUs: no attribution of the loss: {each.why}" for each in facts.losses if each.why]
+    notes += [
+        printable(f"{each.gpus} GPUs: no attribution of the loss: {each.why}") for each in facts.losses if each.why
+    ]
+    notes += [printable(f"not comparable: {each}") for each in facts.differences]
     if facts.way == "separate":
         notes.append("separate jobs: no attribution of the loss, and no A/B verdict")
     name = printable(facts.study)

@@ -7,6 +7,7 @@ how it ended; what it could not leave because the allocation was lost, the sched
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,8 +18,26 @@ from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.schedulers import Scheduler
 
-BEGUN, CANCELLED = "begun", "cancelled.json"  # names that the allocation's script knows
+# Names that the allocation's script knows: in a run directory, and in its own.
+BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
+STOPPED = "stopped"
+_WAITS = "waits for its turn in the allocation"
 _ENDED_EARLY = "the allocation ended before this launch began"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a launch has left in its run directory.
+
+    Attributes:
+        marker: what its script left at its end; None for nothing (yet).
+        begun: it was started.
+        by_itself: it ended while nothing was ending the whole allocation, or its own end was asked for.
+    """
+
+    marker: ExitMarker | None
+    begun: bool
+    by_itself: bool
 
 
 def has_begun(run: RunDirectory) -> bool:
@@ -32,34 +51,42 @@ def never_began(run: RunDirectory, record: Submitted, state: JobState | None) ->
     Args:
         state: of the launch; None where it is unknown.
     """
-    if not record.allocation or has_begun(run) or (run.path / "exit.json").exists():
+    if not record.allocation:
+        return False
+    if not file_system.is_local(run.path):
+        file_system.touch_directory(run.path)  # what another machine has written there becomes visible
+    if has_begun(run) or (run.path / "exit.json").exists():
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
 
 
-def launch_state(marker: ExitMarker | None, allocation: JobState, *, begun: bool, cancelled: bool) -> JobState:
+def launch_state(left: Left, allocation: JobState) -> JobState:
     """The state of a launch. Pure.
 
     Args:
-        marker: what it left at its end; None for nothing (yet).
+        left: what it left.
         allocation: the state of the allocation's job.
-        begun: it was started. cancelled: its end was asked for, not only the allocation's.
     """
-    is_own_end = marker is not None and (marker.why != "CANCELLED" or cancelled or not begun)
-    if marker is not None and (is_own_end or allocation.phase != "ended"):
-        name = marker.why or ("FAILED" if marker.exit else "COMPLETED")
-        return msgspec.structs.replace(allocation, phase="ended", name=name, reason="", exit_code=marker.exit)
+    marker = left.marker
+    if marker is not None and (left.by_itself or not left.begun or allocation.name == "COMPLETED"):
+        return _of_marker(marker, allocation)
+    if allocation.phase == "unknown" and marker is not None:
+        return _of_marker(marker, allocation)
     if allocation.phase in ("pending", "unknown"):
         return allocation
-    if not begun:
-        if allocation.phase == "ended":
-            return JobState("ended", "CANCELLED", _ENDED_EARLY)
-        return JobState("pending", "PENDING", "waits for its turn in the allocation")
+    if not left.begun:
+        is_over = allocation.phase == "ended"
+        return JobState("ended", "CANCELLED", _ENDED_EARLY) if is_over else JobState("pending", "PENDING", _WAITS)
     if allocation.phase == "running":
-        return msgspec.structs.replace(allocation, name="RUNNING", reason="")
-    # What ended the allocation ended the launch: its script may have left that it was cancelled, and not by whom.
+        return msgspec.structs.replace(allocation, name="RUNNING", reason="", exit_code=None)
+    # What ended the allocation ended the launch, whatever its script could still leave.
     name = "CANCELLED" if allocation.name == "COMPLETED" else allocation.name
     return msgspec.structs.replace(allocation, name=name, exit_code=marker.exit if marker else None)
+
+
+def _of_marker(marker: ExitMarker, allocation: JobState) -> JobState:
+    name = marker.why or ("FAILED" if marker.exit else "COMPLETED")
+    return msgspec.structs.replace(allocation, phase="ended", name=name, reason="", exit_code=marker.exit)
 
 
 class InAllocation:
@@ -85,16 +112,16 @@ class InAllocation:
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """The state of the launch. Raises UnknownStateError where the scheduler does not answer and matters."""
-        marker = _marker(run_directory)
-        if marker is not None and marker.why != "CANCELLED":  # whatever became of the allocation
-            return launch_state(marker, JobState("running"), begun=True, cancelled=False)
-        return _state(run_directory, self._scheduler.state(job_id, self._allocation))
+        left = _left(run_directory)
+        if left.marker is not None and left.by_itself:  # whatever becomes of the allocation
+            return launch_state(left, JobState("running"))
+        return launch_state(_left(run_directory), self._scheduler.state(job_id, self._allocation))
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
         """The states of several such runs of this allocation, by one query."""
         job_id = next(filter(None, jobs.values()), "") or self.find(self._allocation) or ""
         known = self._scheduler.states({self._allocation: job_id})[self._allocation]
-        return {run: _state(run, known) for run in jobs}
+        return {run: launch_state(_left(run), known) for run in jobs}
 
     def cancel(self, job_id: str) -> None:  # noqa: ARG002
         """Ask the allocation's script to end this launch, and no other.
@@ -130,9 +157,9 @@ def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
     return marker.job if marker is not None else scheduler.find(allocation)
 
 
-def _state(run: Path, allocation: JobState) -> JobState:
-    begun, cancelled = (run / BEGUN).exists(), (run / CANCELLED).exists()
-    return launch_state(_marker(run), allocation, begun=begun, cancelled=cancelled)
+def _left(run: Path) -> Left:
+    by_itself = (run / OVER).exists() or (run / CANCELLED).exists()
+    return Left(_marker(run), (run / BEGUN).exists(), by_itself)
 
 
 def _marker(run: Path) -> ExitMarker | None:

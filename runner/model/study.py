@@ -233,7 +233,9 @@ class StudyFacts(msgspec.Struct, frozen=True):
     Attributes:
         state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven.
         demonstration: why no figure of it is a performance claim; empty where they are.
-        gpu_hours: that its runs have used so far, by their own records.
+        gpu_hours: that its jobs have used so far, by their own records.
+        differences: of launches in one allocation: what was not the same for them, a sentence each, so that comparing
+            them has no verdict. switches: node -> its leaf switch, where it is known.
     """
 
     study: str
@@ -250,3 +252,5 @@ class StudyFacts(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     demonstration: str = ""
     gpu_hours: float = 0.0
+    differences: tuple[str, ...] = ()
+    switches: dict[str, str] = {}

@@ -91,8 +91,8 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
     """
     if not has_launches(plan.scheduler):
         raise RefusedError(
-            "in one job of PBS the launches of a study cannot run one after another: its mpiexec has no steps whose "
-            "shapes and ends are known",
+            "in one job of PBS the launches of a study cannot run one after another: its mpiexec has no steps of "
+            "a size of their own",
             where="--same-nodes",
             fix="leave --same-nodes out: each launch is then a job of its own",
         )

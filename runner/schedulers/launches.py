@@ -5,6 +5,7 @@ It starts in the allocation's directory. What it does with a launch follows from
     begun           it was started; a launch without this file has used nothing
     cancelled.json  `cancel` asks for its end: a launch that has not begun is passed over
     exit.json       it has ended, and how; left here where its own script was killed
+    over            it ended by itself, or because it was cancelled: nothing was ending the whole allocation
 
 ``launches`` beside the script lists what was run, and when; ``stopped`` says why the rest was not.
 """
@@ -52,6 +53,7 @@ runner_launch() {
     sleep 0.2
   done
   wait "$runner_child"; runner_code=$?
+  [ -n "$runner_stop" ] || : >"$1/over"
   runner_child=''
   runner_free
   runner_end "$1" "$runner_code" KILLED

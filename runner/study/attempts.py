@@ -10,20 +10,19 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
-from runner.jobs.submission import scheduler_of
+from runner.jobs.submission import connected, scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import ArmFigure, Outcome
-from runner.schedulers import connect
 from runner.study.directory import StudyDirectory
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
@@ -84,7 +83,7 @@ def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
     is_client = SCHEDULERS[record.scheduler].nodes == "allocated"
     limit_s = _CLIENT_S if is_client else _PROCESS_S
     left_s = min(record.submitted_s + limit_s - time.time(), limit_s)  # the clock may have been set back
-    scheduler = connect(record.scheduler, Path(record.clients) if record.clients else None)
+    scheduler = connected(run, record)
     while True:
         found = scheduler.find(run.path)
         if found or (run.path / "exit.json").exists():
@@ -109,8 +108,10 @@ def attempt_of(run: RunDirectory, state: JobState | None) -> Attempt | None:
         state: of its job, by its scheduler; None where that does not answer.
     """
     verdict = _kept(run)
+    record = run.read("job.json", Submitted)
+    if record is not None and never_began(run, record, state):
+        return None
     if verdict is None:
-        record = run.read("job.json", Submitted)
         if record is None or record.refused:
             return None
         if (unfinished := _unfinished(run, record, state)) is not None:

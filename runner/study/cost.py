@@ -18,6 +18,9 @@ _START_S, _START_NATIVE_S = 60.0, 30.0
 # The least that a benchmark measures (gpu_runner_inside.benchmark.options), and a few seconds of a demonstration.
 _WARMUP_S, _WINDOW_S, _DEMONSTRATION_S = 30.0, 30.0, 5.0
 _BETWEEN_S = 10.0  # until GPUs and containers of the launch before are free, and its step has ended
+# An allocation begins a launch where so many times its expected length, and so many seconds, are left.
+_LONGER, _MORE_S = 1.5, 30
+_AROUND_S = 60  # before the first launch of an allocation, and after the last
 _PARALLEL = "the queue may run several at once: less time then, waiting for it not counted"
 _APART = "figures only: no attribution of the loss and no A/B verdict, as the launches run apart"
 
@@ -59,23 +62,22 @@ def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: b
 
 
 def one_allocation(
-    launches: Sequence[Launch], plans: Mapping[str, Plan], *, site: str, idle_gpus_s: int | None
+    launches: Sequence[Launch], plans: Mapping[str, Plan], largest: Plan, *, site: str, idle_gpus_s: int | None
 ) -> WayCost:
     """One job of the largest size, with one launch after the other in it.
 
     Args:
+        plans: by the launch's key. largest: the job of the study's largest launch.
         idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; None where that is unknown.
     """
     lengths = [launch_s(plans[each.key], each) + _BETWEEN_S for each in launches]
-    limits = [
-        min(1.5 * length + 30.0, plans[each.key].walltime_s) for each, length in zip(launches, lengths, strict=True)
-    ]
-    gpus = max((gpus_of(each) for each in plans.values()), default=0)
+    limits = [(length, plans[each.key].walltime_s) for each, length in zip(launches, lengths, strict=True)]
+    gpus = gpus_of(largest)
     return WayCost(
         way="one-allocation",
         jobs=min(len(launches), 1),
         gpu_hours=gpus * math.fsum(lengths) / 3600.0,
-        most_gpu_hours=gpus * math.fsum(limits) / 3600.0,
+        most_gpu_hours=gpus * most_s(limits) / 3600.0 if launches else 0.0,
         wall_s=math.fsum(lengths),
         notes=(_idle(launches, lengths, gpus, site, idle_gpus_s),) if launches else (),
     )
@@ -92,6 +94,21 @@ def _idle(launches: Sequence[Launch], lengths: Sequence[float], gpus: int, site:
         return f"{idle}; whether {site} ends such jobs is unknown"
     ends = longest > idle_gpus_s
     return f"{idle}; {site} ends such jobs after {idle_gpus_s / 60:.0f} min{': it would end this one' if ends else ''}"
+
+
+def needed_s(expected_s: float, limit_s: int) -> int:
+    """How many seconds of an allocation must be left for a launch to begin."""
+    return min(math.ceil(expected_s * _LONGER) + _MORE_S, limit_s)
+
+
+def most_s(launches: Sequence[tuple[float, int]]) -> int:
+    """The time limit that an allocation is given for these launches, seconds, whole minutes.
+
+    Args:
+        launches: expected length and time limit of each, seconds.
+    """
+    wanted = sum(needed_s(expected_s, limit_s) for expected_s, limit_s in launches) + _AROUND_S
+    return -(-wanted // 60) * 60
 
 
 def _options(program: Sequence[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from runner.model.records import Seconds
 from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
+from runner.study import allocation, sameness
 from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
 from runner.study.directory import StudyDirectory
 from runner.study.plan import Setting
@@ -66,6 +67,9 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
     found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
     states = {each.state for each in found}
     asked = study.study
+    together = asked.way == "one-allocation"
+    last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
+    differences = _differences(asked, {key: each.run for key, each in last.items() if each.state == "proven"})
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -78,9 +82,13 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         created=asked.created,
         launches=found,
         points=points(asked, found),
-        losses=losses(asked, found),
+        losses=tuple(_without_rows(each, differences) for each in losses(asked, found)),
         demonstration=next((each.demonstration for each in found if each.demonstration), ""),
-        gpu_hours=math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
+        gpu_hours=allocation.gpu_hours(study.path)
+        if together
+        else math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
+        differences=differences,
+        switches=allocation.switches(study.path) if together else {},
     )
 
 
@@ -90,7 +98,18 @@ def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[Poi
     """
     made = {key: attempt for key, run in proven.items() if (attempt := attempt_of(run, None)) is not None}
     found = tuple(_launch_facts(launch, [made[launch.key]] if launch.key in made else []) for launch in study.launches)
-    return points(study, found), losses(study, found)
+    differences = _differences(study, proven)
+    return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
+
+
+def _differences(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[str, ...]:
+    """What was not the same for the launches of one allocation. Of other launches much differs anyway."""
+    return sameness.of_runs(proven.items()) if study.way == "one-allocation" else ()
+
+
+def _without_rows(loss: Loss, differences: Sequence[str]) -> Loss:
+    """Of launches that differ by more than their arm no loss is attributed."""
+    return Loss(loss.gpus, loss.settings, why=f"the launches differ: {differences[0]}") if differences else loss
 
 
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:

@@ -140,8 +140,11 @@ def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
     return apart, offer("one-allocation", question.launches(places), jobs)
 
 
-def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations) -> Offer:
+def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations, of: Sequence[Launch] = ()) -> Offer:
     """What these launches are expected to cost this way, and the jobs that checks may refuse.
+
+    Args:
+        of: all launches of their study, where these are some: an allocation has the size of the largest of all.
 
     Raises:
         UsageError, RefusedError: a launch cannot be planned.
@@ -149,10 +152,10 @@ def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations) -> Offer:
     plans = {launch.key: jobs.of(launch).plan for launch in launches}
     made = tuple({id(job): job for job in map(jobs.of, launches)}.values())
     if way == "one-allocation":
-        largest = max(made, key=lambda job: job.plan.tasks, default=None)
-        site, idle_gpus_s = (largest.site.name, largest.site.idle_gpus_s) if largest else ("", None)
-        estimate = cost.one_allocation(launches, plans, site=site, idle_gpus_s=idle_gpus_s)
-        return Offer(launches, estimate, (largest,) if largest else ())
+        largest = jobs.of(max(of or launches, key=lambda launch: launch.gpus))
+        site = largest.site
+        estimate = cost.one_allocation(launches, plans, largest.plan, site=site.name, idle_gpus_s=site.idle_gpus_s)
+        return Offer(launches, estimate, (largest,) if launches else ())
     queued = all(SCHEDULERS[each.started_by].nodes == "allocated" for each in plans.values())
     return Offer(launches, cost.separate(launches, plans, queued=queued), made)
 

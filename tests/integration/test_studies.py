@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.studies import TIMED, runs_with
+from tests.support.studies import TIMED, overlapping, runs_with
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -62,3 +64,34 @@ def test_a_study_that_is_killed_goes_on_and_measures_nothing_twice(tmp_path: Pat
     listed = result(local("status", "--json", code=0).out)
     assert ([each["study"] for each in listed["studies"]], listed["runs"]) == ([path.name], [])
     assert len(result(local("status", "--all", "--json", code=0).out)["runs"]) == 3
+
+
+def test_a_study_in_one_allocation_goes_on_after_it_was_lost(runner: Runner) -> None:
+    """On real Slurm: one job, one launch after another, each with the whole of its nodes; what was measured stays."""
+    done = runner("scale", "--gpus", "1,2,16", "--repeats", "1", "--same-nodes", "--name", "one", *TIMED, code=0)
+    assert "one-allocation *" in done.out
+    assert "g0016-full-r1" not in done.err, "it does not wait: the allocation goes on without it"
+    (path,) = runner.runs.glob("*-one-study")
+    job = json.loads((path / "allocations/1/job.json").read_text())["job_id"]
+    last = path / "launches/g0016-full-r1"
+    until(lambda: list(last.glob("*/ranks/0.start.json")), "the last launch has begun", timeout_s=60)
+    running = result(runner("status", path.name, "--json", code=0).out)
+    assert [each["state"] for each in running["launches"]] == ["proven", "proven", "running"]
+    subprocess.run([runner.clients / "scancel", job], check=True, timeout=60)
+    assert "incomplete, 2 of 3 launches proven" in runner("wait", path.name, code=6).out
+
+    done = runner("scale", "--resume", path.name, "--wait", code=0)
+    assert "complete, 3 of 3 launches proven" in done.out
+    assert runs_with(path, "result.json") == {f"g{gpus:04d}-full-r1": 1 for gpus in (1, 2, 16)}
+    assert overlapping(path) == []
+    assert (
+        (path / "allocations/nodes").read_text() == (path / "allocations/2/nodes").read_text() == "dgx01\t-\ndgx02\t-\n"
+    )
+    facts = result(runner("status", path.name, "--json", code=0).out)
+    assert (facts["way"], facts["differences"]) == ("one-allocation", [])
+    assert [each["nodes"] for each in facts["launches"]] == [["dgx01"], ["dgx01"], ["dgx01", "dgx02"]]
+    runs = [json.loads((Path(each["directory"]) / "ranks/0.start.json").read_text()) for each in facts["launches"]]
+    shapes = [
+        {name: run["environment"].get(name) for name in ("SLURM_GPUS_ON_NODE", "SLURM_CPUS_ON_NODE")} for run in runs
+    ]
+    assert shapes[0] == shapes[1] == shapes[2], "every size has all of its nodes"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,20 @@ def runs_with(path: Path, record: str) -> dict[str, int]:
 
 def proven(launch: Launch, rate: float) -> LaunchFacts:
     return LaunchFacts(launch, "proven", run="r", directory="/r", attempts=1, outcome="measured", images_per_s=rate)
+
+
+def spans(path: Path) -> list[tuple[float, float, str]]:
+    """When the ranks of each run began and ended, by their own records: Unix times, in order, and the launch."""
+    found = []
+    for run in path.glob("launches/*/*"):
+        starts = [json.loads(each.read_text())["time_s"] for each in run.glob("ranks/*.start.json")]
+        ends = [json.loads(each.read_text())["ended_s"] for each in run.glob("ranks/*.exit.json")]
+        if starts:
+            found.append((min(starts), max(ends, default=min(starts)), run.parent.name))
+    return sorted(found)
+
+
+def overlapping(path: Path) -> list[tuple[str, str]]:
+    """Runs of a study of which one began before the other had ended."""
+    ordered = spans(path)
+    return [(one[2], other[2]) for one, other in pairwise(ordered) if other[0] < one[1]]

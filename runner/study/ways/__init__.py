@@ -20,7 +20,7 @@ from runner.model.study import Launch
 from runner.preparation.job import PreparedJob
 from runner.study.directory import StudyDirectory
 
-_WAYS: dict[model.Way, str] = {"separate": "separate"}
+_WAYS: dict[model.Way, str] = {"separate": "separate", "one-allocation": "one_allocation"}
 
 
 @dataclass(frozen=True)

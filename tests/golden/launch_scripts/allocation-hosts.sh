@@ -50,6 +50,7 @@ runner_launch() {
     sleep 0.2
   done
   wait "$runner_child"; runner_code=$?
+  [ -n "$runner_stop" ] || : >"$1/over"
   runner_child=''
   runner_free
   runner_end "$1" "$runner_code" KILLED

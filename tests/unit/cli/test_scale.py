@@ -42,11 +42,13 @@ def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, capfd:
     assert run([*words, "--json"]) == Exit.GOOD
     planned = result(capfd.readouterr().out)
     assert [each["key"] for each in planned["launches"]] == out.splitlines()[-8:]
-    (cost,) = planned["costs"]
+    cost, together = planned["costs"]
     assert (cost["way"], cost["jobs"]) == ("separate", 8)
     # 30 s of start, 5 s of a demonstration's warm-up and the 2 s that the recipe measures; 12 GPUs in all.
     assert cost["wall_s"] == pytest.approx(8 * 37.0)
     assert cost["gpu_hours"] == pytest.approx(12 * 37.0 / 3600)
+    assert (planned["way"], together["way"], together["jobs"]) == ("separate", "one-allocation", 1)
+    assert together["gpu_hours"] > cost["gpu_hours"]
     assert sorted(path.name for path in tmp_path.iterdir()) == []
 
 

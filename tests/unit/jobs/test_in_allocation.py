@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.jobs.directory import RunDirectory
-from runner.jobs.in_allocation import launch_state, never_began
+from runner.jobs.in_allocation import Left, launch_state, never_began
 from runner.model.job import ExitMarker, JobState, Submitted
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")
@@ -20,21 +20,27 @@ def ended(name: str) -> JobState:
 
 
 @pytest.mark.parametrize(
-    ("marker", "allocation", "begun", "cancelled", "phase", "name"),
+    ("marker", "allocation", "begun", "by_itself", "phase", "name"),
     [
         (None, JobState("pending", "PENDING", "Priority"), False, False, "pending", "PENDING"),
         (None, RUNNING, False, False, "pending", "PENDING"),
         (None, RUNNING, True, False, "running", "RUNNING"),
-        (WHOLE, RUNNING, True, False, "ended", "COMPLETED"),
-        (FAILED, RUNNING, True, False, "ended", "FAILED"),
-        (WHOLE, ended("NODE_FAIL"), True, False, "ended", "COMPLETED"),
-        (WHOLE, JobState("unknown"), True, False, "ended", "COMPLETED"),
-        # what ended the allocation ended the launch
+        (WHOLE, RUNNING, True, True, "ended", "COMPLETED"),
+        (FAILED, RUNNING, True, True, "ended", "FAILED"),
+        (WHOLE, ended("NODE_FAIL"), True, True, "ended", "COMPLETED"),
+        (WHOLE, JobState("unknown"), True, True, "ended", "COMPLETED"),
+        # not known yet whether it ended alone or with the allocation
+        (WHOLE, RUNNING, True, False, "running", "RUNNING"),
+        (TERMINATED, RUNNING, True, False, "running", "RUNNING"),
+        # what ended the allocation ended the launch: Slurm gives srun 0 where a node was set down
         (None, ended("NODE_FAIL"), True, False, "ended", "NODE_FAIL"),
-        (None, ended("TIMEOUT"), True, False, "ended", "TIMEOUT"),
+        (WHOLE, ended("NODE_FAIL"), True, False, "ended", "NODE_FAIL"),
+        (FAILED, ended("TIMEOUT"), True, False, "ended", "TIMEOUT"),
         (TERMINATED, ended("PREEMPTED"), True, False, "ended", "PREEMPTED"),
         (TERMINATED, ended("CANCELLED"), True, False, "ended", "CANCELLED"),
         (None, ended("COMPLETED"), True, False, "ended", "CANCELLED"),
+        (FAILED, ended("COMPLETED"), True, False, "ended", "FAILED"),
+        (FAILED, JobState("unknown"), True, False, "ended", "FAILED"),
         # the launch alone was cancelled
         (TERMINATED, RUNNING, True, True, "ended", "CANCELLED"),
         (TERMINATED, ended("TIMEOUT"), True, True, "ended", "CANCELLED"),
@@ -45,9 +51,9 @@ def ended(name: str) -> JobState:
     ],
 )
 def test_the_state_of_a_launch(
-    marker: ExitMarker | None, allocation: JobState, begun: bool, cancelled: bool, phase: str, name: str
+    marker: ExitMarker | None, allocation: JobState, begun: bool, by_itself: bool, phase: str, name: str
 ) -> None:
-    state = launch_state(marker, allocation, begun=begun, cancelled=cancelled)
+    state = launch_state(Left(marker, begun, by_itself), allocation)
     assert (state.phase, state.name) == (phase, name)
     if phase == "ended" and marker is not None:
         assert state.exit_code == marker.exit

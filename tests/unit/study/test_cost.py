@@ -48,7 +48,7 @@ def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_si
     assert apart.gpu_hours == pytest.approx((1 + 8 + 16) * 120 / 3600)
     assert apart.most_gpu_hours == pytest.approx((1 + 8 + 16) * 600 / 3600)
     assert "no attribution of the loss and no A/B verdict" in apart.notes[0]
-    together = cost.one_allocation(LAUNCHES, BY_KEY, site="s", idle_gpus_s=None)
+    together = cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None)
     assert (together.jobs, together.wall_s) == (1, 3 * 130)
     assert together.gpu_hours == pytest.approx(16 * 3 * 130 / 3600)
     assert together.most_gpu_hours > together.gpu_hours
@@ -64,7 +64,7 @@ def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_si
 )
 def test_a_site_that_ends_jobs_whose_gpus_idle_is_named(idle_gpus_s: int | None, says: str) -> None:
     """The launches of 1 and of 8 GPUs, 130 s each, leave some of 16 idle."""
-    (note,) = cost.one_allocation(LAUNCHES, BY_KEY, site="s", idle_gpus_s=idle_gpus_s).notes
+    (note,) = cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=idle_gpus_s).notes
     assert note == f"GPUs idle for up to 4 min while smaller launches run; {says}"
 
 
@@ -76,7 +76,7 @@ def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
 
 def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
     apart = Offer(LAUNCHES, cost.separate(LAUNCHES, BY_KEY, queued=True), ())
-    together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY, site="s", idle_gpus_s=None), ())
+    together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None), ())
     assert choose((apart, together), same_nodes=False) is apart
     assert choose((apart, together), same_nodes=True) is together
     with pytest.raises(RefusedError, match="no launches can share an allocation"):

@@ -1,0 +1,197 @@
+"""The one allocation of a study: its directory, its script, and its job.
+
+    STUDY/allocations/nodes     the nodes and their leaf switches, in the order of the study, by the first allocation
+    STUDY/allocations/1/        of the first allocation: plan.json, job.sh, job.json, logs/, nodes, launches, exit.json
+
+The run directories of its launches are made before it is submitted, each with the script that the allocation's own runs
+(runner.schedulers.launches). So a process that ends at any moment leaves launches that have not begun, at most.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from runner.errors import InfrastructureError, NotAcceptedError
+from runner.files import atomic, file_system
+from runner.files.hashes import sha256
+from runner.jobs import directory
+from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.model.allocation import ListedLaunch
+from runner.model.job import ExitMarker, Submitted
+from runner.model.origin import CommandLine
+from runner.model.plan import LaunchPlace, Plan, record_of
+from runner.model.site import Queue, Site
+from runner.model.study import Launch
+from runner.preparation.job import PreparedJob, as_launch, make_launch, scheduler_for
+from runner.runtimes import runtime, staging
+from runner.schedulers import render_launches
+from runner.study import cost
+
+ALLOCATIONS, LAUNCHES = "allocations", "launches"
+
+
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A launch that an allocation is to run.
+
+    Attributes:
+        prepared: as a job of its own. runs: where its run directory is made.
+        expected_s: how long it is expected to take. command: the ``submit`` that it would be.
+    """
+
+    launch: Launch
+    prepared: PreparedJob
+    runs: Path
+    expected_s: float
+    command: CommandLine
+
+
+def limit_s(launches: Sequence[tuple[float, int]], site: Site, queue: str | None) -> int:
+    """The time limit of an allocation, seconds: what all launches need, at most what the site allows.
+
+    Args:
+        launches: expected length and time limit of each, seconds.
+    """
+    most = (site.queues.get(queue or "", Queue()).max_walltime_s, site.max_walltime_s)
+    return (
+        min(cost.most_s(launches), *(each for each in most if each is not None)) if any(most) else cost.most_s(launches)
+    )
+
+
+def place(launch: Launch, largest: Plan) -> LaunchPlace:
+    """Where a launch runs in an allocation of the largest one's shape."""
+    return LaunchPlace(launch.node or 0, launch.device or 0, largest.gpus_per_node)
+
+
+def in_place(plan: Plan, launch: Launch, largest: Plan) -> Plan:
+    """The plan of a launch in an allocation of the largest one's shape. Pure."""
+    placed = msgspec.structs.replace(plan, launch=place(launch, largest), divides_cpus=False)
+    if placed.hosts is None or largest.hosts is None:
+        return placed
+    first = launch.node or 0
+    names = largest.hosts.names[first : first + placed.nodes]
+    return msgspec.structs.replace(placed, hosts=msgspec.structs.replace(placed.hosts, names=names))
+
+
+def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: PreparedJob, *, keep_diff: bool) -> str:
+    """Make the run directories of these launches, in their order, and submit the allocation that runs them.
+
+    Args:
+        name: of its job. largest: the largest launch of the study, as a job of its own.
+
+    Returns:
+        The id of its job.
+
+    Raises:
+        RefusedError: jobs of this scheduler cannot have several launches.
+        UsageError, InfrastructureError, NotAcceptedError: as ``runner.preparation.job.start``; nothing is left.
+        UnknownStateError: it is unknown whether the scheduler accepted it; the run directories stay.
+    """
+    lengths = [(each.expected_s, each.prepared.plan.walltime_s) for each in launches]
+    plan = msgspec.structs.replace(
+        largest.plan, job_name=name, walltime_s=limit_s(lengths, largest.site, largest.plan.queue)
+    )
+    step = staging.step(plan, runtime(plan.runtime))
+    render_launches(plan, step, ())  # refuses what cannot be, before anything is made
+    own = _made(study)
+    runs: list[RunDirectory] = []
+    try:
+        for each in launches:
+            placed = as_launch(each.prepared, in_place(each.prepared.plan, each.launch, largest.plan))
+            runs.append(make_launch(placed, each.runs, own, command=each.command, keep_diff=keep_diff))
+        listed = [_listed(run, each, largest.plan) for run, each in zip(runs, launches, strict=True)]
+        script = render_launches(plan, step, listed)
+        atomic.write_private(own / SCRIPT, script)
+        RunDirectory(own).write("plan.json", record_of(plan, largest.findings))
+        scheduler = scheduler_for(largest)
+        record = Submitted(
+            scheduler=plan.started_by,
+            job_id="",
+            clients=str(scheduler.clients or ""),
+            script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
+            submitted_s=time.time(),
+        )
+        RunDirectory(own).write("job.json", record)
+        job_id = scheduler.submit(own, SCRIPT)
+    except NotAcceptedError:
+        _discard(own, runs)
+        raise
+    except OSError as error:
+        _discard(own, runs)
+        raise InfrastructureError(
+            f"the study's directory cannot be filled: {error.strerror or error}",
+            where=str(own),
+            fix="free space there; nothing was submitted",
+        ) from None
+    _keep_id(RunDirectory(own), job_id)
+    for run in runs:
+        _keep_id(run, job_id)
+    return job_id
+
+
+def allocations(study: Path) -> tuple[RunDirectory, ...]:
+    """The directories of a study's allocations, the oldest first."""
+    numbers = sorted(int(name) for name in file_system.names_in(study / ALLOCATIONS) if name.isdigit())
+    return tuple(RunDirectory(study / ALLOCATIONS / str(number)) for number in numbers)
+
+
+def switches(study: Path) -> dict[str, str]:
+    """The leaf switch of each node that the study had, where it is known; empty without an allocation."""
+    with suppress(OSError):
+        lines = file_system.read_bytes(study / ALLOCATIONS / "nodes").decode("utf-8", "replace").splitlines()
+        found = (line.partition("\t") for line in lines)
+        return {node: switch for node, _, switch in found if switch not in ("", "-")}
+    return {}
+
+
+def gpu_hours(study: Path) -> float:
+    """GPU-hours of a study's allocations, from the start of the first launch to the last end that each recorded."""
+    return math.fsum(_gpu_hours(own) for own in allocations(study))
+
+
+def _gpu_hours(own: RunDirectory) -> float:
+    plan, marker = own.read("plan.json", Plan), own.read("exit.json", ExitMarker)
+    times = []
+    with suppress(OSError, ValueError):
+        lines = file_system.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
+        times = [float(each) for line in lines for each in line.split("\t")[:2]]
+    if plan is None or not times:
+        return 0.0
+    end_s = max(times[-1], marker.end_s if marker is not None else 0.0)
+    return max(0.0, end_s - times[0]) * cost.gpus_of(plan) / 3600.0
+
+
+def _made(study: Path) -> Path:
+    root = study / ALLOCATIONS
+    root.mkdir(mode=0o700, exist_ok=True)
+    number = max((int(each.path.name) for each in allocations(study)), default=0) + 1
+    own = root / str(number)
+    own.mkdir(mode=0o700)
+    (own / "logs").mkdir()
+    return own
+
+
+def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan) -> ListedLaunch:
+    plan = planned.prepared.plan
+    first = place(planned.launch, largest).first_node
+    return ListedLaunch(str(run.path), cost.needed_s(planned.expected_s, plan.walltime_s), first, plan.nodes)
+
+
+def _keep_id(run: RunDirectory, job_id: str) -> None:
+    """Without it, it is found again by the directory."""
+    record = run.read("job.json", Submitted)
+    if record is not None:
+        with suppress(OSError):
+            run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+
+
+def _discard(own: Path, runs: Sequence[RunDirectory]) -> None:
+    for run in (*runs, RunDirectory(own)):
+        directory.discard(run)
