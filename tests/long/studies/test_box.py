@@ -98,8 +98,10 @@ def test_a_time_limit_is_the_reason_and_a_launch_has_an_end_of_attempts(in_box: 
 
 
 def test_a_controller_that_is_away_starts_nothing_twice(in_box: Runner, nodes: Daemons) -> None:
-    in_box("scale", "--gpus", "1,2", "--repeats", "1", *TIMED, code=0)
+    """Once its ranks run, a job needs no controller; one that would start meanwhile fails."""
+    in_box("scale", "--gpus", "1,2", "--repeats", "1", *TIMED, "--set", "window-seconds=10", code=0)
     path = study_of(in_box)
+    until(lambda: len(list(path.glob("launches/*/*/ranks/0.start.json"))) == 2, "both have begun", timeout_s=60)
     nodes.end(CONTROLLER)
     try:
         said = result(in_box("status", path.name, "--json", code=0).out)
