@@ -16,6 +16,8 @@ from runner.errors import NotAcceptedError, UnknownStateError
 from runner.files import atomic, file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.plan import PlanRecord
+from runner.model.records import ExitRecord
 from runner.schedulers import Scheduler
 
 # Names that the allocation's script knows: in a run directory, and in its own.
@@ -32,7 +34,8 @@ class Left:
     Attributes:
         marker: what its script left at its end; None for nothing (yet).
         begun: it was started.
-        by_itself: it ended while nothing was ending the whole allocation, or its own end was asked for.
+        by_itself: it ended while nothing was ending the whole allocation, its own end was asked for, or it was over
+            before: its script ended well, and so did every rank. (Slurm gives srun 0 where a node is set down, too.)
     """
 
     marker: ExitMarker | None
@@ -112,16 +115,16 @@ class InAllocation:
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """The state of the launch. Raises UnknownStateError where the scheduler does not answer and matters."""
-        left = _left(run_directory)
+        left = left_by(run_directory)
         if left.marker is not None and left.by_itself:  # whatever becomes of the allocation
             return launch_state(left, JobState("running"))
-        return launch_state(_left(run_directory), self._scheduler.state(job_id, self._allocation))
+        return launch_state(left_by(run_directory), self._scheduler.state(job_id, self._allocation))
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
         """The states of several such runs of this allocation, by one query."""
         job_id = next(filter(None, jobs.values()), "") or self.find(self._allocation) or ""
         known = self._scheduler.states({self._allocation: job_id})[self._allocation]
-        return {run: launch_state(_left(run), known) for run in jobs}
+        return {run: launch_state(left_by(run), known) for run in jobs}
 
     def cancel(self, job_id: str) -> None:  # noqa: ARG002
         """Ask the allocation's script to end this launch, and no other.
@@ -157,9 +160,23 @@ def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
     return marker.job if marker is not None else scheduler.find(allocation)
 
 
-def _left(run: Path) -> Left:
-    by_itself = (run / OVER).exists() or (run / CANCELLED).exists()
-    return Left(_marker(run), (run / BEGUN).exists(), by_itself)
+def left_by(run: Path) -> Left:
+    """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
+    marker = _marker(run)
+    by_itself = (run / OVER).exists() or (run / CANCELLED).exists() or _ended_well(RunDirectory(run), marker)
+    return Left(marker, (run / BEGUN).exists(), by_itself)
+
+
+def _ended_well(run: RunDirectory, marker: ExitMarker | None) -> bool:
+    if marker is None or marker.exit or marker.why:
+        return False
+    plan = run.read("plan.json", PlanRecord)
+    return plan is not None and all(_rank_ended_well(run, rank) for rank in range(plan.tasks))
+
+
+def _rank_ended_well(run: RunDirectory, rank: int) -> bool:
+    record = run.read(f"ranks/{rank}.exit.json", ExitRecord)
+    return record is not None and record.status == 0
 
 
 def _marker(run: Path) -> ExitMarker | None:

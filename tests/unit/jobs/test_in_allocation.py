@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from runner.jobs.directory import RunDirectory
-from runner.jobs.in_allocation import Left, launch_state, never_began
+from runner.jobs.in_allocation import Left, launch_state, left_by, never_began
 from runner.model.job import ExitMarker, JobState, Submitted
+from tests.support.measured_runs import measured_run
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")
 WHOLE, FAILED = ExitMarker("7", 0, 1.0), ExitMarker("7", 3, 1.0)
@@ -72,3 +73,12 @@ def test_a_launch_that_never_began_is_no_attempt(tmp_path: Path) -> None:
     assert never_began(run, record, None), "judged while the scheduler still knew"
     (tmp_path / "begun").touch()
     assert not never_began(run, record, JobState("ended", "CANCELLED"))
+
+
+def test_a_launch_that_was_over_before_its_allocation_was_lost_is_complete(tmp_path: Path) -> None:
+    """Its own script ended well, and so did every rank: what then ended the allocation took nothing from it."""
+    run = measured_run(tmp_path, 0)
+    (run.path / "begun").touch()
+    assert launch_state(left_by(run.path), ended("CANCELLED")).name == "COMPLETED"
+    (run.ranks / "3.exit.json").unlink()
+    assert launch_state(left_by(run.path), ended("NODE_FAIL")).name == "NODE_FAIL", "srun returned 0 for a lost node"
