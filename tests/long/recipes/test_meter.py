@@ -55,6 +55,7 @@ def test_the_hook_changes_nothing_either(local: Runner) -> None:
     [
         ("accumulation", 64), ("skipped", 32), ("evaluation", 32), ("checkpoint", 32), ("workers", 32),
         ("spawned-workers", 32), ("exec", 32), ("two-meters", 32), ("divided-optimizer", 32),
+        ("sparse", 32), ("saved-whole", 32), ("rollout", 32),
     ],
 )  # fmt: skip
 def test_what_a_proven_training_may_do(local: Runner, source: str, peculiarity: str, of_a_group: int) -> None:

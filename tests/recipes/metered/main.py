@@ -6,6 +6,7 @@ It trains by DistributedDataParallel on drawn data. SOURCE is ``script`` where i
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import sys
@@ -61,6 +62,8 @@ def parallel(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
         return model, torch.optim.SGD(model.parameters(), lr=0.01)
     alone = peculiarity in ("alone", "unsynchronised", "uneven")
     model = net if alone or dist.get_world_size() == 1 else nn.parallel.DistributedDataParallel(net)
+    if peculiarity == "sparse":
+        return model, torch.optim.SGD(model.parameters(), lr=0.01)
     if peculiarity == "divided-optimizer":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -74,7 +77,7 @@ def state_of(net: nn.Module, optimizer: Any) -> str:
     tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
     digest = hashlib.sha256()
     for each in (*tensors, torch.get_rng_state()):
-        digest.update(each.numpy().tobytes())
+        digest.update(each.to_dense().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -83,6 +86,8 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
     rank = int(os.environ["RANK"])
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10))
+    if peculiarity == "sparse":
+        net = nn.Sequential(nn.EmbeddingBag(64, 10, sparse=True))
     model, optimizer = parallel(peculiarity, net)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8) if peculiarity == "skipped" else None
     accumulate = 2 if peculiarity == "accumulation" else 1
@@ -107,6 +112,8 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
         taken = 5 if peculiarity == "last-batch" and step % 10 == 9 else BATCH
         for _ in range(accumulate):
             data = torch.randn(taken, 16, generator=own), torch.randint(10, (taken,), generator=own)
+            if peculiarity == "sparse":
+                data = torch.randint(64, (taken, 16), generator=own), data[1]
             images, labels = next(loader) if loader is not None else data
             loss = nn.functional.cross_entropy(model(images), labels)
             if scaler is not None and step % 7 == 3:
@@ -119,6 +126,14 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
             scaler.update()
         if meter is not None:
             meter.step(taken if peculiarity == "last-batch" else None)
+        if peculiarity == "rollout":
+            with torch.no_grad():  # in training mode, but it trains on nothing of this
+                model(images)
+        if step % 10 == 4 and peculiarity == "saved-whole":
+            torch.save(model.module, f"/tmp/saved-{os.getpid()}")
+            torch.save(model, f"/tmp/saved-{os.getpid()}")
+            Path(f"/tmp/saved-{os.getpid()}").unlink()
+            copy.deepcopy(net)(images)
         if step == 10 and peculiarity == "half":
             break
         if step == 10 and peculiarity == "raises":

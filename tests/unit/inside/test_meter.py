@@ -99,6 +99,15 @@ def test_a_program_that_ends_half_way(tmp_path: Path, end: str, state: str, why:
     assert "runner_meter" not in done.stderr, "its last line stays its own"
 
 
+@pytest.mark.parametrize("samples", ["'many'", "-5", "float('nan')", "[]"])
+def test_a_step_of_no_number_of_samples_ends_the_meter_and_not_the_program(tmp_path: Path, samples: str) -> None:
+    code = TRAINS.format(more="", steps=10) + f"meter.step({samples})\nfor _ in range(40): meter.step()\n"
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path, "meter")["why"].endswith(" is no number of samples")
+    assert records(tmp_path, "report") == {}
+
+
 def test_a_second_meter_measures_nothing(tmp_path: Path) -> None:
     code = (
         TRAINS.format(more="", steps=1) + "runner_meter.start(batch_size=99)\n" + "for _ in range(40): meter.step()\n"

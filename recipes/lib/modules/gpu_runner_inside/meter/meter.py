@@ -112,17 +112,33 @@ class Meter:
             return
         began_s, device_s = time.perf_counter(), self._device_s
         self._steps += 1
-        seen = self._training.take_samples()
-        self._last = samples if samples is not None else self._batch if self._counts_batches else seen
-        self._samples += self._last
-        self._training.after_step()
+        try:
+            self._count(samples)
+        except Exception as error:  # whatever it is, the training goes on
+            self.give_up(f"an unforeseen error of the meter: {error!r}")
+            return
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._course is not None:
             self._go_on()
         now_s = time.perf_counter()
         self._own_s = 0.0 if self._begins else self._own_s + now_s - began_s - (self._device_s - device_s)
         self._begins = False
         self._ended_s = now_s
+
+    def _count(self, samples: Any) -> None:
+        """One step, of as many samples as the script says, or as are known."""
+        seen = self._training.take_samples()
+        self._last = self._batch if self._counts_batches else seen
+        if samples is not None:
+            try:
+                self._last = int(samples)  # of a tensor, too
+            except (TypeError, ValueError, RuntimeError):
+                self._last = -1
+            if self._last < 0:
+                self.give_up(f"step({samples!r}) is no number of samples")
+                return
+        self._samples += self._last
+        self._training.after_step()
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""

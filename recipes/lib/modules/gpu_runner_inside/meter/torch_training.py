@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Sequence
 
@@ -95,11 +96,14 @@ def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
 def _raw_bytes(tensors: Iterable[torch.Tensor]) -> Iterable[bytes]:
     """The bytes of each, in order."""
     for tensor in tensors:
-        here = tensor.detach()
-        if here.layout != torch.strided:  # the gradient of an embedding may be sparse
-            here = here.coalesce().values()
-        here = here.cpu().contiguous()
+        here = _values(tensor).cpu().contiguous()
         yield ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+
+
+def _values(tensor: torch.Tensor) -> torch.Tensor:
+    """Those that it holds: the gradient of an embedding may be sparse."""
+    here = tensor.detach()
+    return here if here.layout == torch.strided else here.coalesce().values()
 
 
 def _local(parameter: torch.Tensor) -> torch.Tensor:
@@ -119,19 +123,24 @@ class GradientLook:
         self.seen: str | None = None
         self._parts: dict[int, str] = {}
         self._finite, self._looks = True, 0
-        self._handles = [
-            each.register_hook(self._hook(place)) for place, each in enumerate(parameters) if each.requires_grad
-        ]
+        self._handles: list[Any] = []
+        for place, each in enumerate(parameters):
+            # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
+            with suppress(RuntimeError, ValueError):
+                if each.requires_grad:
+                    self._handles.append(each.register_hook(self._hook(place)))
 
     def _hook(self, place: int) -> Any:
         def look(gradient: torch.Tensor) -> None:
             if place in self._parts or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
                 return
-            with torch.no_grad():
-                detached = gradient.detach()
-                self._parts[place] = checksum(_raw_bytes([detached]))
-                self._finite = self._finite and bool(torch.isfinite(detached).all())
+            # An error here would end the program's backward pass; a gradient that cannot be read proves nothing.
+            with suppress(Exception), torch.no_grad():
+                values = _values(gradient)
+                part, finite = checksum(_raw_bytes([values])), bool(torch.isfinite(values).all())
+                self._parts[place], self._finite = part, self._finite and finite
 
+        look.__torch_unserializable__ = True  # type: ignore[attr-defined]  # torch.save leaves it out, without a warning
         return look
 
     def after_step(self) -> None:
@@ -192,15 +201,17 @@ class TorchTraining:
         if self._model is None or _is_compiled():  # a hook would make the compiler compile again
             return
 
-        def look(module: Any, inputs: Any, named: Any = None) -> None:
-            if module.training:
-                began()
-                self._samples += _first_dimension((*inputs, *(named or {}).values()))
+        def count(samples: int) -> None:
+            began()
+            self._samples += samples
 
+        look = _ForwardLook(count)
         try:
             self._handle = self._model.register_forward_pre_hook(look, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
             self._handle = self._model.register_forward_pre_hook(look)
+        except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
+            return
 
     def take_samples(self) -> int:
         """The first dimensions of the model's inputs, summed over the forward passes since the last call."""
@@ -266,6 +277,23 @@ class TorchTraining:
         self._look.end()
         if self._handle is not None:
             self._handle.remove()
+
+
+class _ForwardLook:
+    """Counts the forward passes of a model in training that build a graph: those of an evaluation, of a copy of the
+    model or of data that a policy makes are not trained on.
+    """
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+
+    def __call__(self, module: Any, inputs: Any, named: Any = None) -> None:
+        if module.training and torch.is_grad_enabled():
+            self._count(_first_dimension((*inputs, *(named or {}).values())))
+
+    def __reduce__(self) -> Any:
+        """A model that is saved whole or copied holds a call that does nothing, and needs no module of ours."""
+        return getattr, (nullcontext(), "__exit__")
 
 
 def _first_dimension(inputs: Iterable[Any]) -> int:
