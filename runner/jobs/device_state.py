@@ -91,7 +91,7 @@ def energy_j_per_sample(evidence: Evidence) -> float | None:
     if not used or any(uuid not in meters for uuid in used.values()):
         return None
     samples = sum(
-        len(report.ends_s) * (report.group_steps or 0) * (report.batch_size or 0)
+        sum(report.group_samples) or len(report.ends_s) * (report.group_steps or 0) * (report.batch_size or 0)
         for report in evidence.reports.values()
     )
     return sum(meters[uuid] for uuid in set(used.values()) if uuid) / samples if samples else None

@@ -36,6 +36,7 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
             f"a step takes {first.batch_size} samples of a rank by the first dimension of what the model was given; "
             "--meter-batch N states it"
         )
+    yield from _stated(found)
     yield from _waiting(found)
     yield from _cost(found)
     if first.flops_per_sample and first.peak_flops:
@@ -79,8 +80,22 @@ def _rate(evidence: Evidence, found: list[Report]) -> Iterable[str]:
     rate = f"{made.samples_per_s:.1f} {unit(evidence)}/s over {made.window_s:.2f} s"
     why = "synchronisation not proven: it was given neither model nor optimizer"
     yield f"the meter: {rate}, {why}" + (f" ({label})" if label else "")
+    yield from _stated(found)
     yield from _waiting(found)
     yield from _cost(found)
+
+
+def _stated(found: list[Report]) -> Iterable[str]:
+    """Where the stated batch is not what the model was given: it may be that of all ranks, or lack an accumulation."""
+    for report in found:
+        counted, seen = sum(report.group_samples), report.samples_seen
+        if report.unit == "samples" and counted and seen and counted != seen:
+            yield (
+                f"the figure may be wrong: rank {report.rank} counted {counted} samples as the script states them, and "
+                f"its model was given {seen} by the first dimension of its input ({counted / seen:.3g} times); state "
+                "the batch of one rank and one forward pass"
+            )
+            return
 
 
 def _why(meter: MeterRecord) -> str:

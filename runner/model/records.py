@@ -141,6 +141,7 @@ class Report(msgspec.Struct, frozen=True):
             ``parameters``.
         parameters_finite: all are, after the last step; where no loss is known.
         group_samples: what the rank took in each group, in ``unit``; empty: the batch in each step.
+        samples_seen: of the window, the first dimensions of what the model was given, summed; None: not seen.
         batch_seen: the batch is the first dimension of what the model was given, not stated.
         waiting_s: of each group, seconds between the end of a step and the next forward pass; empty where not seen.
         longest_waiting_s: the longest of these waits, seconds.
@@ -183,6 +184,7 @@ class Report(msgspec.Struct, frozen=True):
     sharded: str = ""
     parameters_finite: bool | None = None
     group_samples: tuple[Count, ...] = ()
+    samples_seen: Count | None = None
     batch_seen: bool = False
     waiting_s: tuple[Seconds, ...] = ()
     longest_waiting_s: Seconds | None = None

@@ -112,9 +112,22 @@ def test_a_main_arm_of_another_kind_is_named(tmp_path: Path, monkeypatch: Any) -
 
 
 def test_of_many_steps_some_are_kept() -> None:
-    for steps, kept in ((0, 0), (300, 300), (301, 151), (4000, 286)):
+    for steps, kept in ((0, 0), (300, 300), (301, 101), (3000, 273), (4000, 236)):
         made = arms.record(arms.Window("full", 10, 1.0, [1.0], [0.5] * steps))
         assert len(made["compute_s"]) == kept <= arms.MOST_COMPUTE
+
+
+def test_the_steps_that_are_kept_have_every_place_in_their_group() -> None:
+    """The first step of a group follows a pause of the device: 3000 steps in tens must not leave that one alone."""
+    window = arms.Window("full", 10, 1.0, [1.0], [0.9 if step % 10 == 0 else 0.5 for step in range(3000)])
+    kept = arms.record(window)["compute_s"]
+    assert abs(sum(kept) / len(kept) - 0.54) < 0.002
+
+
+def test_an_error_of_reduced_gradients_that_is_not_finite_is_not_left_out(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Training, "reduced_gradients_error", float("nan"), raising=False)
+    _training, record = run(tmp_path, monkeypatch)
+    assert record["reduced_gradients_error"] == 1.0
 
 
 def test_two_windows_have_together_the_steps_of_the_main_one() -> None:

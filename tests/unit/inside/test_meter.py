@@ -108,6 +108,46 @@ def test_a_step_of_no_number_of_samples_ends_the_meter_and_not_the_program(tmp_p
     assert records(tmp_path, "report") == {}
 
 
+LIGHTNING = """
+import types, runner_meter
+callback = runner_meter.lightning_callback(batch_size=10)
+trainer = types.SimpleNamespace(accumulate_grad_batches=4, optimizers=[], global_step=0)
+callback.on_train_start(trainer, None)
+for batch in range(400):  # epochs of ten batches: the third step of each has only two
+    trainer.global_step += batch % 10 in (3, 7, 9)
+    callback.on_train_batch_end(trainer, None, None, None, batch)
+"""
+TRANSFORMERS = """
+import types, runner_meter
+callback = runner_meter.transformers_callback()
+args = types.SimpleNamespace(train_batch_size=10, gradient_accumulation_steps=4)
+callback.on_train_begin(args, None, None)
+for batch in range(400):
+    (callback.on_step_end if batch % 10 in (3, 7, 9) else callback.on_substep_end)(args, None, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "code"),
+    [("lightning/pytorch", "Callback", LIGHTNING), ("transformers", "TrainerCallback", TRANSFORMERS)],
+)
+def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(
+    tmp_path: Path, package: str, name: str, code: str
+) -> None:
+    """Both frameworks end a step with an epoch, however few batches it then has accumulated."""
+    directory = tmp_path / "packages" / package
+    directory.mkdir(parents=True)
+    (directory / "__init__.py").write_text(f"class {name}: pass\n")
+    if directory.parent != tmp_path / "packages":
+        (directory.parent / "__init__.py").touch()
+    done = run(f"import sys; sys.path.insert(0, {str(tmp_path / 'packages')!r})\n{code}", tmp_path)
+    report = left(tmp_path, "report")
+    assert done.returncode == 0, done.stderr
+    assert report["group_steps"] == 1
+    assert set(report["group_samples"]) == {40, 20}
+    assert sum(sorted(report["group_samples"])[:6]) == 120
+
+
 def test_a_second_meter_measures_nothing(tmp_path: Path) -> None:
     code = (
         TRAINS.format(more="", steps=1) + "runner_meter.start(batch_size=99)\n" + "for _ in range(40): meter.step()\n"

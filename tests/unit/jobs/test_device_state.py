@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.jobs.device_state import energy_j_per_sample
 from runner.jobs.verdict import judge
 from runner.model.records import GpuState, GpuSummary, NodeRecord, Processors, WindowEnd
 from runner.model.verdict import Verdict
@@ -82,6 +83,9 @@ def test_the_same_cause_on_many_gpus_is_one_remark() -> None:
 def test_energy_is_that_of_the_ranks_gpus_over_their_samples() -> None:
     # 4 GPUs x 60 J over 240 images; the marks lie 0.1 s outside of the windows of 3.0 s and 3.2 s.
     assert judged().gpu_energy_j_per_sample == pytest.approx((120 * 3.0 / 3.1 + 120 * 3.2 / 3.3) / 240)
+    smaller = {rank: report(rank, group_samples=(20, 20, 5)) for rank in range(4)}
+    of_groups = changed(watched={0: watched(0), 1: watched(1)}, reports=smaller)
+    assert energy_j_per_sample(of_groups) == pytest.approx((120 * 3.0 / 3.1 + 120 * 3.2 / 3.3) / 180)
     assert judged(end={"energy_j": None}).gpu_energy_j_per_sample is None
     assert judged(summary={"mig": True}).gpu_energy_j_per_sample is None
     assert judge(changed(watched={0: watched(0)})).gpu_energy_j_per_sample is None

@@ -130,6 +130,15 @@ def test_a_batch_from_the_models_input_is_labelled() -> None:
     assert any("--meter-batch N" in sentence for sentence in verdict(unit="steps", meter="hook").remarks)
 
 
+def test_a_stated_batch_that_the_models_input_contradicts_is_named() -> None:
+    """60 samples of a rank by the script; the model was given a quarter of it: the batch was that of all four ranks."""
+    (said,) = (sentence for sentence in verdict(samples_seen=15).remarks if "may be wrong" in sentence)
+    assert "rank 0 counted 60 samples as the script states them, and its model was given 15" in said
+    assert "(4 times)" in said
+    for fine in ({"samples_seen": 60}, {"samples_seen": None}, {"samples_seen": 15, "unit": "tokens"}):
+        assert not any("may be wrong" in sentence for sentence in verdict(**fine).remarks), fine
+
+
 def test_a_meter_that_costs_much_says_so() -> None:
     assert "above 0.5 % it changes the figure" in "".join(verdict(instrumentation_s=0.033).remarks)
 

@@ -8,6 +8,7 @@ come before it and, in reverse, after it, so that what drifts linearly is the sa
 from __future__ import annotations
 
 import argparse
+import math
 import struct
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,6 +51,8 @@ def record(window: Window) -> dict[str, Any]:
     of the same ones on every rank.
     """
     every = -(-len(window.compute_s) // MOST_COMPUTE) or 1
+    while math.gcd(every, window.group_steps) > 1:  # else always the same places of a group, the first after its pause
+        every += 1
     return {
         "arm": window.arm,
         "group_steps": window.group_steps,

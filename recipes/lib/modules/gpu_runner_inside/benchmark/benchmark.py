@@ -136,7 +136,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         world_local_rank=world.local_rank,
         gradients_device=training.gradients_device,
         allreduce_bytes_per_step=training.allreduce_bytes,
-        reduced_gradients_error=getattr(training, "reduced_gradients_error", None),
+        reduced_gradients_error=_of_reduced(training),
         peak_memory_bytes=training.peak_memory_bytes(),
     )
     if others:
@@ -175,6 +175,12 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
             records.write(records.result_path(run_dir), "result", result)
         figures.print_summary(result)
     return 0
+
+
+def _of_reduced(training: Training) -> float | None:
+    """One that is not finite is as of unrelated gradients: as null it would say that there is nothing to prove."""
+    error: float | None = getattr(training, "reduced_gradients_error", None)
+    return 1.0 if error is not None and not math.isfinite(error) else error
 
 
 def warm_up(training: Training, options: argparse.Namespace) -> lengths.Lengths:

@@ -16,21 +16,25 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         from pytorch_lightning import Callback
 
     class MeterCallback(Callback):  # type: ignore[misc, unused-ignore]
-        """Counts the steps of the optimizer, by the trainer's own count."""
+        """Counts the steps of the optimizer, by the trainer's own count, and the batches of each: the last step of an
+        epoch may have fewer.
+        """
 
         meter: Meter | None = None
-        _counted = 0
+        _counted = _batches = 0
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             values = {"accumulate": trainer.accumulate_grad_batches, **stated}
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
-            self._counted = trainer.global_step
+            self._counted, self._batches = trainer.global_step, 0
 
         def on_train_batch_end(self, trainer: Any, *_args: Any, **_named: Any) -> None:
+            self._batches += 1
             if self.meter is not None and trainer.global_step != self._counted:
+                taken, self._batches = self._batches * batch_size, 0
                 self._counted = trainer.global_step
-                self.meter.step()
+                self.meter.step(taken)
 
     return MeterCallback()
 
@@ -40,9 +44,10 @@ def transformers(begin: Any, stated: dict[str, Any]) -> Any:
     from transformers import TrainerCallback
 
     class MeterCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Counts the steps of the optimizer."""
+        """Counts the steps of the optimizer, and the batches of each: the last step of an epoch may have fewer."""
 
         meter: Meter | None = None
+        _batches, _batch_size = 1, 0
 
         def on_train_begin(self, args: Any, _state: Any, _control: Any, **named: Any) -> None:
             values = {
@@ -52,11 +57,16 @@ def transformers(begin: Any, stated: dict[str, Any]) -> Any:
                 "optimizer": named.get("optimizer"),
                 **stated,
             }
+            self._batches, self._batch_size = 1, values["batch_size"]
             self.meter = begin(**values)
 
+        def on_substep_end(self, _args: Any, _state: Any, _control: Any, **_named: Any) -> None:
+            self._batches += 1
+
         def on_step_end(self, _args: Any, _state: Any, _control: Any, **_named: Any) -> None:
+            taken, self._batches = self._batches * self._batch_size, 1
             if self.meter is not None:
-                self.meter.step()
+                self.meter.step(taken)
 
     return MeterCallback()
 

@@ -80,6 +80,7 @@ class Meter:
         self._ended_s: float | None = None  # when the last step ended, until the next forward pass begins
         self._waiting_s, self._longest_s, self._forwards = 0.0, 0.0, 0
         self._last = 0  # samples of the last step
+        self._seen = 0  # samples by the first dimension of the model's inputs
         self._counts_batches = settings.batch_size > 0  # else those that the model's input shows
         self._state, self._why = "begun", why_not
         self._course: Iterator[int] | None = None
@@ -128,6 +129,7 @@ class Meter:
     def _count(self, samples: Any) -> None:
         """One step, of as many samples as the script says, or as are known."""
         seen = self._training.take_samples()
+        self._seen += seen
         self._last = self._batch if self._counts_batches else seen
         if samples is not None:
             try:
@@ -209,7 +211,7 @@ class Meter:
         window.mark("begin")
         self._channel.gather("window", None)
         start_s = time.monotonic()
-        self._samples, self._waiting_s, self._longest_s, self._forwards = 0, 0.0, 0.0, 0
+        self._samples, self._seen, self._waiting_s, self._longest_s, self._forwards = 0, 0, 0.0, 0.0, 0
         self._begins = True
         for _ in range(length.groups):
             yield length.group_steps
@@ -236,6 +238,7 @@ class Meter:
         )
         own = {
             "group_samples": group_samples,
+            "samples_seen": self._seen if sees_forward and self._seen > 0 else None,
             "waiting_s": waiting_s if sees_forward else [],
             "longest_waiting_s": self._longest_s if sees_forward else None,
         }
