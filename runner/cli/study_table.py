@@ -12,6 +12,7 @@ from runner.cli.table import GAP, aligned, fitting
 from runner.cli.text import age, printable
 from runner.invocation import PROGRAM
 from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, Loss, PointFacts, StudyFacts, WayCost
+from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 _NOTHING = "-"
 _COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")
@@ -156,10 +157,14 @@ def _notes(facts: StudyFacts) -> list[str]:
     spreads = [each for each in facts.points if each.spread]
     if spreads:
         worst = max(spreads, key=lambda each: each.spread or 0.0)
-        counts = ", ".join(f"{100 * float(name):g} %: {count}" for name, count in worst.launches_needed.items())
+        counts = ", ".join(
+            f"{100 * change:g} %: {worst.launches_needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}"
+            for change in CHANGES
+        )
         spread = 100 * (worst.spread or 0.0)
         notes.append(
-            f"launches differ by up to {spread:.2g} %; launches that a claim needs, each side: {counts or 'over 10000'}"
+            f"standard deviation between launches: up to {spread:.2g} %; "
+            f"launches that a claim needs, each side: {counts}"
         )
     if facts.points and not any(each.efficiency_of_one for each in facts.points):
         notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide
 from runner.statistics.comparison import LEAST_LAUNCHES
+from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 _CLAIM = "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes"
 
@@ -15,7 +16,9 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
     yield f"A: {_side(point.first)}"
     yield f"B: {_side(point.second)}"
     if point.spread is not None and point.verdict == "no verdict":
-        needed = ", ".join(f"{float(claim):.0%}: {count}" for claim, count in point.launches_needed.items())
+        needed = ", ".join(
+            f"{change:.0%}: {point.launches_needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}" for change in CHANGES
+        )
         yield f"launches differ by {_percent(point.spread)}; launches of each side to find a change of {needed}"
     elif point.verdict == "no verdict" and min(len(point.first.runs), len(point.second.runs)) < LEAST_LAUNCHES:
         yield f"{_CLAIM}; where launches differ by 1 %, 6 find a change of 2 %"

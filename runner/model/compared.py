@@ -38,7 +38,8 @@ class ComparedPoint(msgspec.Struct, frozen=True):
         change: of B against A. low, high: its 95 % interval; null where there are too few launches.
         why: there is no verdict.
         spread: of one launch, standard deviation; null where it is unknown.
-        launches_needed: of each side, to find a change of 1, 2 and 5 % with that spread, 80 % power; empty without.
+        launches_needed: of each side, to find a change of 1, 2 and 5 % with that spread, 80 % power; without
+            those that 10,000 do not find, and empty without a spread.
         judgement: by ``--fail-below``; empty without. ``below`` ends with exit code 7, ``cannot tell`` with 9.
     """
 

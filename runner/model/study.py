@@ -183,7 +183,8 @@ class PointFacts(msgspec.Struct, frozen=True):
         efficiency_of_one: against one GPU alone (solo, else the full arm of one GPU). efficiency_of_uncoupled: against
             as many GPUs at once that do not communicate. None without that base.
         spread: standard deviation between launches over their mean; None below 2.
-        launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; empty without a spread.
+        launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; without
+            those that 10,000 do not find, and empty without a spread.
     """
 
     gpus: int

@@ -63,6 +63,9 @@ def launches_needed(change: float, deviation: float) -> int:
     Args:
         change: of the rate, a share. deviation: of one launch, a share.
 
+    Returns:
+        MOST_LAUNCHES where fewer are not enough.
+
     Raises:
         ValueError: either is not above 0.
     """
@@ -81,10 +84,13 @@ def launches_needed(change: float, deviation: float) -> int:
 
 
 def needed(deviation: float | None) -> dict[str, int]:
-    """``launches_needed`` for changes of 1, 2 and 5 %, by ``0.01`` and so on; empty where the spread is unknown."""
+    """``launches_needed`` for changes of 1, 2 and 5 %, by ``0.01`` and so on; without those that MOST_LAUNCHES do not
+    find, and empty where the spread is unknown.
+    """
     if deviation is None:
         return {}
-    return {f"{change:g}": launches_needed(change, deviation) for change in CHANGES}
+    counts = {f"{change:g}": launches_needed(change, deviation) for change in CHANGES}
+    return {change: count for change, count in counts.items() if count < MOST_LAUNCHES}
 
 
 def ratio(log: float, error: float, freedom: float) -> Estimate:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from runner.files import file_system
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
@@ -29,6 +30,7 @@ from runner.study.directory import StudyDirectory
 # sbatch and qsub wait for an answer of the controller; elsewhere a process was started, or it was not.
 _CLIENT_S, _PROCESS_S = 20.0, 5.0
 _POLL_S = 0.3
+_LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
 
 
 class KeptVerdict(msgspec.Struct, frozen=True):
@@ -74,9 +76,12 @@ def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -
 
 
 def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
+    if _kept(run) is not None:
+        return
     record = run.read("job.json", Submitted)
     if record is None or record.refused or not (run.path / SCRIPT).is_file():
-        directory.discard(run)
+        if not _has_begun(run):  # what has was submitted, whatever became of these files since
+            directory.discard(run)
         return
     if record.job_id:
         return
@@ -161,9 +166,24 @@ def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt
 
 
 def _kept(run: RunDirectory) -> KeptVerdict | None:
-    """The run's verdict, unless the scheduler is to be asked again."""
+    """The run's verdict, unless it is to be judged again, by its scheduler or its records."""
     verdict = run.read("verdict.json", KeptVerdict)
-    return None if verdict is None or verdict.outcome == "unknown" else verdict
+    if verdict is None or verdict.outcome == "unknown" or (verdict.outcome == "measured" and not _is_possible(verdict)):
+        return None
+    return verdict
+
+
+def _is_possible(verdict: KeptVerdict) -> bool:
+    """Whether figures can be made of its rates and times: an altered file may hold anything."""
+    figures = [verdict.images_per_s]
+    for arm in verdict.arms:
+        figures += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
+    return all(each is None or _LEAST < each < _MOST for each in figures)
+
+
+def _has_begun(run: RunDirectory) -> bool:
+    """Whether its job left anything."""
+    return (run.path / "exit.json").exists() or bool(file_system.names_in(run.ranks))
 
 
 def _why(outcome: Outcome) -> str:

@@ -25,8 +25,9 @@ from runner.errors import RefusedError, UnknownStateError, UsageError
 from runner.files import atomic, file_system, lease, process_identity
 from runner.files.lock import locked
 from runner.invocation import PROGRAM
-from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory
+from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory, is_whole_id
 from runner.model.study import Study
+from runner.study.plan import is_whole
 
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-study(\.\d+)?\Z")
 _LOCK, _LEASE = "lock", "lease"
@@ -50,8 +51,8 @@ class StudyDirectory:
         return self.path / LAUNCHES / key
 
     def runs(self, key: str) -> tuple[RunDirectory, ...]:
-        """Every run directory of a launch, the oldest first."""
-        names = file_system.names_in(self.launches(key))
+        """Every run directory of a launch, the oldest first; what else someone put there is none."""
+        names = filter(is_whole_id, file_system.names_in(self.launches(key)))
         return tuple(RunDirectory(self.launches(key) / name) for name in sorted(names, key=_in_order))
 
     @property
@@ -150,12 +151,12 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
 
 
 def read(path: Path) -> StudyDirectory | None:
-    """The study in a directory; None where there is none, or it cannot be read."""
+    """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
     try:
         study = msgspec.json.decode(file_system.read_bytes(path / STUDY), type=Study)
     except (OSError, ValueError, RecursionError):
         return None
-    return StudyDirectory(path.resolve(), study)
+    return StudyDirectory(path.resolve(), study) if is_whole(study) else None
 
 
 def name_of(study_id: str) -> str:

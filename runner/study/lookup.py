@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.invocation import PROGRAM
+from runner.jobs.directory import STUDY
 from runner.study.directory import StudyDirectory, ids, index, name_of, read
 
 _MOST = 8
@@ -30,11 +31,11 @@ def exactly(wanted: str) -> StudyDirectory | None:
     """The study of that whole id, directory or name; None for none.
 
     Raises:
-        UsageError: several have that name.
+        UsageError: several have that name, or it was altered.
     """
     for path in (Path(wanted), index() / wanted):
-        if wanted and (study := read(path)) is not None:
-            return study
+        if wanted and (path / STUDY).is_file():
+            return _read(path)
     return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
 
 
@@ -56,4 +57,15 @@ def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
             f'"{wanted}" matches {len(matching)} studies: {", ".join(matching[:_MOST])}{more}',
             fix="give the id of one of them, or as much of it as no other has",
         )
-    return read(index() / matching[0]) if matching else None
+    return _read(index() / matching[0]) if matching else None
+
+
+def _read(path: Path) -> StudyDirectory:
+    study = read(path)
+    if study is None:
+        raise UsageError(
+            "the study's question cannot be read, or is not as `scale` wrote it",
+            where=str(path / STUDY),
+            fix="put back the file as it was; the runs in `launches` beside it stay as they are",
+        )
+    return study

@@ -12,7 +12,7 @@ from itertools import product
 from typing import get_args
 
 from runner.errors import UsageError
-from runner.model.study import Arm, Launch
+from runner.model.study import Arm, Launch, Study
 from runner.suggest import instead
 
 Setting = tuple[tuple[str, str], ...]
@@ -24,6 +24,7 @@ _ALONE: tuple[Arm, ...] = ("solo", "solo-hooks")
 _BACKWARD = (False, True, True, False, False, True)
 _LONGEST_KEY = 120  # of a file name, with room for what is appended
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._=+-]")
+_KEY = re.compile(r"g\d+-[A-Za-z0-9._=+-]+\Z", re.ASCII)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -120,6 +121,19 @@ def launches(
                 )
             )
     return tuple(found)
+
+
+def is_whole(study: Study) -> bool:
+    """Whether it can be what was planned: each launch has a size, arms and settings of the study, and a key of its own
+    that is a file name. Directories are made, and removed, by these keys.
+    """
+    arms, settings = set(study.arms), set(study.settings)
+    return (
+        0 < len(study.launches) == len({each.key for each in study.launches})
+        and all(_KEY.match(each.key) for each in study.launches)
+        and all(each.gpus > 0 and (each.gpus in study.gpus or each.arm in _ALONE) for each in study.launches)
+        and all(arms.issuperset((each.arm, *each.arms)) and each.settings in settings for each in study.launches)
+    )
 
 
 def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Setting:

@@ -15,6 +15,7 @@ from runner.cli.study_table import facts_lines
 from runner.errors import Exit
 from runner.model.study import Estimate, Loss, LossRow
 from runner.model.verdict import Verdict
+from runner.statistics.launches import needed
 from runner.study import gather
 from tests.support.documents import document, result
 from tests.support.studies import left_run, measured, on_disk, study
@@ -107,6 +108,16 @@ def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None
     assert "4800.0" in text
     assert "90.3 %" in text
     assert ("331.5" in text or "332.2" in text) and "no A/B verdict" in text
+
+
+def test_a_number_of_launches_that_is_not_known_is_shown_as_such(finished: str) -> None:
+    from runner.study.lookup import find
+
+    known = gather.facts(find(finished))
+    point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
+    text = " ".join(facts_lines(msgspec.structs.replace(known, points=(point,)), None))
+    assert "standard deviation between launches: up to 40 %" in text
+    assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
 
 
 def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.statistics.launches import efficiency, launches_needed, mean_rate, needed, spread
+from runner.statistics.launches import MOST_LAUNCHES, efficiency, launches_needed, mean_rate, needed, spread
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,12 @@ def test_launches_that_find_a_change_of_one_two_and_five_per_cent(
 ) -> None:
     """The figures of the simulated design, with 80 % power."""
     assert needed(deviation) == dict(zip(("0.01", "0.02", "0.05"), launches, strict=True))
+
+
+def test_a_number_of_launches_that_is_not_known_to_be_enough_is_not_given() -> None:
+    """With launches that differ by 40 %, 10,000 do not find a change of 1 %."""
+    assert launches_needed(0.01, 0.4) == MOST_LAUNCHES
+    assert needed(0.4).keys() == {"0.02", "0.05"}
 
 
 def test_an_unknown_spread_needs_no_number() -> None:

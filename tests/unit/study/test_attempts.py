@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from runner.errors import RefusedError
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
-from runner.model.verdict import Verdict
+from runner.model.verdict import ArmFigure, Verdict
 from runner.schedulers.local.client import Local
-from runner.study.attempts import Attempt, attempt_of, settle, to_start
+from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
 from runner.study.directory import held_among_machines, is_leased
 from tests.support.studies import left_run, measured, on_disk, study
 
@@ -144,6 +145,48 @@ def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(tmp_path: Path
     ]
     assert shown == ["proven", "not-proven", "not-proven"]
     assert attempt_of(left_run(of, KEY, refused="no"), None) is None
+
+
+@pytest.mark.parametrize("left", ["verdict", "exit marker", "record of a rank"])
+def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(tmp_path: Path, left: str) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    run = left_run(of, KEY, measured(5.0) if left == "verdict" else None)
+    if left == "exit marker":
+        (run.path / "exit.json").touch()
+    if left == "record of a rank":
+        (run.ranks / "0.start.json").touch()
+    (run.path / "job.json").write_text("")
+    (run.path / SCRIPT).unlink()
+    settle(of)
+    assert [each.path for each in of.runs(KEY)] == [run.path]
+    shown = attempt_of(run, None)
+    assert (shown.state if shown else "missing") == ("proven" if left == "verdict" else "missing")
+
+
+def test_what_else_lies_among_the_runs_is_left_alone(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    notes = of.launches(KEY) / "notes"
+    notes.mkdir(parents=True)
+    (of.launches(KEY) / "read.me").touch()
+    settle(of)
+    assert (of.runs(KEY), notes.is_dir()) == ((), True)
+
+
+@pytest.mark.parametrize("rate", [-5.0, 0.0, 1e300, 1e-320, float("nan"), float("inf")])
+def test_a_rate_that_no_program_gives_is_no_verdict(tmp_path: Path, rate: float) -> None:
+    """It is judged again, by its records."""
+    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY)
+    (run.path / "verdict.json").write_text(json.dumps({"outcome": "measured", "images_per_s": rate}))
+    assert without_verdict([run]) == (run,)
+    attempt = attempt_of(run, None)
+    assert attempt is not None
+    assert (attempt.state, attempt.verdict) == ("pending", None)
+
+
+def test_arms_without_rates_are_no_verdict(tmp_path: Path) -> None:
+    arm = ArmFigure("uncoupled", 100.0, 0.0, 0.1, 0.1, 30.0)
+    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY, measured(5.0, arms=(arm,)))
+    assert without_verdict([run]) == (run,)
 
 
 def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
