@@ -183,8 +183,9 @@ class _Call:
         for line in cost_lines(costs, chosen.cost, len(chosen.launches), _width(err=self.as_json)):
             click.echo(line, err=self.as_json)
         show_findings(chosen.findings)
-        if not self.dry_run and not chosen.is_refused:
+        if not chosen.is_refused:
             check_budget(chosen.cost, self.budget, self._used())
+        if not self.dry_run and not chosen.is_refused:
             if not chosen.launches or self._confirmed(len(chosen.launches), chosen.cost.jobs):
                 return None
             click.echo("nothing was submitted", err=True)
@@ -201,9 +202,17 @@ class _Call:
         return code
 
     def _used(self) -> float:
+        """GPU-hours that the study has used, and that launches in the queue or under way are expected to take."""
         from runner.study.gather import facts
+        from runner.study.question import offer
 
-        return 0.0 if self.study is None or self.budget is None else facts(self.study).gpu_hours
+        if self.study is None or self.budget is None:
+            return 0.0
+        now = facts(self.study)
+        if now.way != "separate":  # one allocation at a time
+            return now.gpu_hours
+        ahead = tuple(each.launch for each in now.launches if each.state in ("pending", "running"))
+        return now.gpu_hours + offer("separate", ahead, self.jobs).cost.gpu_hours
 
     def _confirmed(self, launches: int, jobs: int) -> bool:
         if self.yes or self.as_json or not sys.stdin.isatty():

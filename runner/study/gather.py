@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -38,6 +39,7 @@ class _Plan(msgspec.Struct, frozen=True):
     tasks_per_node: tuple[int, ...] = ()
     gpus_per_node: int = 0
     whole_nodes: bool = False
+    walltime_s: float = 0.0
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -235,12 +237,26 @@ def _nodes(run: RunDirectory) -> tuple[str, ...]:
 
 
 def _gpu_hours(run: RunDirectory) -> float:
-    """GPUs that the run's job had, times its length; 0 where its records do not tell."""
+    """GPUs that the run's job had, times its length; 0 where its records do not tell.
+
+    Of a job that ended with its node, or was killed, the end is the last sign of it: what its ranks wrote last.
+    """
     plan, start, marker = run.read("plan.json", _Plan), run.read("ranks/0.start.json", _Start), _marker(run)
-    if plan is None or start is None or marker is None:
+    if plan is None or start is None:
         return 0.0
     gpus = len(plan.tasks_per_node) * plan.gpus_per_node if plan.whole_nodes else sum(plan.tasks_per_node)
-    return max(0.0, marker.end_s - start.time_s) * gpus / 3600.0
+    end_s = marker.end_s if marker is not None else min(_last_sign_s(run), start.time_s + plan.walltime_s)
+    return max(0.0, end_s - start.time_s) * gpus / 3600.0
+
+
+def _last_sign_s(run: RunDirectory) -> float:
+    """Unix time of the last change of a log or a rank's record; 0 without any."""
+    found = [0.0]
+    for folder in (run.logs, run.ranks):
+        for name in file_system.names_in(folder):
+            with suppress(OSError):
+                found.append((folder / name).lstat().st_mtime)
+    return max(found)
 
 
 def _marker(run: RunDirectory) -> ExitMarker | None:

@@ -182,14 +182,15 @@ def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> No
     """Refuse what is expected to take more GPU-hours than there are.
 
     Args:
-        budget: of the whole study, GPU-hours; None for no limit. used: by earlier runs of it.
+        budget: of the whole study, GPU-hours; None for no limit. used: by earlier runs of it, with
+            what those that have not ended are expected to take.
 
     Raises:
         RefusedError: it is more.
     """
     if budget is None or used + chosen.gpu_hours <= budget:
         return
-    before = f" after {used:.2f} that were used" if used else ""
+    before = f" after {used:.2f} that were used or are under way" if used else ""
     raise RefusedError(
         f"the study is expected to take {chosen.gpu_hours:.2f} GPU-hours{before}; the budget is {budget:g}",
         where="--budget",

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from runner.cli import cli, run
 from runner.cli.study_table import facts_lines
 from runner.errors import Exit
+from runner.model.origin import CommandLine
 from runner.model.study import Estimate, Loss, LossRow
 from runner.model.verdict import Verdict
 from runner.statistics.launches import needed
@@ -62,6 +63,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
         ("--gpus", "1,2,3", "--strong", "--set", "batch-size=8"), Exit.USAGE, "cannot be shared by 3 GPUs equally",
     ),
     "more than the budget": (("--gpus", "1,2", "--budget", "0.001"), Exit.REFUSED, "the budget is 0.001"),
+    "the same, planned": (("--gpus", "1,2", "--budget", "0.001", "--dry-run"), Exit.REFUSED, "the budget is 0.001"),
     "a check": (("--gpus", "1", "--mount", "/no/such:/no/such"), Exit.REFUSED, "mount-source-missing"),
     "a recipe that measures nothing": (("--gpus", "1", "--recipe", "probe"), Exit.USAGE, "measures nothing"),
     "no study": (("--resume", "none"), Exit.USAGE, "the study has its options already"),
@@ -76,6 +78,22 @@ def test_what_cannot_be_begun_is_refused_before_anything_is_made(
     assert run([*SCALE, *words]) == code
     assert says in capfd.readouterr().err
     assert list(tmp_path.glob("runs/*")) == []
+
+
+def test_launches_that_are_under_way_count_against_the_budget(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A launch of one GPU is expected to take 0.01 GPU-hours, one of two twice as many."""
+    line = CommandLine((*SCALE, "--gpus", "1,2", "--repeats", "1"), str(tmp_path))
+    of = on_disk(tmp_path / "runs", study((1, 2), 1, command=line, site="local"))
+    words = ("scale", "--resume", of.path.name, "--dry-run", "--budget", "0.035")
+    assert run([*words]) == Exit.GOOD
+    under_way = left_run(of, "g0001-full-r1")
+    under_way.write("provenance.json", {"host": "another"})
+    (under_way.path / "plan.json").unlink()
+    assert run([*words]) == Exit.GOOD
+    assert run([*words[:-1], "0.025"]) == Exit.REFUSED
+    assert "0.02 GPU-hours after 0.01 that were used or are under way" in capfd.readouterr().err
 
 
 def test_a_study_that_is_not_there_is_reported_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from runner.model.verdict import Verdict
 from runner.study import gather
+from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, proven, study
 
 
@@ -34,6 +36,21 @@ def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_pat
     assert two.efficiency_of_one is not None
     assert two.efficiency_of_one.value == pytest.approx(0.9)
     assert two.efficiency_of_one.low is None
+
+
+@pytest.mark.parametrize(("last_s", "hours"), [(30.0, 30.0 / 3600.0), (1e6, PLAN.walltime_s / 3600.0)])
+def test_a_job_that_was_killed_with_its_script_has_used_its_gpus_until_its_last_sign(
+    tmp_path: Path, last_s: float, hours: float
+) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    run = left_run(of, "g0001-full-r1", Verdict("infrastructure", ("a node failed",)))
+    start, log = run.ranks / "0.start.json", run.logs / "rank-0.out"
+    start.write_text('{"time_s": 1000.0}')
+    log.touch()
+    os.utime(start, (1000.0, 1000.0))
+    os.utime(log, (1000.0 + last_s, 1000.0 + last_s))
+    gpus = len(PLAN.tasks_per_node) * PLAN.gpus_per_node if PLAN.whole_nodes else PLAN.tasks
+    assert gather.facts(of).gpu_hours == pytest.approx(hours * gpus)
 
 
 def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -> None:
