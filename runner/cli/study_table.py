@@ -166,7 +166,8 @@ def _notes(facts: StudyFacts) -> list[str]:
             f"standard deviation between launches: up to {spread:.2g} %; "
             f"launches that a claim needs, each side: {counts}"
         )
-    if facts.points and not any(each.efficiency_of_one for each in facts.points):
+    is_without_base = not any(each.gpus == 1 and each.images_per_s for each in facts.points)
+    if is_without_base and any(each.gpus > 1 for each in facts.points):
         notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
     notes += [
         printable(f"{each.gpus} GPUs: no attribution of the loss: {each.why}") for each in facts.losses if each.why

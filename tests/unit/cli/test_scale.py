@@ -138,6 +138,17 @@ def test_a_number_of_launches_that_is_not_known_is_shown_as_such(finished: str) 
     assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
 
 
+@pytest.mark.parametrize(("gpus", "rate", "missing"), [((1,), 100.0, False), ((1, 2), 100.0, False), ((2,), 0.0, True)])
+def test_a_missing_base_is_shown_only_where_it_is_missing(
+    tmp_path: Path, gpus: tuple[int, ...], rate: float, missing: bool
+) -> None:
+    of = on_disk(tmp_path, study(gpus, 1))
+    if rate:
+        left_run(of, "g0001-full-r1", measured(rate))
+    text = " ".join(facts_lines(gather.facts(of), None))
+    assert ("one GPU alone is not measured" in text) is missing
+
+
 def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) -> None:
     def printed(*words: str, code: Exit = Exit.GOOD) -> Any:
         assert run([*words, "--json"]) == code

@@ -163,7 +163,7 @@ def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(tmp_path: P
     assert (shown.state if shown else "missing") == ("proven" if left == "verdict" else "missing")
 
 
-def test_what_else_lies_among_the_runs_is_left_alone(tmp_path: Path) -> None:
+def test_what_is_no_run_directory_stays(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1,), 1))
     notes = of.launches(KEY) / "notes"
     notes.mkdir(parents=True)
