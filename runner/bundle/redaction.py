@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from runner.hide import hidden_command, hidden_value, is_secret_name
 from runner.model.plan import Plan
 from runner.redact import REDACTED, redacted
+from runner.render.shell import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _COMMANDS = frozenset(("program", "argv", "arguments"))
@@ -21,13 +22,15 @@ _NO_SECRET = frozenset(("token",))
 
 
 def secrets_of(plan: Plan) -> tuple[str, ...]:
-    """Values of the job's secret variables and arguments, also as a script quotes them; the longest first."""
+    """Values of the job's secret variables and arguments, also as scripts, JSON and Python quote them; the longest first."""
     values = [value for name, value in plan.env if is_secret_name(name)]
     values += [
-        word for word, shown in zip(plan.program, hidden_command(plan.program), strict=True) if shown == REDACTED
+        word.removeprefix(before)  # all of it, or what follows --api-key=
+        for word, shown in zip(plan.program, hidden_command(plan.program), strict=True)
+        if shown.endswith(REDACTED) and word.startswith(before := shown.removesuffix(REDACTED))
     ]
-    lines = (line for value in values for line in (value, shlex.quote(value).strip("'"), *value.splitlines()))
-    return tuple(sorted({line for line in lines if len(line) >= _LEAST_LENGTH}, key=len, reverse=True))
+    forms = {form for value in values for form in (value, *value.splitlines(), *_quoted(value))}
+    return tuple(sorted({form for form in forms if len(form) >= _LEAST_LENGTH}, key=len, reverse=True))
 
 
 def redacted_text(text: str, secrets: Iterable[str]) -> str:
@@ -63,6 +66,15 @@ def redacted_file(name: str, content: bytes, secrets: Sequence[str]) -> bytes:
             return content if clean == value else (json.dumps(clean, indent=2) + "\n").encode("ascii")
     clean = redacted_text(text, secrets)
     return content if clean == text else clean.encode("utf-8", "surrogateescape")
+
+
+def _quoted(value: str) -> Iterator[str]:
+    """A value as it stands between quotes: in the job's script, in a command that a shell or Python shows, in JSON."""
+    yield quote_always(value)[1:-1]
+    yield shlex.quote(value)[1:-1] if shlex.quote(value) != value else value
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
 
 
 def _by_name(name: str, value: Any, secrets: Sequence[str]) -> Any:

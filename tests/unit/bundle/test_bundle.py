@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from runner.bundle.redaction import redacted_json, redacted_text
+from runner.bundle.redaction import redacted_json, redacted_text, secrets_of
 from runner.cli import run as runner
 from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
 from runner.model.verdict import Verdict
+from runner.render.shell import quote
 from tests.support.bundles import members_of
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
+from tests.support.plans import PLAN
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -98,6 +102,16 @@ def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(
     capsys.readouterr()
     assert runner(["verify", str(file)]) == Exit.GOOD
     assert "secrets were taken out of: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["it's a 5ec4et", "'5ec4et'", 'a"5ec4et', "5ec4et-\u00e4", "5ec4et\nof two lines"])
+def test_a_secret_is_taken_out_in_whatever_quotes_it_stands(value: str) -> None:
+    program = ("python3", "train.py", f"--api-key={value}")
+    for changes in ({"env": (("MY_PASSWORD", value),)}, {"program": program}):
+        secrets = secrets_of(msgspec.structs.replace(PLAN, **changes))
+        for text in (quote(value), shlex.quote(value), repr(value), json.dumps(value), value):
+            clean = redacted_text(f"started with {text}\n", secrets)
+            assert not [part for part in ("it", "5ec4et", "two") if part in clean.removeprefix("started with")], clean
 
 
 def test_what_holds_no_secret_is_kept_byte_by_byte(runs: list[str], tmp_path: Path) -> None:
