@@ -10,7 +10,7 @@ from typing import Final
 
 from runner.bundle import archive, bag, signature
 from runner.bundle.members import files_of
-from runner.bundle.proof import canonical_json, proven_run
+from runner.bundle.proof import canonical_json, check_different, proven_run
 from runner.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.bundle.redaction import redacted_file, secrets_of
 from runner.errors import NotProvenError, UsageError
@@ -51,6 +51,7 @@ def make(
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
+        check_different(data / RUNS / run.run for run in bundled)
         together = None
         if study is not None:
             secrets = secrets_of(runs[0].plan())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.verdict import judge
 from runner.model.bundle import BundledRun
 from runner.model.job import JobState, Submitted
+from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 
 PLAN, VERDICT = "plan.json", "verdict.json"
@@ -79,6 +81,26 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         version=__version__,
         redacted=redacted,
     )
+
+
+def check_different(runs: Iterable[Path]) -> None:
+    """Whether each of these runs, which were proven, is a launch of its own.
+
+    Raises:
+        NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
+    """
+    seen: dict[tuple[str | None, str | None, float], str] = {}
+    for run in map(RunDirectory, runs):
+        start = run.read("ranks/0.start.json", StartRecord)
+        if start is None or start.time_s is None:
+            continue
+        first = seen.setdefault((start.job_id, start.token, start.time_s), run.run_id)
+        if first != run.run_id:
+            raise NotProvenError(
+                f"{first} and {run.run_id} are one launch: one is a copy of the other",
+                where=run.run_id,
+                fix="leave out the copy: a launch counts once",
+            )
 
 
 def difference(given: Any, expected: Any, key: str = "") -> str:

@@ -18,7 +18,7 @@ import msgspec
 from runner.bundle import archive, bag, signature
 from runner.bundle.making import ABOUT, SCHEMA, TOP
 from runner.bundle.members import is_member, missing
-from runner.bundle.proof import difference, proven_run
+from runner.bundle.proof import check_different, difference, proven_run
 from runner.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.errors import NotProvenError, UsageError
 from runner.files import file_system
@@ -142,4 +142,5 @@ def _runs(data: Path, digests: Mapping[str, str], said: Mapping[str, BundledRun]
         runs.append(msgspec.structs.replace(made, version=said[run_id].version))
     if not runs:
         raise NotProvenError("the bundle has no run")
+    check_different(data / RUNS / run.run for run in runs)
     return tuple(runs)

@@ -49,7 +49,8 @@ def command(
 ) -> int:
     """Export RUNs: for other programs (--format), or with all that their figures are made from (--bundle).
 
-    Each RUN is an id, a name, the beginning of one, a job's id or a directory; a STUDY stands for its measured runs.
+    Each RUN is an id, a name, the beginning of one, a job's id or a directory; a STUDY stands for its measured runs. A
+    run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
     from runner.cli.subject import find_subject
@@ -64,7 +65,8 @@ def command(
     if bundle is not None:
         return _bundle(subjects, bundle, key, as_json=as_json)
     assert form is not None
-    return _write([run for subject in subjects for run in runs_of(subject)], form, output, as_json=as_json)
+    named = {run.path.resolve(): run for subject in subjects for run in runs_of(subject)}
+    return _write(list(named.values()), form, output, as_json=as_json)
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.compare.fit import check_codes, misfits
+from runner.compare.fit import check_codes, check_different, misfits
 from runner.compare.launches import MeasuredLaunch
 from runner.compare.points import compare_point
 from runner.compare.references import against, none_fits, read_references, reference_for
@@ -45,7 +45,7 @@ def compare_sides(
     """B against A at every point that both have; where each has one point, these are compared with each other.
 
     Raises:
-        UsageError: no such code, the sides share a run, or have no point in common.
+        UsageError: no such code, the sides share a run or a launch, or have no point in common.
     """
     codes = check_codes(force)
     pairs = _pairs(first, second)
@@ -54,6 +54,7 @@ def compare_sides(
     }
     if shared:
         raise UsageError(f"{min(shared)} is on both sides", fix="compare different runs")
+    check_different([launch for _, one, two in pairs for launch in (*one.launches, *two.launches)])
     findings = tuple(
         dict.fromkeys(found for _, one, two in pairs for found in misfits(one.launches, two.launches, codes))
     )
@@ -86,7 +87,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
     """Every point of a side against its reference in a file; points without one are left out.
 
     Raises:
-        UsageError: the file is not valid, or has no reference for any point.
+        UsageError: the file is not valid, or has no reference for any point; two runs are one launch.
     """
     references = read_references(file)
     every = [point.launches for point in side.points.values()]
@@ -94,6 +95,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
     if not chosen:
         raise none_fits(every[0][0], references, file)
     points = [launches for launches, _ in chosen]
+    check_different([launch for launches in points for launch in launches])
     findings = tuple(found for launches in points for found in misfits(launches, launches, frozenset()))
     refused = any(found.severity == "refuse" for found in findings)
     return Compared(

@@ -66,6 +66,22 @@ def misfits(
     return tuple(_forced(each, force) for each in found)
 
 
+def check_different(launches: Iterable[MeasuredLaunch]) -> None:
+    """A launch counts once, also where its run directory was copied.
+
+    Raises:
+        UsageError: two began at the same instant on the same nodes, with the same figure to the last digit.
+    """
+    seen: dict[tuple[float, frozenset[str], float], str] = {}
+    for each in launches:
+        first = seen.setdefault((each.began_s, each.nodes, each.images_per_s), each.run)
+        if each.began_s and first != each.run:
+            raise UsageError(
+                f"{first} and {each.run} are one launch: the same ranks began at the same instant",
+                fix="leave out the copy: a launch counts once",
+            )
+
+
 def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
     first, *others = side
     for other in others:
