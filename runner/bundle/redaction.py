@@ -22,7 +22,7 @@ _NO_SECRET = frozenset(("token",))
 
 
 def secrets_of(plan: Plan) -> tuple[str, ...]:
-    """Values of the job's secret variables and arguments, also as scripts, JSON and Python quote them; the longest first."""
+    """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first."""
     values = [value for name, value in plan.env if is_secret_name(name)]
     values += [
         word.removeprefix(before)  # all of it, or what follows --api-key=

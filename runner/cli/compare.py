@@ -151,7 +151,7 @@ def _show(compared: Compared) -> None:
     for found in compared.findings:
         label = "forced" if found.forced else "refused"
         click.echo(f"{label} [{found.code}]: {printable(found.what)}\n  fix: {printable(found.fix)}", err=True)
-        if label == "refused":
+        if label == "refused" and compared.second:
             click.echo(f"  override: --force {found.code}", err=True)
     for point in compared.points:
         click.echo(printable(" ".join((gpus_text(point.gpus), *point.settings))))

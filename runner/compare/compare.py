@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.compare.fit import check_codes, check_different, misfits
+from runner.compare.fit import check_codes, check_different, misfits, not_repeats
 from runner.compare.launches import MeasuredLaunch
 from runner.compare.points import compare_point
 from runner.compare.references import against, none_fits, read_references, reference_for
@@ -96,7 +96,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         raise none_fits(every[0][0], references, file)
     points = [launches for launches, _ in chosen]
     check_different([launch for launches in points for launch in launches])
-    findings = tuple(found for launches in points for found in misfits(launches, launches, frozenset()))
+    findings = tuple(dict.fromkeys(found for launches in points for found in not_repeats(launches)))
     refused = any(found.severity == "refuse" for found in findings)
     return Compared(
         first=side.name,
@@ -141,6 +141,10 @@ def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]])
     for _, one, two in pairs:
         for each in plan_differences(one.launches[0].plan, two.launches[0].plan):
             keys.setdefault(f"{each.area} {each.key}")
+        codes = one.launches[0].code, two.launches[0].code
+        for key in {**codes[0], **codes[1]}:
+            if codes[0].get(key) != codes[1].get(key):
+                keys.setdefault(f"code {key}")
     return tuple(key for key in keys if key not in _NOT_TELLING)
 
 

@@ -31,6 +31,7 @@ _RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
     "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),
 }
 _REPEATS = "not-repeats"
+_CODE = ("program", "commit", "changes")  # of a launch's code, what repeats share
 CODES = frozenset((*_RULES, _REPEATS))
 
 
@@ -55,7 +56,7 @@ def misfits(
 ) -> tuple[Finding, ...]:
     """Why two sides cannot be compared; those whose code is in ``force`` only warn.
 
-    Launches of a side must be repeats of each other: one program, image and environment.
+    Launches of a side must be repeats of each other: one program with one code, image and environment.
     """
     found = [*_repeats("A", first), *_repeats("B", second)]
     for code, (what, value) in _RULES.items():
@@ -64,6 +65,11 @@ def misfits(
             one, two = (" and ".join(each) for each in values)
             found.append(_finding(code, f"{what}: A has {one}, B has {two}", "compare runs that are equal in it"))
     return tuple(_forced(each, force) for each in found)
+
+
+def not_repeats(side: Sequence[MeasuredLaunch]) -> tuple[Finding, ...]:
+    """Why launches that are held against a reference are no repeats of each other."""
+    return tuple(_repeats("A", side))
 
 
 def check_different(launches: Iterable[MeasuredLaunch]) -> None:
@@ -87,12 +93,19 @@ def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
     for other in others:
         for what in ("program", "image", "env", "unset", "runtime", "tasks_per_node", "site"):
             if getattr(first.plan, what) != getattr(other.plan, what):
-                yield _finding(
-                    _REPEATS,
-                    f"launches of {name} are no repeats: {other.run} has another {what} than {first.run}",
-                    "give launches of one and the same job, as `rerun` or `scale --repeats` make them",
-                )
+                yield _repeat(name, first, other, what)
                 return
+        if any(first.code.get(what) != other.code.get(what) for what in _CODE):
+            yield _repeat(name, first, other, "code")
+            return
+
+
+def _repeat(name: str, first: MeasuredLaunch, other: MeasuredLaunch, what: str) -> Finding:
+    return _finding(
+        _REPEATS,
+        f"launches of {name} are no repeats: {other.run} has another {what} than {first.run}",
+        "give launches of one and the same job, as `rerun` or `scale --repeats` make them",
+    )
 
 
 def _finding(code: str, what: str, fix: str) -> Finding:

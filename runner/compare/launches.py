@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner.errors import NotProvenError
 from runner.invocation import PROGRAM
+from runner.jobs.comparison import code_facts
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
@@ -28,6 +29,7 @@ class MeasuredLaunch:
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
         demonstration: why the figure is no performance claim; empty where it is one.
+        code: what ran, as ``runner.jobs.comparison.code_facts``.
     """
 
     run: str
@@ -41,6 +43,7 @@ class MeasuredLaunch:
     options: Mapping[str, str]
     demonstration: str
     unit: str = "images"
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
@@ -96,6 +99,7 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         options=options_of(plan.program),
         demonstration=verdict.demonstration,
         unit=verdict.unit,
+        code=code_facts(run),
     )
 
 

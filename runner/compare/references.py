@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 
 from runner import paths, strict_yaml
@@ -25,7 +26,13 @@ def read_references(path: Path) -> tuple[Reference, ...]:
     Raises:
         UsageError: it is missing or not valid; says file:line and key.
     """
-    return strict_yaml.load(path, References).references
+    references = strict_yaml.load(path, References).references
+    for each in references:
+        try:
+            date.fromisoformat(each.date)
+        except ValueError:
+            raise UsageError(f"there is no day {each.date}", where=str(path), fix="date: YYYY-MM-DD") from None
+    return references
 
 
 def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference | None:
@@ -54,12 +61,23 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
 
 
 def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
-    """What is there instead."""
+    """What is there instead: of the same recipe and size, or else of the same site."""
     site = launch.plan.site
     what = f"recipe {launch.plan.recipe} on {launch.gpus} GPUs of site {site}"
+    near = [
+        each for each in references if (each.site, each.recipe, each.gpus) == (site, launch.plan.recipe, launch.gpus)
+    ]
     named = sorted({f"{each.recipe} on {each.gpus} GPUs" for each in references if each.site == site})
-    also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
+    if near:
+        wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
+        also = f" with figures in {launch.unit}/s and its options; for these it has only {'; '.join(wanted)}"
+    else:
+        also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
     return UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
+
+
+def _named(options: Mapping[str, str | int | float | bool]) -> list[str]:
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
 
 
 def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path) -> AgainstReference:

@@ -24,7 +24,15 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
         yield f"{_CLAIM}; where launches differ by 1 %, 6 find a change of 2 %"
     yield verdict_line(point, compared.margin)
     if compared.fail_below is not None:
-        yield f"{_JUDGED[point.judgement]} {compared.fail_below:g} of A"
+        yield _judged(point, compared.fail_below)
+
+
+def _judged(point: ComparedPoint, limit: float) -> str:
+    """Where nothing can be told, the interval holds the limit, or else it counts for nothing, or there is none."""
+    holds_it = point.low is not None and point.high is not None and point.low < limit - 1.0 <= point.high
+    if point.judgement == "cannot tell" and not holds_it:
+        return f"cannot tell whether B reaches {limit:g} of A: {point.why}"
+    return f"{_JUDGED[point.judgement]} {limit:g} of A"
 
 
 def verdict_line(point: ComparedPoint, margin: float) -> str:

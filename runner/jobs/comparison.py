@@ -9,9 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from runner.files import file_system
-from runner.files.hashes import sha256
+from runner.files.hashes import files_below, sha256, tree_hash
 from runner.hide import hidden_command, hidden_value, is_secret_name
-from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
+from runner.jobs.directory import CODE, CODE_DIFF, CODE_FILES, COMMAND, SCRIPT, RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount
@@ -20,6 +20,7 @@ from runner.model.verdict import Verdict
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 NONE = "none"
 _NOT_RECORDED = "not recorded"
+_SOURCES = (".py", ".sh")
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
 
@@ -51,6 +52,7 @@ def run_differences(first: RunDirectory, second: RunDirectory) -> tuple[Differen
             (first.read(CODE, CodeRecord), second.read(CODE, CodeRecord)),
             (_bytes(first, CODE_DIFF), _bytes(second, CODE_DIFF)),
         ),
+        *_mapping("code", *({"program": copied} if (copied := copied_code(run)) else {} for run in (first, second))),
         *_script(first, second),
         *_mapping("versions", _versions(first), _versions(second)),
         *_verdict(first, second),
@@ -124,6 +126,34 @@ def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[byte
     yield from _value("code", "uncommitted changes", *states)
     if states[0] == states[1] and kept[0] != kept[1]:
         yield Difference("code", "content of the changes", *(_measure(each) for each in kept))
+
+
+def copied_code(run: RunDirectory) -> str:
+    """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither.
+
+    A program may leave files of its own beside it, so of a recipe only sources count.
+    """
+    snapshot = _bytes(run, CODE_FILES)
+    if snapshot:
+        return f"sha256 {sha256(snapshot)[:12]}"
+    recipe = run.path / "recipe"
+    sources = [
+        (name, path)
+        for name, path in (files_below(recipe) if recipe.is_dir() else ())
+        if path.suffix in _SOURCES or name == "recipe.yaml"
+    ]
+    return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
+
+
+def code_facts(run: RunDirectory) -> dict[str, str]:
+    """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
+    record = run.read(CODE, CodeRecord)
+    copied = copied_code(run)
+    facts = {"program": copied} if copied else {}
+    if record is not None and record.commit and not copied:
+        changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + _bytes(run, CODE_DIFF)
+        facts |= {"commit": record.commit, "changes": sha256(changes)}
+    return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
 
 
 def _measure(kept: bytes) -> str:

@@ -278,6 +278,22 @@ def test_the_forger_of_these_tests_makes_a_bundle_that_holds(file: Path, good: P
     assert file.read_bytes() == good.read_bytes()
 
 
+def test_one_launch_under_two_names_is_refused(file: Path) -> None:
+    """Else the copies of the best launch would pass for its repetition."""
+
+    def change(payload: Members) -> None:
+        about = json.loads(payload["bundle.json"])
+        run = about["runs"][0]["run"]
+        for name in [name for name in payload if name.startswith(f"runs/{run}/")]:
+            payload[name.replace(run, f"{run}.2")] = payload[name]
+        about["runs"].insert(1, about["runs"][0] | {"run": f"{run}.2"})
+        payload["bundle.json"] = json.dumps(about).encode()
+
+    forged(file, change)
+    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    assert "are one launch: one is a copy of the other" in refusal(file)
+
+
 def test_a_forger_of_every_record_is_found_by_the_signature_only(file: Path, good: Path) -> None:
     """What unsigned means: a bundle whose records were all forged alike is consistent."""
     before = verify(file)

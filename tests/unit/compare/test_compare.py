@@ -22,6 +22,7 @@ from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
 from runner.model.compared import Compared
 from runner.model.job import ExitMarker
+from runner.model.origin import CodeRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 from tests.support.documents import document, result
@@ -190,6 +191,48 @@ def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.Captu
     mixed = ",".join((one[0], two[1], one[2])), ",".join((two[0], one[1], two[2]))
     assert runner(["compare", *mixed]) == Exit.REFUSED
     assert "refused [not-repeats]: launches of A are no repeats: " in capsys.readouterr().err
+
+
+def test_other_code_is_a_difference_and_within_one_side_no_repeat(
+    sides: Sides, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the program leaves beside itself is no code."""
+    first, second = sides("ABBABA")
+    for names, text in ((first, "a"), (second, "b")):
+        for name in names.split(","):
+            (Path(name) / "recipe").mkdir()
+            (Path(name) / "recipe" / "main.py").write_text(text)
+            (Path(name) / "recipe" / "losses.json").write_text(name)
+    assert compared(capsys, first, second)["differences"] == ["code program"]
+    assert runner(["diff", first.split(",")[0], second.split(",")[0]]) == Exit.GOOD
+    assert "program: sha256 " in capsys.readouterr().out
+    (Path(first.split(",")[1]) / "recipe" / "main.py").write_text("c")
+    assert runner(["compare", first, second]) == Exit.REFUSED
+    assert "launches of A are no repeats: " in capsys.readouterr().err
+
+
+def test_a_commit_counts_where_the_code_was_not_copied(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = sides("ABBABA")
+    for names, commit in ((first, "c0ffee"), (second, "f00d")):
+        for name in names.split(","):
+            RunDirectory(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
+    assert compared(capsys, first, second)["differences"] == ["code commit"]
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ("AB", "cannot tell whether B reaches 0.95 of A: fewer than 3 launches of a side"),
+        ("AAABBB", "cannot tell whether B reaches 0.95 of A: the order is not interleaved"),
+        ("ABBABA", "below 0.95 of A"),
+    ],
+)
+def test_why_a_limit_cannot_be_judged_is_true(
+    sides: Sides, order: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ratio is 0.7: no interval holds 0.95."""
+    runner(["compare", *sides(order, 0.7), "--fail-below", "0.95"])
+    assert says in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("outcome", ["not-proven", "failed", "ran"])

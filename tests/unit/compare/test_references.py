@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from runner.cli import run as runner
 from runner.errors import Exit
+from runner.model.origin import CodeRecord
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
 
@@ -73,9 +75,15 @@ def test_the_reference_that_names_most_options_counts(tmp_path: Path, capsys: py
 WRONG = {
     "none of the site": (ONE.replace("site: s", "site: t"), "it has none of site s"),
     "none of the size": (ONE.replace("gpus: 4", "gpus: 8"), "of this site it has r on 8 GPUs"),
-    "another unit": (ONE.replace("images/s", "tokens/s"), "no reference fits"),
+    "another unit": (
+        ONE.replace("images/s", "tokens/s"),
+        "with figures in images/s and its options; for these it has only tokens/s, model=resnet50, batch-size=10, comp",
+    ),
     "no unit": (ONE.replace("images/s", "miles/h"), "unit"),
-    "another model": (ONE.replace("resnet50", "vgg16"), "no reference fits"),
+    "another model": (
+        ONE.replace("resnet50", "vgg16"),
+        "its options; for these it has only images/s, model=vgg16, batch",
+    ),
     "two": (ONE + ONE.removeprefix("references:\n"), "2 references fit"),
     "an unknown key": (ONE + "  bound: 1\n", "bound"),
     "no source": (ONE.replace("  source: https://example.org/run\n", ""), "source"),
@@ -83,6 +91,7 @@ WRONG = {
     "not a number": (ONE.replace("VALUE", ".nan"), "expected `float`"),
     "without an end": (ONE.replace("VALUE", ".inf"), "value"),
     "no date": (ONE.replace("2026-11-22", "yesterday"), "date"),
+    "a day that is none": (ONE.replace("2026-11-22", "2026-11-31"), "there is no day 2026-11-31"),
 }
 
 
@@ -97,3 +106,24 @@ def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, case: str, capsys
 def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
     assert str(tmp_path / "references.yaml") in capsys.readouterr().err
+
+
+def test_a_copy_of_a_run_is_no_further_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
+    run = measured_run(tmp_path / "runs", 0)
+    copies = [shutil.copytree(run.path, tmp_path / f"{run.run_id}{number}") for number in range(2)]
+    assert runner(["compare", ",".join(map(str, (run.path, *copies))), "--reference"]) == Exit.USAGE
+    assert "are one launch: the same ranks began at the same instant" in capsys.readouterr().err
+
+
+def test_launches_of_other_code_are_refused_without_an_override_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
+    runs = [measured_run(tmp_path / "runs", place) for place in range(2)]
+    for run in runs:
+        run.write("code.json", CodeRecord("/home/u/work", run.run_id, "main", dirty=False))
+    assert runner(["compare", ",".join(str(run.path) for run in runs), "--reference"]) == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert said.count(" has another code than ") == 1
+    assert "--force" not in said

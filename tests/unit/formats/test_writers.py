@@ -154,6 +154,11 @@ def test_runs_are_exported_from_their_directories(
         assert Path(run).name.encode() in printed
 
 
+def test_a_run_that_is_named_twice_is_exported_once(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["export", *runs, runs[0], f"{runs[1]}/", "--format", "reframe"]) == Exit.GOOD
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_the_usual_document_has_the_same_facts(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert runner(["export", *runs, "--format", "json"]) == Exit.GOOD
     value = json.loads(capsys.readouterr().out)
