@@ -13,6 +13,7 @@ from runner.jobs.directory import RunDirectory
 from runner.model.bundle import BundledStudy
 from runner.model.plan import Plan
 from runner.model.study import Launch, Loss, PointFacts, Study
+from runner.model.verdict import ARMS
 from runner.planning.options import options_of
 
 RUNS, STUDY = "runs", "study.json"
@@ -35,10 +36,12 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     if sorted(run.run_id for run in proven.values()) != there:
         raise NotProvenError("the launches of the study are not the runs of the bundle", where=STUDY)
     launches = {launch.key: launch for launch in study.launches}
-    for key, run in proven.items():
-        why = _misfit(study, launches.get(key), run.plan())
+    plans = {key: run.plan() for key, run in proven.items()}
+    for key, plan in plans.items():
+        why = _misfit(study, launches.get(key), plan)
         if why:
-            raise NotProvenError(f"{run.run_id} is not of the launch {key}: {why}", where=STUDY)
+            raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
+    check_batches(study, plans)
     try:
         points, losses = figures(study, proven)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
@@ -63,10 +66,36 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
         ("GPUs", plan.tasks * plan.gpus_per_task, launch.gpus),
         ("recipe", plan.recipe, study.recipe),
         ("site", plan.site, study.site),
+        ("arms", ",".join(plan.arms), ",".join(_arms(launch))),
+        ("way", "separate" if plan.launch is None else "one-allocation", study.way),
     ):
         if given != wanted:
             return f"it has {what} {given}, the launch {wanted}"
+    if launch.arm.startswith("solo") and launch.gpus != 1:
+        return f"one GPU alone has no {launch.gpus} GPUs"
     return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
+
+
+def _arms(launch: Launch) -> tuple[str, ...]:
+    """Between which the program of a launch takes turns; one GPU alone runs training as it is."""
+    return launch.arms or (launch.arm if launch.arm in ARMS else "full",)
+
+
+def check_batches(study: Study, plans: Mapping[str, Plan]) -> None:
+    """Of each setting the batch of a GPU is one at every size, or the whole batch is (``--strong``).
+
+    Raises:
+        NotProvenError: it is not.
+    """
+    batches: dict[tuple[tuple[str, str], ...], set[int]] = {}
+    for launch in study.launches:
+        plan = plans.get(launch.key)
+        if plan is not None and plan.samples_per_step is not None:
+            whole = plan.samples_per_step * (plan.tasks if study.strong else 1)
+            batches.setdefault(launch.settings, set()).add(whole)
+    if any(len(each) > 1 for each in batches.values()):
+        what = "the whole batch" if study.strong else "the batch of a GPU"
+        raise NotProvenError(f"{what} is not the same at all sizes of the study", where=STUDY)
 
 
 def _is(given: str | None, wanted: str) -> bool:

@@ -28,7 +28,7 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
 
 
 def _judged(point: ComparedPoint, limit: float) -> str:
-    """Where nothing can be told, the interval holds the limit, or else it counts for nothing, or there is none."""
+    """The judgement in words. Without one, the interval holds the limit, or it does not count, or there is none."""
     holds_it = point.low is not None and point.high is not None and point.low < limit - 1.0 <= point.high
     if point.judgement == "cannot tell" and not holds_it:
         return f"cannot tell whether B reaches {limit:g} of A: {point.why}"

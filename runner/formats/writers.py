@@ -79,8 +79,11 @@ WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
 
 
 def _cell(value: Any) -> Any:
+    """A value as CSV has it; text is never a formula: a spreadsheet would compute what begins like one."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
     return "" if value is None else value
 
 

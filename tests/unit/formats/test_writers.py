@@ -62,6 +62,12 @@ def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
     assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == [], "docs/export.md names every column"
 
 
+def test_no_cell_is_a_formula() -> None:
+    run = msgspec.structs.replace(RUN, reason='=HYPERLINK("http://x")', demonstration="+1")
+    rows = list(csv.DictReader(io.StringIO(WRITERS["csv"]([run]))))
+    assert (rows[0]["reason"], rows[0]["demonstration"]) == ('\'=HYPERLINK("http://x")', "'+1")
+
+
 def escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

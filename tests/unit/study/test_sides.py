@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from runner.bundle.proven_study import check_batches
 from runner.cli import run as runner
-from runner.errors import Exit
+from runner.errors import Exit, NotProvenError
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import edited, forged
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
+from tests.support.plans import PLAN
 from tests.support.studies import on_disk, study
 
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
@@ -150,6 +153,15 @@ FORGED: dict[str, tuple[Any, str]] = {
         "are not the runs of the bundle",
     ),
     "a launch more": (edited("bundle.json", lambda about: about["study"]["runs"].update(x="")), "runs.x differs"),
+    "one allocation": (edited("study.json", lambda study: study.update(way="one-allocation")), "it has way separate"),
+    "another arm": (
+        edited("study.json", lambda study: study["launches"][0].update(arm="uncoupled")),
+        "it has arms full",
+    ),
+    "one GPU alone": (
+        edited("study.json", lambda study: study["launches"][0].update(arm="solo")),
+        "one GPU alone has no 4 GPUs",
+    ),
     "no study": (edited("bundle.json", lambda about: about.update(study=None)), "do not belong together"),
     "no question": (lambda payload: payload.pop("study.json"), "question cannot be read"),
     "fewer launches wanted": (
@@ -179,6 +191,18 @@ def test_a_forged_study_is_found_by_its_runs(case: str, bundle: Path, capsys: py
     forged(bundle, change)
     assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
     assert says in capsys.readouterr().err
+
+
+def test_the_batch_of_a_study_in_a_bundle_is_what_it_says() -> None:
+    """One batch for each GPU: the whole batch of 4 and of 8 GPUs is not the same."""
+    asked = study((4, 8), 1)
+    plans = {
+        each.key: msgspec.structs.replace(PLAN, tasks_per_node=(4,) * (each.gpus // 4), samples_per_step=10)
+        for each in asked.launches
+    }
+    check_batches(asked, plans)
+    with pytest.raises(NotProvenError, match="the whole batch is not the same at all sizes of the study"):
+        check_batches(msgspec.structs.replace(asked, strong=True), plans)
 
 
 def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
