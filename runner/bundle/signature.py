@@ -78,7 +78,8 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
             if _keygen("verify", "-f", allowed, "-I", signer, *common, text=text).code == 0:
                 return "valid", signer
     raise NotProvenError(
-        f"the bundle is signed by a stranger: the key {key[0]} is not one of the allowed signers",
+        f"the bundle is signed by a stranger: the key {key[0]} is not one of the allowed signers, "
+        "or not today, or not for this purpose",
         where=str(allowed),
         fix="take the key into that file if you know whose it is (ssh-keygen(1), ALLOWED SIGNERS)",
     )

@@ -319,6 +319,10 @@ def test_signatures(file: Path, good: Path, tmp_path: Path) -> None:
     assert (verify(file).signature, verify(file, root / "me.allowed").signature) == ("unknown signer", "valid")
     key(tmp_path, "stranger")
     assert "signed by a stranger" in refusal(file, tmp_path / "stranger.allowed")
+    entry_of_mine = (good.parent / "me.allowed").read_text().split(" ", 1)
+    for limit in ('valid-before="20200101"', 'namespaces="git"'):
+        (tmp_path / "limited.allowed").write_text(f"{entry_of_mine[0]} {limit} {entry_of_mine[1]}")
+        assert ", or not today, or not for this purpose" in refusal(file, tmp_path / "limited.allowed")
     both = (root / "me.allowed").read_text()
     (tmp_path / "pattern.allowed").write_text(f"# a comment\n{both.replace('me@', 'a@example.org,*@', 1)}")
     assert verify(file, tmp_path / "pattern.allowed").signature == "valid"
