@@ -38,6 +38,10 @@ def longer(evidence: Evidence) -> str:
 def faults(evidence: Evidence) -> Iterable[str]:
     """Why the meter's records hold no figure; the rest is as of any figure (runner.jobs.figure)."""
     found = reports(evidence)
+    counted = any(report.meter or report.group_samples for report in evidence.reports.values())
+    if counted and evidence.plan.result == "throughput":
+        yield "the reports are of a meter, which counts its own samples; a benchmark takes the planned batch a step"
+        return
     if not found:
         if any(report.meter for report in evidence.reports.values()):
             yield "only some of the ranks' reports are the meter's"
@@ -46,6 +50,8 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield "the ranks' meters count in different units"
     if len({report.synchronisation for report in found}) > 1:
         yield "the ranks' meters do not agree on how their parameters are synchronised"
+    if all(report.group_samples and not sum(report.group_samples) for report in found):
+        yield "no rank's meter counted a sample"
     for report in found:
         groups = len(report.ends_s)
         if report.group_samples and len(report.group_samples) != groups:

@@ -130,6 +130,22 @@ def test_a_batch_from_the_models_input_is_labelled() -> None:
     assert any("--meter-batch N" in sentence for sentence in verdict(unit="steps", meter="hook").remarks)
 
 
+@pytest.mark.parametrize("fields", [{"group_samples": (20000, 20000, 20000)}, METERED])
+def test_a_benchmark_takes_the_planned_batch_and_counts_none_of_its_own(fields: dict[str, Any]) -> None:
+    """The sum agrees with the reports, and the batch with the plan: only the counts of the groups are other ones."""
+    reports = {rank: report(rank, **fields) for rank in range(4)}
+    samples = sum(sum(each.group_samples) for each in reports.values())
+    result = Result("2", size=4, window_s=3.3, preliminary_images_per_s=samples / 3.3)
+    made = judge(dataclasses.replace(GOOD, reports=reports, result=result))
+    assert made.outcome == "not-proven"
+    assert "a benchmark takes the planned batch" in made.reasons[0]
+
+
+def test_a_meter_that_counted_nothing_gives_no_figure() -> None:
+    made = verdict(Result("2", size=4, window_s=3.3, preliminary_images_per_s=0.0), group_samples=(0, 0, 0))
+    assert (made.outcome, made.reasons[0]) == ("not-proven", "no rank's meter counted a sample")
+
+
 def test_a_stated_batch_that_the_models_input_contradicts_is_named() -> None:
     """60 samples of a rank by the script; the model was given a quarter of it: the batch was that of all four ranks."""
     (said,) = (sentence for sentence in verdict(samples_seen=15).remarks if "may be wrong" in sentence)
