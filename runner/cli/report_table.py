@@ -50,7 +50,7 @@ def lines(report: Report, width: int | None) -> list[str]:
 def _points(report: Report) -> tuple[list[str], list[list[str]]]:
     from runner.report.numbers import interval, of_each, percent, rate, settings_text
 
-    head = ["GPUS", "PER GPU", "EFFICIENCY", "95 %", "IMAGES/S", "PROVEN", "ARM", "SETTING"]
+    head = ["GPUS", "PER GPU", "EFFICIENCY", "95 %", f"{report.unit.upper()}/S", "PROVEN", "ARM", "SETTING"]
     rows = []
     for point in report.study.points if report.study else ():
         each, share = of_each(point), point.efficiency_of_one
@@ -82,7 +82,7 @@ def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
         ]
         for row in report.rows
     ]
-    return ["RUN", "PER GPU", "GPUS", "IMAGES/S", "STATE"], rows
+    return ["RUN", "PER GPU", "GPUS", f"{report.unit.upper()}/S", "STATE"], rows
 
 
 def _losses(report: Report, width: int | None) -> Iterator[str]:

@@ -86,14 +86,17 @@ def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None)
 
 
 def _points(facts: StudyFacts, wide: int | None) -> list[str]:
-    rows = [_cells(each) for each in facts.points]
-    empty = [name for name in _POINTS if all(row[name] in ("", _NOTHING) for row in rows)]
+    unit = next((each.unit for each in facts.launches if each.images_per_s is not None), "images")
+    rate = f"{unit.upper()}/S"
+    rows = [_cells(each, rate) for each in facts.points]
+    names = [rate if name == "IMAGES/S" else name for name in _POINTS]
+    empty = [name for name in names if all(row[name] in ("", _NOTHING) for row in rows)]
     same = [name for name in ("ARM",) if len({row[name] for row in rows}) == 1]
-    columns = [name for name in _POINTS if name not in empty and name not in same]
-    table = fitting(rows, columns, _POINTS_RIGHT, _POINTS_LEFT_OUT, wide)
+    columns = [name for name in names if name not in empty and name not in same]
+    table = fitting(rows, columns, {*_POINTS_RIGHT, rate}, _POINTS_LEFT_OUT, wide)
     if table is not None:
         return table
-    return [line for row in rows for line in _two_lines(row)]
+    return [line for row in rows for line in _two_lines(row, rate)]
 
 
 def _loss(loss: Loss, wide: int | None) -> list[str]:
@@ -110,14 +113,14 @@ def _loss(loss: Loss, wide: int | None) -> list[str]:
     return [*_wrapped([head], wide), *(f"{GAP}{line}" if wide is None else line for line in table)]
 
 
-def _cells(point: PointFacts) -> dict[str, str]:
+def _cells(point: PointFacts, column: str) -> dict[str, str]:
     rate = point.images_per_s
     return {
         "GPUS": str(point.gpus),
         "ARM": point.arm,
         "SETTING": printable(" ".join(f"{name}={value}" for name, value in point.settings)),
         "PROVEN": f"{point.proven}/{point.wanted}",
-        "IMAGES/S": _NOTHING if rate is None else f"{rate.value:.1f}",
+        column: _NOTHING if rate is None else f"{rate.value:.1f}",
         "95 %": _NOTHING
         if rate is None or rate.low is None or rate.high is None
         else f"{rate.low:.1f}-{rate.high:.1f}",
@@ -127,11 +130,11 @@ def _cells(point: PointFacts) -> dict[str, str]:
     }
 
 
-def _two_lines(row: dict[str, str]) -> list[str]:
+def _two_lines(row: dict[str, str], rate: str) -> list[str]:
     setting = f"{GAP}{row['SETTING']}" if row["SETTING"] else ""
     return [
         f"{row['GPUS']} GPUs{GAP}{row['ARM']}{setting}",
-        f"{GAP}{row['IMAGES/S']} images/s{GAP}{row['EFFICIENCY']}",
+        f"{GAP}{row[rate]} {rate.lower()}{GAP}{row['EFFICIENCY']}",
     ]
 
 
@@ -168,7 +171,10 @@ def _notes(facts: StudyFacts) -> list[str]:
         )
     is_without_base = not any(each.gpus == 1 and each.images_per_s for each in facts.points)
     if is_without_base and any(each.gpus > 1 for each in facts.points):
-        notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
+        if any(each.gpus == 1 for each in facts.points):
+            notes.append("no efficiency: no launch of one GPU is proven")
+        else:
+            notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
     notes += [
         printable(f"{each.gpus} GPUs: no attribution of the loss: {each.why}") for each in facts.losses if each.why
     ]

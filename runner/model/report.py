@@ -1,6 +1,7 @@
 """What a report shows of a study, or of runs: the JSON of ``report``.
 
-Rates are in samples (images) per second; shares are fractions (0.01 is 1 %); times are seconds.
+Rates are in images per second, or in what else the verdicts count; shares are fractions (0.01 is 1 %); times are
+seconds.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Row(msgspec.Struct, frozen=True):
         key: of the launch in its study, else the run's id.
         arm, repeat: of a launch of a study; empty and 0 else.
         state: ``proven`` where its figure is; else the verdict's outcome, or the state.
-        images_per_s: of the whole world; only of a proven run. per_gpu: the same by GPU.
+        images_per_s: of the whole world, in ``unit`` per second; only of a proven run. per_gpu: the same by GPU.
         low, high: interval of the figure within this run (95 %): its precision, and no claim.
         why: why it is not proven; empty where it is.
     """
@@ -77,6 +78,7 @@ class Row(msgspec.Struct, frozen=True):
     repeat: int = 0
     images_per_s: float | None = None
     per_gpu: float | None = None
+    unit: str = "images"
     low: float | None = None
     high: float | None = None
     step_s: float | None = None
@@ -135,6 +137,7 @@ class Report(msgspec.Struct, frozen=True):
         made: UTC, whole seconds. version: of gpu-runner.
         demonstration: why no figure is a performance claim; empty where they are.
         study: None where single runs are reported.
+        unit: what the figures count; of runs that count differently all of them (``images or tokens``).
         rows: all runs. detailed: of these, those that are shown with ranks, steps and script.
         environment: of all runs together. cite: sentences to quote.
         expected: of a study, its points against the ranges that the cost model gives; else why_not_expected.
@@ -147,6 +150,7 @@ class Report(msgspec.Struct, frozen=True):
     made: Time
     version: str
     demonstration: str
+    unit: str
     study: StudyFacts | None
     rows: tuple[Row, ...]
     detailed: tuple[RunReport, ...]

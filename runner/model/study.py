@@ -153,7 +153,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
             ``measured``. Only a proven launch has a rate, and only it enters a curve.
         run, directory: of the last attempt; empty without one. attempts: how many runs were started for it.
         why: why it is not proven, one sentence; empty else.
-        images_per_s: of the named arm. step_s: median time of a step.
+        images_per_s: of the named arm, in ``unit`` per second. step_s: median time of a step.
         nodes: names, where recorded.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
@@ -167,6 +167,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
     why: str = ""
     images_per_s: float | None = None
+    unit: str = "images"
     demonstration: str = ""
     step_s: float | None = None
     nodes: tuple[str, ...] = ()

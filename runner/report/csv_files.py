@@ -22,14 +22,14 @@ def csv_files(report: Report) -> dict[str, str]:
 
 
 RUNS = (
-    "key", "run", "gpus", "arm", "settings", "repeat", "state", "images_per_s", "images_per_s_low",
+    "key", "run", "gpus", "arm", "settings", "repeat", "state", "unit", "images_per_s", "images_per_s_low",
     "images_per_s_high", "images_per_s_per_gpu", "step_s", "sm_clock_mhz", "nodes", "demonstration", "why",
     "directory",
 )  # fmt: skip
 RANKS = ("key", "run", "gpus", "rank", "node", "local_rank", "compute_s", "relative", "slow")
 _THREE = ("", "_low", "_high")
 POINTS = (
-    "gpus", "arm", "settings", "proven", "wanted", *(f"images_per_s{end}" for end in _THREE),
+    "gpus", "arm", "settings", "proven", "wanted", "unit", *(f"images_per_s{end}" for end in _THREE),
     *(f"efficiency_of_one{end}" for end in _THREE), *(f"efficiency_of_uncoupled{end}" for end in _THREE), "spread",
 )  # fmt: skip
 LOSSES = ("gpus", "settings", "lost_to", *(f"loss{end}" for end in _THREE), "clock_ratio", "note", "why")
@@ -39,8 +39,8 @@ def _runs(report: Report) -> Iterable[Sequence[Cell]]:
     for row in report.rows:
         yield (
             row.key, row.run, row.gpus, row.arm, settings_text(row.settings), row.repeat or None, row.state,
-            row.images_per_s, row.low, row.high, row.per_gpu, row.step_s, row.sm_clock_mhz, " ".join(row.nodes),
-            row.demonstration, row.why, row.directory,
+            row.unit, row.images_per_s, row.low, row.high, row.per_gpu, row.step_s, row.sm_clock_mhz,
+            " ".join(row.nodes), row.demonstration, row.why, row.directory,
         )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def _ranks(report: Report) -> Iterable[Sequence[Cell]]:
 def _points(report: Report) -> Iterable[Sequence[Cell]]:
     for point in report.study.points if report.study else ():
         estimates = (point.images_per_s, point.efficiency_of_one, point.efficiency_of_uncoupled)
-        own = (point.gpus, point.arm, settings_text(point.settings), point.proven, point.wanted)
+        own = (point.gpus, point.arm, settings_text(point.settings), point.proven, point.wanted, report.unit)
         yield (*own, *(value for each in estimates for value in _values(each)), point.spread)
 
 

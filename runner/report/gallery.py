@@ -23,6 +23,7 @@ from runner.report.numbers import (
     rate,
     seconds,
     settings_text,
+    unit_of,
 )
 from runner.report.pictures.curves import Axes, Reference, Series, curves
 from runner.report.pictures.heat_map import heat_map, node_cells
@@ -92,9 +93,11 @@ def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
     each_now = of_each(point)
     assert each_now is not None
     sure = interval(each_now, "rate")
-    says = f"{rate(each_now.value)} images/s per GPU at {point.gpus} GPUs" + (f" (95 %: {sure})." if sure else ".")
+    says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}" + (
+        f" (95 %: {sure})." if sure else "."
+    )
     title = "Throughput per GPU"
-    axes = Axes("images/s per GPU", rate, 0.0, 1.12 * highest)
+    axes = Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest)
     yield Picture(
         "per-gpu",
         title,
@@ -102,7 +105,7 @@ def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
         curves(
             "per-gpu", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
         ),
-        _points_table(study),
+        _points_table(study, report.unit),
     )
     yield from _efficiency(study, report, by_setting)
 
@@ -136,7 +139,7 @@ def _efficiency(
     drawn = curves(
         "efficiency", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
     )
-    yield Picture("efficiency", title, says, drawn, _points_table(study))
+    yield Picture("efficiency", title, says, drawn, _points_table(study, report.unit))
 
 
 def expected_efficiency(report: Report, study: StudyFacts) -> tuple[tuple[int, tuple[float, float, float]], ...]:
@@ -169,16 +172,17 @@ def _whole(study: StudyFacts, report: Report) -> Iterator[Picture]:
     if ideal is not None:
         references = [Reference("ideal", "ideal", tuple((size, (ideal * size,) * 3) for size in sizes))]
         values += [ideal * size for size in sizes]
-    says = f"{rate(series[0].points[-1][1].value)} images/s on {series[0].points[-1][0]} GPUs together."
+    last, one = series[0].points[-1]
+    says = f"{rate(one.value)} {report.unit}/s on {gpus_text(last)} together."
     title = "Throughput of all GPUs"
-    axes = Axes("images/s, by factors", rate, 0.55 * min(values), 1.5 * max(values), logarithmic=True)
+    axes = Axes(f"{report.unit}/s, by factors", rate, 0.55 * min(values), 1.5 * max(values), logarithmic=True)
     drawn = curves(
         "whole", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
     )
-    yield Picture("whole", title, says, drawn, _points_table(study))
+    yield Picture("whole", title, says, drawn, _points_table(study, report.unit))
 
 
-def _points_table(study: StudyFacts) -> Table:
+def _points_table(study: StudyFacts, unit: str) -> Table:
     rows = [
         (
             str(point.gpus),
@@ -198,7 +202,7 @@ def _points_table(study: StudyFacts) -> Table:
         "arm",
         "setting",
         "proven launches",
-        "images/s",
+        f"{unit}/s",
         "95 %",
         "per GPU",
         "of one GPU",
@@ -237,9 +241,10 @@ def _of_runs(report: Report) -> Iterator[Picture]:
     dots = tuple((row.gpus, row.per_gpu or 0.0) for row in rows)
     series = [Series("first run of a size" if not single else "run", tuple(points), () if single else dots)]
     best = max(rows, key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    says = f"{rate(best.per_gpu or 0.0)} images/s per GPU at {best.gpus} GPUs. Limits are each run's own precision."
+    says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}. "
+    says += "Limits are each run's own precision."
     title = "Throughput per GPU"
-    axes = Axes("images/s per GPU", rate, 0.0, 1.12 * max(values))
+    axes = Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * max(values))
     drawn = curves("per-gpu", title, f"Runs over the number of GPUs. {says}", axes, series, [], report.demonstration)
     yield Picture("per-gpu", title, says, drawn, rows_table(rows))
 
@@ -258,7 +263,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
         )
         for row in rows[:MOST_ROWS]
     ]
-    return Table(("run", "GPUs", "state", "images/s", "per GPU", "step", "nodes"), tuple(shown))
+    return Table(("run", "GPUs", "state", f"{unit_of(rows)}/s", "per GPU", "step", "nodes"), tuple(shown))
 
 
 def _heat_maps(report: Report) -> Iterator[Picture]:

@@ -16,6 +16,7 @@ from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 from runner.report.details import detailed, environment
 from runner.report.expected import comparisons
+from runner.report.numbers import unit_of
 from runner.report.summary import citation, highlights
 
 MOST_DETAILED = 6
@@ -64,6 +65,7 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         made=datetime.now(timezone.utc).replace(microsecond=0),
         version=__version__,
         demonstration=label,
+        unit=unit_of(rows),
         study=study,
         rows=rows,
         detailed=details,
@@ -124,6 +126,7 @@ def _row_of_launch(facts: LaunchFacts) -> Row:
         settings=launch.settings,
         repeat=launch.repeat,
         images_per_s=facts.images_per_s,
+        unit=facts.unit,
         per_gpu=None if facts.images_per_s is None else facts.images_per_s / max(launch.gpus, 1),
         step_s=facts.step_s,
         sm_clock_mhz=facts.sm_clock_mhz,
@@ -152,6 +155,7 @@ def _row_of_run(run: RunDirectory, state: str) -> Row:
         gpus=gpus,
         state=outcome,
         images_per_s=figure,
+        unit=verdict.unit if verdict is not None and figure is not None else "images",
         per_gpu=None if figure is None else figure / max(gpus, 1),
         low=low,
         high=high,

@@ -12,7 +12,7 @@ MINUS, NARROW, DASH = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{EN DASH
 
 
 def rate(value: float) -> str:
-    """Images per second in three to five digits: ``8.41``, ``148.2``, ``2 310``, ``36 900``."""
+    """A rate in three to five digits: ``8.41``, ``148.2``, ``2 310``, ``36 900``."""
     if value == 0.0:
         return "0"
     if value < 10.0:
@@ -57,6 +57,11 @@ def launch_text(row: Row) -> str:
     if not row.repeat:
         return row.run
     return ", ".join(filter(None, (row.arm, settings_text(row.settings), f"repeat {row.repeat}")))
+
+
+def unit_of(rows: Iterable[Row]) -> str:
+    """What the figures of the proven runs count: ``images``, ``tokens``; ``images or tokens`` where runs differ."""
+    return " or ".join(dict.fromkeys(row.unit for row in rows if row.images_per_s is not None)) or "images"
 
 
 def of_each(point: PointFacts) -> Estimate | None:

@@ -131,9 +131,9 @@ def _expected(report: Report) -> Iterator[Markup]:
         )
         for each in report.expected
     )  # fmt: skip
-    head = ("GPUs", "images/s", "95 %", "expected", "measured is")
+    head = ("GPUs", f"{report.unit}/s", "95 %", "expected", "measured is")
     causes = [
-        tag("p", tag("strong", f"{each.gpus} GPUs: "), f"{against(each)}. ", _causes(each))
+        tag("p", tag("strong", f"{each.gpus} GPUs: "), f"{against(each, report.unit)}. ", _causes(each))
         for each in report.expected
         if each.state == "below"
     ]

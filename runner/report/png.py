@@ -122,7 +122,7 @@ def _per_gpu(report: Report, axes: Axes) -> None:
         axes.annotate("ideal: one GPU alone", (1.0, ideal), xycoords=("axes fraction", "data"), ha="right", va="bottom",
                       xytext=(0, 4), textcoords="offset points", color=_QUIET, fontsize=13)  # fmt: skip
     axes.set_ylim(0, 1.15 * max(axes.get_ylim()[1], ideal or 0.0))
-    axes.set_title("Throughput per GPU, images/s")
+    axes.set_title(f"Throughput per GPU, {report.unit}/s")
 
 
 def _efficiency(report: Report, axes: Axes) -> None:
@@ -282,7 +282,7 @@ def _runs(report: Report, axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.set_xlabel("GPUs; limits: precision of each run, no claim")
-    axes.set_title("Throughput per GPU, images/s")
+    axes.set_title(f"Throughput per GPU, {report.unit}/s")
 
 
 def _steps(report: Report, axes: Axes) -> None:

@@ -17,6 +17,7 @@ from runner.report.numbers import (
     percent,
     rate,
     settings_text,
+    unit_of,
 )
 
 
@@ -38,14 +39,16 @@ def highlights(
 ) -> tuple[Highlight, ...]:
     """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
     if study is not None and (point := largest_point(study)) is not None:
-        return (*_of_point(study, point, details), *_alarm(expected))
+        return (*_of_point(study, point, details, unit_of(rows)), *_alarm(expected, unit_of(rows)))
     measured = [row for row in rows if row.per_gpu is not None]
     if not measured:
         return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
     best = max(measured, key=lambda row: (row.gpus, row.per_gpu or 0.0))
     precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
     return (
-        Highlight(f"Throughput per GPU at {gpus_text(best.gpus)}", f"{rate(best.per_gpu or 0.0)} images/s", precision),
+        Highlight(
+            f"Throughput per GPU at {gpus_text(best.gpus)}", f"{rate(best.per_gpu or 0.0)} {best.unit}/s", precision
+        ),
         *_slow(details),
     )
 
@@ -54,14 +57,14 @@ def _each(row: Row) -> str:
     return f"{rate((row.low or 0.0) / row.gpus)} to {rate((row.high or 0.0) / row.gpus)}"
 
 
-def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]) -> Iterator[Highlight]:
+def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
     each = of_each(point)
     assert each is not None
     setting = settings_text(point.settings)
     sure = interval(each, "rate")
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {point.wanted} launches proven"
     at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
-    yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} images/s", note)
+    yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
     bases = (
         (point.efficiency_of_one, "of one GPU alone, times their number"),
         (point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"),
@@ -109,22 +112,26 @@ def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
             "Slow node", "cannot tell", f"the slowest rank is {percent(largest)} slower; healthy ones may be, too"
         )
     else:
-        yield Highlight("Slow node", "none", f"no rank of {len(known)} runs is 2 % slower than the others")
+        yield Highlight(
+            "Slow node",
+            "none",
+            f"no rank of {len(known)} run{'' if len(known) == 1 else 's'} is 2 % slower than the others",
+        )
 
 
-def _alarm(expected: Sequence[Comparison]) -> Iterator[Highlight]:
+def _alarm(expected: Sequence[Comparison], unit: str) -> Iterator[Highlight]:
     """Where the largest size that falls short of its expected range does so, and what shows why."""
     below = [each for each in expected if each.state == "below"]
     if below:
         worst = max(below, key=lambda each: each.gpus)
         likely = [cause for cause in worst.causes if cause.state != "excluded"]
         cause = f"; {likely[0].state}: {likely[0].name}" if likely else ""
-        yield Highlight(f"Expected at {gpus_text(worst.gpus)}", "more than measured", f"{against(worst)}{cause}")
+        yield Highlight(f"Expected at {gpus_text(worst.gpus)}", "more than measured", f"{against(worst, unit)}{cause}")
 
 
-def against(each: Comparison) -> str:
+def against(each: Comparison, unit: str) -> str:
     """The measured interval and the expected range, in words."""
-    reach = f"{rate(each.expected.low)} to {rate(each.expected.high)} images/s expected"
+    reach = f"{rate(each.expected.low)} to {rate(each.expected.high)} {unit}/s expected"
     return f"{reach}, {interval(each.measured, 'rate') or rate(each.measured.value)} measured"
 
 
@@ -157,8 +164,8 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         for row in rows[:5]:
             if row.images_per_s is not None:
                 yield (
-                    f"Run {row.run}: {rate(row.images_per_s)} images/s on {row.gpus} GPUs in one launch, which is no "
-                    "claim about other launches."
+                    f"Run {row.run}: {rate(row.images_per_s)} {row.unit}/s on {gpus_text(row.gpus)} in one launch, "
+                    "which is no claim about other launches."
                 )
         return
     point = largest_point(study)
@@ -168,7 +175,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     setting = settings_text(point.settings)
     sure, of_one = interval(point.images_per_s, "rate"), point.efficiency_of_one
     text = f"{study.recipe}{f' ({setting})' if setting else ''} on {point.gpus} GPUs of {study.site}: "
-    text += f"{rate(point.images_per_s.value)} images/s"
+    text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"
     text += (
         f" (95 % interval over {point.proven} launches: {sure})"
         if sure

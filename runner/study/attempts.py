@@ -39,6 +39,7 @@ class KeptVerdict(msgspec.Struct, frozen=True):
     outcome: Outcome
     reasons: tuple[str, ...] = ()
     images_per_s: float | None = None
+    unit: str = "images"
     demonstration: str = ""
     arms: tuple[ArmFigure, ...] = ()
     sm_clock_mhz: float | None = None

@@ -66,7 +66,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         made: its attempts, where they are known already.
     """
     made = attempts(study) if made is None else made
-    found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
+    found = _of_one_unit(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
     states = {each.state for each in found}
     asked = study.study
     together = asked.way == "one-allocation"
@@ -99,9 +99,29 @@ def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[Poi
     queried: these runs were judged.
     """
     made = {key: attempt for key, run in proven.items() if (attempt := attempt_of(run, None)) is not None}
-    found = tuple(_launch_facts(launch, [made[launch.key]] if launch.key in made else []) for launch in study.launches)
+    found = _of_one_unit(
+        _launch_facts(launch, [made[launch.key]] if launch.key in made else []) for launch in study.launches
+    )
     differences = _differences(study, proven)
     return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
+
+
+def _of_one_unit(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
+    """A program that was changed between launches may count something else: of tokens and samples there is no mean."""
+    found = tuple(launches)
+    unit = next((each.unit for each in found if each.state == "proven"), "images")
+    return tuple(
+        each
+        if each.state != "proven" or each.unit == unit
+        else msgspec.structs.replace(
+            each,
+            state="not-proven",
+            images_per_s=None,
+            arms=(),
+            why=f"it counts {each.unit}, and the study's first launch {unit}: no figure is made of both",
+        )
+        for each in found
+    )
 
 
 def _differences(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[str, ...]:
@@ -213,6 +233,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         outcome=verdict.outcome if verdict else None,
         why=attempt.why,
         images_per_s=verdict.images_per_s if verdict and proven else None,
+        unit=verdict.unit if verdict and proven else "images",
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),

@@ -117,7 +117,7 @@ def _wait(work: Work) -> None:
             )
             return
         verdict = finish(run, on_progress, work.listener.warn)
-        figure = f", {verdict.images_per_s:.1f} images/s" if verdict.images_per_s is not None else ""
+        figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
         why = f": {verdict.reasons[0]}" if verdict.reasons else ""
         work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
 

@@ -101,7 +101,7 @@ def _finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
         work.listener.progress(progress, tasks)
 
     verdict = finish(run, on_progress, work.listener.warn)
-    figure = f", {verdict.images_per_s:.1f} images/s" if verdict.images_per_s is not None else ""
+    figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     why = f": {verdict.reasons[0]}" if verdict.reasons else ""
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
     return verdict

@@ -203,3 +203,22 @@ def test_an_interval_is_shown_with_the_efficiency() -> None:
 
     assert share_text(Estimate(0.9, 0.85, 0.95)) == "90.0 % (85.0-95.0)"
     assert (share_text(Estimate(0.9)), share_text(None)) == ("90.0 %", "-")
+
+
+@pytest.mark.parametrize("wide", [None, 80, 40])
+def test_the_table_names_what_a_program_counts(tmp_path: Path, wide: int | None) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1, settings=((("batch-size", "4"),), (("batch-size", "8"),))))
+    for launch in of.study.launches:
+        left_run(of, launch.key, measured(100.0 * launch.gpus, unit="tokens"))
+    shown = "\n".join(facts_lines(gather.facts(of), wide)).lower()
+    assert "tokens/s" in shown
+    assert "images/s" not in shown
+
+
+def test_where_no_launch_of_one_gpu_is_proven_nobody_is_told_to_ask_for_one(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1))
+    left_run(of, "g0001-full-r1", Verdict("failed", ("rank 0 exited with code 1",)))
+    left_run(of, "g0002-full-r1", measured(180.0))
+    shown = "\n".join(facts_lines(gather.facts(of), None))
+    assert "no efficiency: no launch of one GPU is proven" in shown
+    assert "--arms solo" not in shown

@@ -13,8 +13,11 @@ import msgspec
 import pytest
 from PIL import Image
 
+from runner.cli.report_table import lines
 from runner.errors import InfrastructureError, UsageError
 from runner.model.report import Report
+from runner.model.study import StudyFacts
+from runner.model.verdict import Verdict
 from runner.report.gather import of_runs, of_study
 from runner.report.writing import NAMES, write
 from tests.support.limits import largest_file
@@ -141,3 +144,36 @@ def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     write(of_study(study_facts([facts], [])), tmp_path / "report", silent)
     (row,) = csv.DictReader((tmp_path / "report/runs.csv").open())
     assert row["why"] == "'=HYPERLINK(1)\\n+2"
+
+
+def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: Path) -> None:
+    counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
+    run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
+    verdict = run.read("verdict.json", Verdict)
+    assert verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    for number, made in enumerate((of_study(msgspec.structs.replace(study, launches=counted)), of_runs([(run, "")]))):
+        place = tmp_path / f"report{number}"
+        write(made, place, silent)
+        page = (place / "report.html").read_text()
+        assert made.unit == "tokens"
+        assert "tokens/s per GPU" in page
+        assert any("tokens/s" in each for each in made.cite)
+        shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *lines(made, None)))
+        assert "images/s" not in shown.lower()
+        assert "TOKENS/S" in shown
+        (first, *_) = csv.DictReader((place / "runs.csv").open())
+        assert first["unit"] == "tokens"
+    (first, *_) = csv.DictReader((tmp_path / "report0/points.csv").open())
+    assert first["unit"] == "tokens"
+
+
+def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -> None:
+    runs = [measured_run(tmp_path / "runs", f"20261122-12000{place}-own-4", 4) for place in range(2)]
+    verdict = runs[1].read("verdict.json", Verdict)
+    assert verdict is not None
+    runs[1].write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    made = of_runs([(run, "") for run in runs])
+    assert [row.unit for row in made.rows] == ["images", "tokens"]
+    assert made.unit == "images or tokens"
+    assert ["images/s" in each for each in made.cite[:2]] == [True, False]
