@@ -80,6 +80,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         forced=verdict.forced,
         version=__version__,
         redacted=redacted,
+        synchronisation=verdict.synchronisation,
     )
 
 

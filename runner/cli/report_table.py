@@ -39,6 +39,9 @@ def lines(report: Report, width: int | None) -> list[str]:
     for run in report.detailed:
         if run.problem:
             made += _wrapped(f"records do not hold: {run.row.run}: {run.problem}", width, "  ")
+    unexamined = sum(bool(row.synchronisation) for row in report.rows)
+    if unexamined:
+        made += _wrapped(f"synchronisation not examined: {unexamined} of {len(report.rows)} runs", width, "  ")
     missing = [row for row in report.rows if row.state != "proven"]
     for row in missing[:_MOST_LINES]:
         made += _wrapped(f"not proven: {row.run or row.key}: {row.why or row.state}", width, "  ")

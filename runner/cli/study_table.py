@@ -157,6 +157,9 @@ def _notes(facts: StudyFacts) -> list[str]:
         notes.append(f"{len(behind)} launches are not proven; all of them: --json")
     if any(each.proven == 1 for each in facts.points):
         notes.append("one launch makes no claim: it has no interval")
+    unexamined = sum(bool(each.synchronisation) for each in facts.launches)
+    if unexamined:
+        notes.append(f"synchronisation not examined: {unexamined} of {len(facts.launches)} launches")
     spreads = [each for each in facts.points if each.spread]
     if spreads:
         worst = max(spreads, key=lambda each: each.spread or 0.0)

@@ -100,6 +100,7 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
     nodes = "1 node" if run.nodes == 1 else f"{run.nodes} nodes"
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
+    yield "", "synchronisation not examined" if run.synchronisation else ""
     yield "", run.demonstration
     yield "", f"forced: {', '.join(run.forced)}" if run.forced else ""
     yield "", f"secrets were taken out of: {', '.join(run.redacted)}" if run.redacted else ""

@@ -13,7 +13,7 @@ class BundledRun(msgspec.Struct, frozen=True):
     """A run in a bundle: what its records give.
 
     Attributes:
-        images_per_s, unit, precision, steady, transport, demonstration, forced: as in its verdict.
+        images_per_s, unit, precision, steady, transport, demonstration, forced, synchronisation: as in its verdict.
         version: of gpu-runner, which judged it when the bundle was made.
         redacted: file -> SHA-256 of what it was before secrets were taken out of it.
     """
@@ -32,6 +32,7 @@ class BundledRun(msgspec.Struct, frozen=True):
     forced: tuple[str, ...]
     version: str
     redacted: dict[str, str]
+    synchronisation: Literal["not-examined", ""] = ""
 
 
 class BundledStudy(msgspec.Struct, frozen=True):

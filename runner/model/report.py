@@ -65,6 +65,7 @@ class Row(msgspec.Struct, frozen=True):
         state: ``proven`` where its figure is; else the verdict's outcome, or the state.
         images_per_s: of the whole world, in ``unit`` per second; only of a proven run. per_gpu: the same by GPU.
         low, high: interval of the figure within this run (95 %): its precision, and no claim.
+        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         why: why it is not proven; empty where it is.
     """
 
@@ -79,6 +80,7 @@ class Row(msgspec.Struct, frozen=True):
     images_per_s: float | None = None
     per_gpu: float | None = None
     unit: str = "images"
+    synchronisation: str = ""
     low: float | None = None
     high: float | None = None
     step_s: float | None = None

@@ -154,6 +154,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         run, directory: of the last attempt; empty without one. attempts: how many runs were started for it.
         why: why it is not proven, one sentence; empty else.
         images_per_s: of the named arm, in ``unit`` per second. step_s: median time of a step.
+        synchronisation: of its verdict: ``not-examined`` where nothing showed whether the ranks train together.
         nodes: names, where recorded.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
@@ -168,6 +169,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     why: str = ""
     images_per_s: float | None = None
     unit: str = "images"
+    synchronisation: str = ""
     demonstration: str = ""
     step_s: float | None = None
     nodes: tuple[str, ...] = ()

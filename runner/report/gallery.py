@@ -255,7 +255,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
         (
             launch_text(row),
             str(row.gpus),
-            row.state,
+            f"{row.state}, synchronisation not examined" if row.synchronisation else row.state,
             rate(row.images_per_s) if row.images_per_s is not None else DASH,
             rate(row.per_gpu) if row.per_gpu is not None else DASH,
             seconds(row.step_s) if row.step_s is not None else DASH,

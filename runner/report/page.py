@@ -81,7 +81,7 @@ def _figure(picture: Picture) -> Markup:
         picture.svg,
         tag(
             "details",
-            tag("summary", f"Table: {picture.title.lower()}"),
+            tag("summary", f"Table: {picture.title[:1].lower()}{picture.title[1:]}"),
             _table(picture.table, picture.title),
         ),
         class_="card",

@@ -146,11 +146,21 @@ def citation(
     facts = {fact.name: fact.value for report in details[:1] for fact in report.environment}
     sentences = [*_figures(study, rows)]
     sentences += filter(None, [_made_of(facts)])
-    if any(row.state == "proven" for row in rows):
+    proven = [row for row in rows if row.state == "proven"]
+    if proven:
+        unexamined = sum(bool(row.synchronisation) for row in proven)
+        shown = ["all ranks"]
+        shown += [] if demonstration else ["their distinct devices"]
+        shown += [] if unexamined else ["that they trained in step"]
         sentences.append(
             f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
-            "runs in which all ranks, their distinct devices and equal parameters after the last step are proven."
+            f"runs in which {_listed(shown)} are proven."
         )
+        if unexamined:
+            sentences.append(
+                f"Synchronisation was not examined in {unexamined} of {len(proven)} runs: that their ranks trained "
+                "together is not proven."
+            )
     missing = [row for row in rows if row.state != "proven"]
     if missing:
         sentences.append(f"{len(missing)} of {len(rows)} runs are not proven and in no figure.")
@@ -159,13 +169,22 @@ def citation(
     return tuple(sentences)
 
 
+def _ranks(gpus: int, demonstration: str) -> str:
+    """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
+    return f"{gpus} rank{'' if gpus == 1 else 's'} (a demonstration)" if demonstration else gpus_text(gpus)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
 def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     if study is None:
         for row in rows[:5]:
             if row.images_per_s is not None:
                 yield (
-                    f"Run {row.run}: {rate(row.images_per_s)} {row.unit}/s on {gpus_text(row.gpus)} in one launch, "
-                    "which is no claim about other launches."
+                    f"Run {row.run}: {rate(row.images_per_s)} {row.unit}/s on {_ranks(row.gpus, row.demonstration)} in "
+                    "one launch, which is no claim about other launches."
                 )
         return
     point = largest_point(study)
@@ -174,7 +193,8 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     kind = "strong" if study.strong else "weak"
     setting = settings_text(point.settings)
     sure, of_one = interval(point.images_per_s, "rate"), point.efficiency_of_one
-    text = f"{study.recipe}{f' ({setting})' if setting else ''} on {point.gpus} GPUs of {study.site}: "
+    text = f"{study.recipe}{f' ({setting})' if setting else ''} on {_ranks(point.gpus, study.demonstration)} "
+    text += f"of {study.site}: "
     text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"
     text += (
         f" (95 % interval over {point.proven} launches: {sure})"

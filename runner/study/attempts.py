@@ -40,6 +40,7 @@ class KeptVerdict(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     images_per_s: float | None = None
     unit: str = "images"
+    synchronisation: str = ""
     demonstration: str = ""
     arms: tuple[ArmFigure, ...] = ()
     sm_clock_mhz: float | None = None

@@ -234,6 +234,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         why=attempt.why,
         images_per_s=verdict.images_per_s if verdict and proven else None,
         unit=verdict.unit if verdict and proven else "images",
+        synchronisation=verdict.synchronisation if verdict and proven else "",
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),

@@ -215,7 +215,7 @@ def test_the_table_names_what_a_program_counts(tmp_path: Path, wide: int | None)
     assert "images/s" not in shown
 
 
-def test_where_no_launch_of_one_gpu_is_proven_nobody_is_told_to_ask_for_one(tmp_path: Path) -> None:
+def test_where_no_launch_of_one_gpu_is_proven_the_note_says_so(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1, 2), 1))
     left_run(of, "g0001-full-r1", Verdict("failed", ("rank 0 exited with code 1",)))
     left_run(of, "g0002-full-r1", measured(180.0))

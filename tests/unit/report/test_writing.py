@@ -177,3 +177,22 @@ def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -
     assert [row.unit for row in made.rows] == ["images", "tokens"]
     assert made.unit == "images or tokens"
     assert ["images/s" in each for each in made.cite[:2]] == [True, False]
+
+
+def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
+    divided = tuple(msgspec.structs.replace(each, synchronisation="not-examined") for each in study.launches[:3])
+    made = of_study(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
+    said = " ".join(made.cite)
+    assert "Synchronisation was not examined in 3 of 15 runs" in said
+    assert "trained in step" not in said
+    write(made, tmp_path / "report", silent)
+    assert "proven, synchronisation not examined" in (tmp_path / "report/report.html").read_text()
+    assert any(line.startswith("synchronisation not examined: 3 of 16 runs") for line in lines(made, None))
+    assert "trained in step are proven" in " ".join(of_study(study).cite)
+
+
+def test_a_sentence_of_a_demonstration_claims_no_gpus(study: StudyFacts) -> None:
+    said = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration")).cite
+    (figure,) = [each for each in said if "images/s" in each]
+    assert "on 16 ranks (a demonstration) of technion" in figure
+    assert not any("GPUs" in each or "distinct devices" in each for each in said)
