@@ -58,7 +58,7 @@ def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
     """The study as it stands."""
     proven = sum(each.state == "proven" for each in facts.launches)
     head = f"study {printable(facts.study)}: {facts.state}, {proven} of {len(facts.launches)} launches proven"
-    lines = [*_wrapped([head], wide), *([f"[{facts.demonstration}]"] if facts.demonstration else [])]
+    lines = [*_wrapped([head], wide), *_wrapped([f"[{facts.demonstration}]"] if facts.demonstration else [], wide)]
     losses = [line for each in facts.losses if each.rows for line in _loss(each, wide)]
     return [*lines, *_points(facts, wide), *losses, *_wrapped(_notes(facts), wide, GAP)]
 

@@ -149,12 +149,11 @@ def citation(
     proven = [row for row in rows if row.state == "proven"]
     if proven:
         unexamined = sum(bool(row.synchronisation) for row in proven)
-        shown = ["all ranks"]
-        shown += [] if demonstration else ["their distinct devices"]
-        shown += [] if unexamined else ["that they trained in step"]
+        devices = "" if demonstration else ", each on its own device"
+        in_step = "" if unexamined else ", and trained in step"
         sentences.append(
             f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
-            f"runs in which {_listed(shown)} are proven."
+            f"runs in which it is proven that all ranks ran{devices}{in_step}."
         )
         if unexamined:
             sentences.append(
@@ -172,10 +171,6 @@ def citation(
 def _ranks(gpus: int, demonstration: str) -> str:
     """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
     return f"{gpus} rank{'' if gpus == 1 else 's'} (a demonstration)" if demonstration else gpus_text(gpus)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
@@ -202,8 +197,10 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         else f" in {point.proven} launches, too few for an interval"
     )
     if of_one is not None:
-        sure = interval(of_one)
-        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one GPU alone" + (f" ({sure})" if sure else "")
+        sure, alone = interval(of_one), "rank" if study.demonstration else "GPU"
+        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone" + (
+            f" ({sure})" if sure else ""
+        )
     yield f"{text}."
 
 

@@ -222,3 +222,13 @@ def test_where_no_launch_of_one_gpu_is_proven_the_note_says_so(tmp_path: Path) -
     shown = "\n".join(facts_lines(gather.facts(of), None))
     assert "no efficiency: no launch of one GPU is proven" in shown
     assert "--arms solo" not in shown
+
+
+def test_the_label_of_a_demonstration_fits(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    left_run(
+        of, "g0001-full-r1", measured(100.0, demonstration="CPU, this machine: demonstration, no performance claim")
+    )
+    lines = facts_lines(gather.facts(of), 40)
+    assert "performance claim]" in " ".join(lines)
+    assert all(len(line) <= 40 or of.path.name in line for line in lines), lines

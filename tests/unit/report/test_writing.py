@@ -188,11 +188,12 @@ def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_pa
     write(made, tmp_path / "report", silent)
     assert "proven, synchronisation not examined" in (tmp_path / "report/report.html").read_text()
     assert any(line.startswith("synchronisation not examined: 3 of 16 runs") for line in lines(made, None))
-    assert "trained in step are proven" in " ".join(of_study(study).cite)
+    assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
 
 
 def test_a_sentence_of_a_demonstration_claims_no_gpus(study: StudyFacts) -> None:
     said = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration")).cite
     (figure,) = [each for each in said if "images/s" in each]
     assert "on 16 ranks (a demonstration) of technion" in figure
-    assert not any("GPUs" in each or "distinct devices" in each for each in said)
+    assert "GPU" not in figure
+    assert not any("its own device" in each for each in said)
