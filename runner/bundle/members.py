@@ -42,7 +42,14 @@ def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
     for name in sorted(filter(is_member, names)):
         content = (run / name).read_bytes()
         if name.startswith("nccl/"):
-            content = content[:_NCCL_BYTES]
+            content = _whole_lines(content, content[:_NCCL_BYTES])
         elif name == "logs/batch.err":
-            content = content[-_ERROR_BYTES:]
+            content = _whole_lines(content, content[-_ERROR_BYTES:])
         yield name, content
+
+
+def _whole_lines(content: bytes, part: bytes) -> bytes:
+    """The beginning or end of a log without the line that was cut: in a part of it no secret would be known."""
+    if len(part) == len(content):
+        return part
+    return part[: part.rfind(b"\n") + 1] if content.startswith(part) else part[part.find(b"\n") + 1 :]

@@ -15,6 +15,7 @@ import click
 from runner.cli.options import by_shell
 from runner.cli.text import printable
 from runner.errors import Exit, InfrastructureError, UsageError
+from runner.files import atomic
 
 if TYPE_CHECKING:
     from runner.compare.compare import Side
@@ -126,7 +127,7 @@ def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) 
     for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
         if path is not None:
             try:
-                path.write_text(text(compared), "utf-8", "replace")
+                atomic.write(path, text(compared).encode("utf-8", "replace"))
             except OSError as error:
                 raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
