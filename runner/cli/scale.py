@@ -154,7 +154,7 @@ class _Call:
         """Warn where launches would now be others than those that ran."""
         from runner.cli.diff import show_differences
         from runner.cli.show import warn
-        from runner.jobs.comparison import code_differences, plan_differences
+        from runner.jobs.comparison import code_differences, plan_differences, recipe_difference
         from runner.model.plan import PlanRecord
         from runner.preparation.job import code_of
 
@@ -165,7 +165,11 @@ class _Call:
             now, keep = self.jobs.of(launch), not self._given.get("no_diff")
             # In an allocation of several launches, the plan has the launch's place in it as well.
             differences = plan_differences(plan, now.plan) if study.study.way == "separate" else ()
-            differences = (*differences, *code_differences(run, *code_of(now, keep_diff=keep)))
+            differences = (
+                *differences,
+                *code_differences(run, *code_of(now, keep_diff=keep)),
+                *recipe_difference(run, now.recipe_directory),
+            )
             if differences:
                 warn(f"what is launched now differs from {run.run_id} (first -> now); a new study would not mix them:")
                 show_differences(differences, err=True)

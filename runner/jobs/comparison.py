@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -136,7 +137,17 @@ def copied_code(run: RunDirectory) -> str:
     snapshot = _bytes(run, CODE_FILES)
     if snapshot:
         return f"sha256 {sha256(snapshot)[:12]}"
-    recipe = run.path / "recipe"
+    return _programs(run.path / "recipe")
+
+
+def recipe_difference(run: RunDirectory, recipe: Path | None) -> tuple[Difference, ...]:
+    """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
+    now = _programs(recipe) if recipe is not None else ""
+    then = "" if _bytes(run, CODE_FILES) else copied_code(run)
+    return tuple(_value("code", "program", then, now)) if then and now else ()
+
+
+def _programs(recipe: Path) -> str:
     sources = [
         (name, path)
         for name, path in (files_below(recipe) if recipe.is_dir() else ())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
 
-from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
+from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference, run_differences
 from runner.jobs.directory import RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
@@ -84,3 +85,16 @@ def test_runs_differ_in_code_and_verdict(tmp_path: Path) -> None:
     (other.path / "code.json").unlink()
     keys = {each.key for each in run_differences(one, other) if each.second == "not recorded"}
     assert keys == {"repository", "commit", "branch", "uncommitted changes"}
+
+
+def test_a_recipe_that_has_changed_since_is_a_difference(tmp_path: Path) -> None:
+    run, recipe = run_of(tmp_path / "1", "c1", ""), tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "main.py").write_text("train()\n")
+    assert recipe_difference(run, recipe) == (), "a program without a recipe"
+    shutil.copytree(recipe, run.path / "recipe")
+    (recipe / "notes.txt").write_text("left by the program itself")
+    assert recipe_difference(run, recipe) == recipe_difference(run, None) == ()
+    (recipe / "main.py").write_text("train()  # otherwise\n")
+    (found,) = recipe_difference(run, recipe)
+    assert (found.area, found.key) == ("code", "program")
