@@ -28,6 +28,7 @@ _RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
     "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
     "other-site": ("site", lambda launch: launch.plan.site),
     "other-unit": ("unit of the figure", lambda launch: launch.unit),
+    "other-proof": ("synchronisation", lambda launch: launch.synchronisation or "proven"),
     "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),
 }
 _REPEATS = "not-repeats"

@@ -29,6 +29,7 @@ class MeasuredLaunch:
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
         demonstration: why the figure is no performance claim; empty where it is one.
+        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         code: what ran, as ``runner.jobs.comparison.code_facts``.
     """
 
@@ -43,6 +44,7 @@ class MeasuredLaunch:
     options: Mapping[str, str]
     demonstration: str
     unit: str = "images"
+    synchronisation: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -99,6 +101,7 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         options=options_of(plan.program),
         demonstration=verdict.demonstration,
         unit=verdict.unit,
+        synchronisation=verdict.synchronisation,
         code=code_facts(run),
     )
 

@@ -69,6 +69,7 @@ def exported_run(run: RunDirectory) -> ExportedRun:
         steady=verdict.steady if is_measured else None,
         transport=verdict.transport,
         demonstration=verdict.demonstration,
+        synchronisation=verdict.synchronisation,
         ranks=ranks,
     )
 

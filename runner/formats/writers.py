@@ -17,6 +17,7 @@ from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Forma
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
     "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
+    "synchronisation",
 )  # fmt: skip
 COLUMNS = (*_OF_RUN, *(name if name in ("rank", "node") else f"rank_{name}" for name in ExportedRank.__struct_fields__))
 
@@ -64,7 +65,7 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     return "".join(
         f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
         f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
-        f"claim={'demonstration' if run.demonstration else 'performance'}\n"
+        f"claim={_claim(run)}\n"
         for run in runs
     )
 
@@ -76,6 +77,10 @@ WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
     "openmetrics": as_openmetrics,
     "reframe": as_reframe,
 }
+
+
+def _claim(run: ExportedRun) -> str:
+    return "demonstration" if run.demonstration else "unexamined" if run.synchronisation else "performance"
 
 
 def _cell(value: Any) -> Any:
@@ -91,6 +96,8 @@ def _mllog(run: ExportedRun) -> Iterator[str]:
     began_ms = int(run.started.timestamp() * 1000) if run.started else 0
     ended_ms = int(run.ended.timestamp() * 1000) if run.ended else began_ms
     about: dict[str, Any] = {"run": run.run, "no_mlperf_result": True, "demonstration": run.demonstration}
+    if run.synchronisation:
+        about["synchronisation"] = run.synchronisation
 
     def line(kind: str, time_ms: int, key: str, value: Any, **metadata: Any) -> str:
         event = {
@@ -119,8 +126,7 @@ def _labels_of(run: ExportedRun) -> dict[str, str]:
 
 
 def _throughput(run: ExportedRun) -> Samples:
-    claim = "demonstration" if run.demonstration else "performance"
-    return [({**_labels_of(run), "unit": run.unit, "claim": claim}, run.images_per_s)]
+    return [({**_labels_of(run), "unit": run.unit, "claim": _claim(run)}, run.images_per_s)]
 
 
 def _limits(run: ExportedRun) -> Samples:

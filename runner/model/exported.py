@@ -51,6 +51,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
         images_per_s (in ``unit`` per second), precision_low, precision_high, window_s, steady: null unless it is
             measured; the interval also where the window was too short for one.
         demonstration: why the figure is no performance claim; empty where it is one.
+        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
     """
 
     run: str
@@ -74,6 +75,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     steady: bool | None
     transport: str
     demonstration: str
+    synchronisation: str
     ranks: tuple[ExportedRank, ...]
 
 

@@ -308,3 +308,10 @@ def test_names_of_others_make_no_markup(tmp_path: Path) -> None:
     text = markdown(made)
     assert not re.search(r"(?<!\\)[<`\]]", text.replace("| ok |", "")), text
     assert [line[:2] for line in text.splitlines() if line.startswith("#")] == ["##"]
+
+
+def test_a_figure_whose_synchronisation_was_not_examined_is_no_match_for_a_proven_one(tmp_path: Path) -> None:
+    proven = measured_launch(measured_run(tmp_path, 0))
+    other = dataclasses.replace(measured_launch(measured_run(tmp_path, 1)), synchronisation="not-examined")
+    assert [each.code for each in misfits([proven], [other], frozenset())] == ["other-proof"]
+    assert misfits([other], [other], frozenset()) == ()
