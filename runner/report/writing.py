@@ -6,6 +6,7 @@ is ended leaves what was there. A directory that exists must be empty or hold an
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,6 +35,9 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
         InfrastructureError: it cannot be written: no space, no permission.
     """
     check(directory)
+    place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
+        raise _cannot_be_written(os.strerror(errno.EACCES), directory)
     tables = csv_files(report)
     names = tuple(name for name in NAMES if name in tables or name in (PAGE, PICTURE, FACTS))
     complete = msgspec.structs.replace(report, files=names)
@@ -46,12 +50,16 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
             check(directory)
             _replace_all(directory, contents)
     except OSError as error:
-        raise InfrastructureError(
-            f"the report cannot be written: {error.strerror}",
-            where=str(directory),
-            fix="free space there, or name another directory with -o; what was there is as it was",
-        ) from None
+        raise _cannot_be_written(error.strerror, directory) from None
     return complete
+
+
+def _cannot_be_written(why: str | None, directory: Path) -> InfrastructureError:
+    return InfrastructureError(
+        f"the report cannot be written: {why}",
+        where=str(directory),
+        fix="free space there, or name another directory with -o; what was there is as it was",
+    )
 
 
 def facts_json(report: Report) -> bytes:

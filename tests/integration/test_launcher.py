@@ -370,13 +370,16 @@ def test_the_launcher_finds_its_package_in_every_mode_of_python(mode: str) -> No
     assert done.stdout.startswith("usage: launch.py")
 
 
-def test_a_programs_path_gets_one_package_with_a_unique_name(tmp_path: Path, job: int) -> None:
+def test_a_programs_path_gets_our_package_and_the_meter_and_nothing_else(tmp_path: Path, job: int) -> None:
     """Modules of ours can hide none of the program's or the standard library's."""
     task = start(tmp_path, job, 0, 1, program("import os; print(os.environ['RUNNER_LIB'])"))
     assert task.process.stdout is not None
     import_directory = Path(task.process.stdout.read().strip())
     assert task.end()[0] == 0
-    assert {path.name for path in import_directory.iterdir()} - {"__pycache__"} == {"gpu_runner_inside"}
+    assert {path.name for path in import_directory.iterdir()} - {"__pycache__"} == {
+        "gpu_runner_inside",
+        "runner_meter.py",
+    }
     assert import_directory != LAUNCH.parent
 
 

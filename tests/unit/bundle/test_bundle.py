@@ -7,7 +7,6 @@ import json
 import shlex
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import msgspec
@@ -62,8 +61,8 @@ def test_the_same_runs_give_the_same_bytes_in_any_order(runs: list[str], tmp_pat
 
 def test_it_is_a_bag_for_any_other_tool(runs: list[str], tmp_path: Path) -> None:
     assert runner(["export", *runs, "--bundle", str(tmp_path / "b.tar")]) == Exit.GOOD
-    with tarfile.open(tmp_path / "b.tar", "r:") as archive:
-        archive.extractall(tmp_path / "bag", filter="data")
+    (tmp_path / "bag").mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "b.tar", "-C", tmp_path / "bag"], check=True, timeout=60)
     (bag,) = (tmp_path / "bag").iterdir()
     assert (bag / "bagit.txt").read_text() == "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
     for manifest in ("manifest-sha256.txt", "tagmanifest-sha256.txt"):
