@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -44,6 +44,8 @@ class _Plan(msgspec.Struct, frozen=True):
 
 class _Start(msgspec.Struct, frozen=True):
     time_s: Seconds
+    host: str = ""
+    node_name: str | None = None
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -252,10 +254,14 @@ def _step_s(run: RunDirectory) -> float | None:
 
 
 def _nodes(run: RunDirectory) -> tuple[str, ...]:
+    """As the scheduler named them; without one, as the first rank on each did."""
     try:
         return tuple(file_system.read_bytes(run.path / NODES).decode("utf-8", "replace").split())
     except OSError:
-        return ()
+        plan = run.read("plan.json", _Plan)
+    first = accumulate(plan.tasks_per_node[:-1], initial=0) if plan is not None and plan.tasks_per_node else ()
+    starts = (run.read(f"ranks/{rank}.start.json", _Start) for rank in first)
+    return tuple(start.node_name or start.host for start in starts if start is not None)
 
 
 def _gpu_hours(run: RunDirectory) -> float:
