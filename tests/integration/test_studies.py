@@ -40,6 +40,7 @@ def test_a_study_that_is_killed_goes_on_and_measures_nothing_twice(tmp_path: Pat
         return list(local.runs.glob("*-study/launches/g0002-*/*/job.json"))
 
     until(first, "the second launch has begun", timeout_s=60)
+    os.killpg(child.pid, signal.SIGSTOP)  # so that it does not begin the third meanwhile
     (path,) = local.runs.glob("*-study")
     assert "another `scale` is at work on this study" in local("scale", "--resume", path.name, code=3).err
     os.killpg(child.pid, signal.SIGKILL)

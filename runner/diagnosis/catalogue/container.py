@@ -208,8 +208,10 @@ FAILURES = (
     ),
     _not_started(
         "image-lost",
-        # ENOTCONN: the process that served the image to the ranks of this node is gone.
-        r"(?i)^(?=.*(?:ch-run|container|squashfuse)).*transport endpoint is not connected",
+        # ENOTCONN: the process that served the image to the ranks of this node is gone. No PID: the rank is gone whose
+        # container others of the node join.
+        r"(?i)^(?=.*(?:ch-run|container|squashfuse)).*transport endpoint is not connected"
+        r"|^ch-run\[\d+\]: error: join: no PID \d",
         "",
         "see the rank that ended first on that node: it served the image to the others",
         "user",

@@ -60,12 +60,13 @@ FAILURES = (
         outcome="failed",
         consequence="perhaps",
     ),
-    # A rank that another one's end took the image from before its launcher had begun: bash finds no library (ENOTCONN).
+    # A rank that another one's end took the image from before its launcher had begun: bash finds no library (ENOTCONN),
+    # or the container that it joins is gone.
     Failure(
         code="rank-lost-its-image",
         source="task starter",
         pattern=r"^Exited with exit code",
-        context=r"Error 107$|Transport endpoint is not connected",
+        context=r"Error 107$|Transport endpoint is not connected|ch-run\[\d+\]: error: join: no PID \d",
         cause=_REPORTED + " (its image went away)",
         fix="find what ended first, another rank of its node or the job: its log has the cause",
         who="user",

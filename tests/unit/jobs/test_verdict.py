@@ -378,11 +378,16 @@ def test_a_container_that_never_started_is_reported_with_the_runtimes_message() 
     assert verdict.log == "logs/rank-0.err: pyxis: couldn't start container"
 
 
-def test_a_rank_that_took_its_nodes_image_with_it_is_the_cause() -> None:
-    """Under Charliecloud the first rank of a node serves the image to the others."""
-    bare = without_container(
-        "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)"
-    )
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)",
+        "ch-run[7]: error: join: no PID 2947: /proc/2947/ns/user not found (ch_core.c:372)",
+    ],
+)
+def test_a_rank_that_took_its_nodes_image_with_it_is_the_cause(line: str) -> None:
+    """Under Charliecloud the first rank of a node serves the image to the others, which join its container."""
+    bare = without_container(line)
     assert judge(bare).outcome == "infrastructure"
     verdict = judge(dataclasses.replace(bare, task_ends={1: "Exited with exit code 3", 0: "Exited with exit code 1"}))
     assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
