@@ -15,14 +15,13 @@ from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.in_allocation import STOPPED, has_begun, never_began
-from runner.jobs.life import WaitInterrupted, finish, tasks_of
+from runner.jobs.life import WaitInterrupted, tasks_of
 from runner.jobs.submission import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
-from runner.study.attempts import attempt_of, without_verdict
 from runner.study.directory import StudyDirectory
 from runner.study.ways import Work, separate
 
@@ -38,7 +37,7 @@ _WHY = {
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     """See ``Way``. While an allocation of the study is in the queue or runs, no other is made."""
     _discard_unbegun(work.study)
-    if not _left(work.study) and wanted and not work.study.is_stopped:
+    if not separate.open_runs_of(work.study) and wanted and not work.study.is_stopped:
         _start(work, wanted)
     if work.waits:
         _wait(work)
@@ -81,16 +80,6 @@ def _largest(launches: Sequence[Launch]) -> Launch:
     return max(launches, key=lambda launch: launch.gpus)
 
 
-def _left(study: StudyDirectory) -> list[tuple[Launch, RunDirectory]]:
-    """Runs whose job is not over, in the study's order."""
-    runs = [(launch, run) for launch in study.study.launches for run in study.runs(launch.key)]
-    unsettled = without_verdict(run for _, run in runs)
-    known = states(unsettled)
-    paths = {run.path for run in unsettled}
-    made = [(each, attempt_of(each[1], known.get(each[1].path))) for each in runs if each[1].path in paths]
-    return [each for each, attempt in made if attempt is not None and not attempt.gone]
-
-
 def _discard_unbegun(study: StudyDirectory) -> None:
     """Remove the run directories of launches whose allocation is over and never began them: they hold nothing."""
     runs = [run for launch in study.study.launches for run in study.runs(launch.key)]
@@ -104,7 +93,7 @@ def _discard_unbegun(study: StudyDirectory) -> None:
 
 def _wait(work: Work) -> None:
     """Until each launch has ended and was judged, or the allocation has."""
-    for launch, run in _left(work.study):
+    for launch, run in separate.open_runs_of(work.study):
         tasks = tasks_of(run)
 
         def on_progress(now: JobProgress, tasks: int = tasks) -> None:
@@ -116,10 +105,7 @@ def _wait(work: Work) -> None:
                 f"for what is missing: `{PROGRAM} scale --resume {work.study.path.name}`"
             )
             return
-        verdict = finish(run, on_progress, work.listener.warn)
-        figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
-        why = f": {verdict.reasons[0]}" if verdict.reasons else ""
-        work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
+        separate.finished(work, launch, run)
 
 
 def _begins(run: RunDirectory, on_progress: Callable[[JobProgress], None]) -> bool:

@@ -34,7 +34,7 @@ _AGAIN = ("infrastructure",)
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     """See ``Way``. Where nothing gives out nodes, it always waits."""
     ahead = deque(wanted)
-    open_runs = _left(work.study)
+    open_runs = deque(open_runs_of(work.study))
     if not ahead and not open_runs:
         return
     scheduler = work.prepare(ahead[0]).plan.started_by if ahead else _scheduler(open_runs[0][1])
@@ -47,7 +47,7 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
         if not waits or (work.study.is_stopped and not open_runs):
             return
         launch, run = open_runs.popleft()
-        verdict = _finished(work, launch, run)
+        verdict = finished(work, launch, run)
         if verdict.outcome in _AGAIN and len(work.study.runs(launch.key)) < work.limit:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
@@ -63,7 +63,7 @@ def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
     """See ``Way``."""
     cancelled = []
-    for _launch, run in _left(study):
+    for _launch, run in open_runs_of(study):
         job_id, had_ended = cancel_run(run)
         if not had_ended:
             cancelled.append(job_id)
@@ -94,7 +94,8 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
     return True
 
 
-def _finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
+def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
+    """Wait until a launch has ended; tells its verdict."""
     tasks = tasks_of(run)
 
     def on_progress(progress: JobProgress) -> None:
@@ -107,18 +108,14 @@ def _finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     return verdict
 
 
-def _left(study: StudyDirectory) -> deque[tuple[Launch, RunDirectory]]:
-    """Runs of earlier calls whose jobs are not over, in the study's order."""
+def open_runs_of(study: StudyDirectory) -> list[tuple[Launch, RunDirectory]]:
+    """Runs whose jobs are not over, in the study's order."""
     runs = [(launch, run) for launch in study.study.launches for run in study.runs(launch.key)]
     unsettled = without_verdict(run for _, run in runs)
     known = states(unsettled)
     paths = {run.path for run in unsettled}
-    open_runs: deque[tuple[Launch, RunDirectory]] = deque()
-    for launch, run in runs:
-        attempt = attempt_of(run, known.get(run.path)) if run.path in paths else None
-        if attempt is not None and not attempt.gone:
-            open_runs.append((launch, run))
-    return open_runs
+    made = [(each, attempt_of(each[1], known.get(each[1].path))) for each in runs if each[1].path in paths]
+    return [each for each, attempt in made if attempt is not None and not attempt.gone]
 
 
 def _scheduler(run: RunDirectory) -> SchedulerName:
