@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -129,9 +127,9 @@ def command(
 
         return json_output.show(answer)
     from runner.cli.expect_table import lines
+    from runner.cli.table import width_of_terminal
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo("\n".join(lines(answer, width)))
+    click.echo("\n".join(lines(answer, width_of_terminal())))
     return Exit.GOOD
 
 

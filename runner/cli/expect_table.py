@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from runner.cli.table import GAP, aligned, fitting
 from runner.cli.text import printable
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range
 
-_GAP = "  "
 _COLUMNS = ("GPUS", "NODES", "IMAGES/S", "EFFICIENCY", "STEP MS", "EXPOSED", "WAITING", "BOUND BY")
 _LEFT_OUT = ("WAITING", "EXPOSED", "STEP MS", "NODES", "BOUND BY")  # of a narrow table, in this order
-_TO_THE_LEFT = ("BOUND BY", "INPUT", "SOURCE", "UNIT")
+_TO_THE_RIGHT = ("GPUS", "NODES", "IMAGES/S", "EFFICIENCY", "STEP MS", "EXPOSED", "WAITING")
 _LEAST_SOURCE = 24  # columns, beside the numbers; else below them
 _PIPE = 10_000
 
@@ -39,12 +39,9 @@ def lines(answer: Expectation, width: int | None) -> list[str]:
 
 def _points(points: Sequence[ExpectedPoint], width: int) -> list[str]:
     rows = [_cells(each) for each in points]
-    columns = list(_COLUMNS)
-    for name in ("", *_LEFT_OUT):
-        columns = [column for column in columns if column != name]
-        table = _table(rows, columns)
-        if max(map(len, table)) <= width:
-            return table
+    table = fitting(rows, _COLUMNS, _TO_THE_RIGHT, _LEFT_OUT, width)
+    if table is not None:
+        return table
     found: list[str] = []
     for row in rows:
         found += [f"{row['GPUS']} GPUs", f"  {row['IMAGES/S']} images/s", f"  {row['EFFICIENCY']} efficiency"]
@@ -69,8 +66,8 @@ def _inputs(inputs: Sequence[Input], width: int) -> list[str]:
         {"INPUT": each.name, "LOW - VALUE - HIGH": _range(Range(each.low, each.value, each.high)), "UNIT": each.unit}
         for each in inputs
     ]
-    table = _table(rows, ("INPUT", "LOW - VALUE - HIGH", "UNIT"))
-    beside = max(map(len, table)) + len(_GAP)
+    table = aligned(rows, ("INPUT", "LOW - VALUE - HIGH", "UNIT"), ("LOW - VALUE - HIGH",))
+    beside = max(map(len, table)) + len(GAP)
     if width - beside >= _LEAST_SOURCE:
         found = [f"{table[0].ljust(beside)}SOURCE"]
         for line, each in zip(table[1:], inputs, strict=True):
@@ -90,21 +87,11 @@ def _sensitivities(point: ExpectedPoint, width: int) -> list[str]:
         {"INPUT": each.name, "20 % LESS": f"{each.less:+.1%}", "20 % MORE": f"{each.more:+.1%}"}
         for each in point.sensitivities
     ]
-    table = _table(rows, ("INPUT", "20 % LESS", "20 % MORE"))
-    if max(map(len, table)) <= width:
+    columns = ("INPUT", "20 % LESS", "20 % MORE")
+    table = fitting(rows, columns, columns[1:], (), width)
+    if table is not None:
         return table
     return [line for row in rows for line in (row["INPUT"], f"  {row['20 % LESS']} to {row['20 % MORE']}")]
-
-
-def _table(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> list[str]:
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-    every: Iterable[dict[str, str]] = ({name: name for name in columns}, *rows)
-    return [
-        _GAP.join(
-            row[name].ljust(widths[name]) if name in _TO_THE_LEFT else row[name].rjust(widths[name]) for name in columns
-        ).rstrip()
-        for row in every
-    ]
 
 
 def _range(numbers: Range) -> str:

@@ -180,11 +180,12 @@ class _Call:
         from runner.cli import json_output
         from runner.cli.show import show_findings
         from runner.cli.study_table import cost_lines, launch_lines
+        from runner.cli.table import width_of_terminal
         from runner.model.study import PlannedStudy
         from runner.study.question import check_budget
 
         costs = tuple(each.cost for each in found)
-        for line in cost_lines(costs, chosen.cost, len(chosen.launches), _width(err=self.as_json)):
+        for line in cost_lines(costs, chosen.cost, len(chosen.launches), width_of_terminal(err=self.as_json)):
             click.echo(line, err=self.as_json)
         show_findings(chosen.findings)
         if not chosen.is_refused:
@@ -332,9 +333,3 @@ def _options_of(arguments: list[str]) -> JobOptions:
         values = {name: value for name, value in context.params.items() if name not in of_the_call(submit.command)}
     values.pop("no_diff")
     return make_options(**values)
-
-
-def _width(*, err: bool) -> int | None:
-    import shutil
-
-    return shutil.get_terminal_size().columns if (sys.stderr if err else sys.stdout).isatty() else None

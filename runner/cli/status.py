@@ -87,7 +87,9 @@ def _show_list(selection: Selection, *, as_json: bool) -> int:
         from runner.model.listed_run import RunList
 
         return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
-    for line in _lines(listing, studies, selection, _width()):
+    from runner.cli.table import width_of_terminal
+
+    for line in _lines(listing, studies, selection, width_of_terminal()):
         click.echo(line)
     _show_notes(listing)
     return Exit.GOOD
@@ -162,14 +164,6 @@ def _show_notes(listing: Listing) -> None:
     if listing.refused:
         count = "1 submission was" if listing.refused == 1 else f"{listing.refused} submissions were"
         click.echo(f"{count} refused, and no run: {PROGRAM} status --state not-submitted", err=True)
-
-
-def _width() -> int | None:
-    """Of the terminal; None where the list does not go to one."""
-    import shutil
-    import sys
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _show_run(wanted: str, *, as_json: bool) -> int:

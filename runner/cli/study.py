@@ -65,9 +65,10 @@ def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> in
         from runner.cli import json_output
 
         return json_output.show(facts, exit_code=code, error=error)
-    from runner.cli.study_table import facts_lines, width
+    from runner.cli.study_table import facts_lines
+    from runner.cli.table import width_of_terminal
 
-    for line in facts_lines(facts, width()):
+    for line in facts_lines(facts, width_of_terminal()):
         click.echo(line)
     return code
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -22,11 +20,6 @@ _POINTS_RIGHT = frozenset(("GPUS", "PROVEN", "IMAGES/S", "PER GPU"))
 _POINTS_LEFT_OUT = ("PER GPU", "OF UNCOUPLED", "ARM", "95 %", "PROVEN")
 _STUDIES = ("STUDY", "STATE", "PROVEN", "GPUS", "SITE", "RECIPE", "AGE")
 _MOST_REASONS = 8
-
-
-def width() -> int | None:
-    """Of the terminal; None where standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: int | None) -> list[str]:
