@@ -69,7 +69,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         run=run.run_id,
         recipe=plan.recipe,
         site=plan.site,
-        gpus=plan.tasks * plan.gpus_per_task,
+        gpus=plan.gpus,
         nodes=plan.nodes,
         images_per_s=verdict.images_per_s,
         unit=verdict.unit,

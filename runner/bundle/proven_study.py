@@ -63,7 +63,7 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
         return "the study has no such launch"
     options = options_of(plan.program)
     for what, given, wanted in (
-        ("GPUs", plan.tasks * plan.gpus_per_task, launch.gpus),
+        ("GPUs", plan.gpus, launch.gpus),
         ("recipe", plan.recipe, study.recipe),
         ("site", plan.site, study.site),
         ("arms", ",".join(plan.arms), ",".join(_arms(launch))),

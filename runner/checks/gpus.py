@@ -35,7 +35,7 @@ def findings(plan: Plan) -> Iterator[Finding]:
             "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
             f"take {' and '.join(hiding)} out of slurm.step of {plan.site}",
         )
-    if _SLICE.search(plan.gpu_type) and plan.tasks * plan.gpus_per_task > 1:
+    if _SLICE.search(plan.gpu_type) and plan.gpus > 1:
         yield Finding(
             "mig-slices",
             "warn",

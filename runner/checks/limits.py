@@ -26,7 +26,7 @@ def findings(plan: Plan, site: Site) -> Iterator[Finding]:
 
 def _beyond(plan: Plan, site: Site) -> Iterator[Finding]:
     """GPUs that the job gets, and may be charged for, though no rank uses them."""
-    used, allocated = plan.tasks * plan.gpus_per_task, _allocated_gpus(plan, site)
+    used, allocated = plan.gpus, _allocated_gpus(plan, site)
     if allocated <= used:
         return
     nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
@@ -47,11 +47,11 @@ def _allocated_gpus(plan: Plan, site: Site) -> int:
     queue = site.queues.get(plan.queue or "", Queue())
     if plan.pbs.whole_nodes or queue.whole_nodes or "exclusive" in dict(plan.directives):
         return plan.nodes * site.node.gpus
-    return plan.tasks * plan.gpus_per_task if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
+    return plan.gpus if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
 
 
 def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
-    queue, gpus = site.queues.get(plan.queue or ""), plan.tasks * plan.gpus_per_task
+    queue, gpus = site.queues.get(plan.queue or ""), plan.gpus
     why = misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
     if why:
         fits = fitting(site.queues, gpus, plan.nodes, plan.walltime_s)

@@ -49,8 +49,8 @@ class MeasuredLaunch:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the run; on a site without GPUs, one rank stands for a GPU."""
-        return self.plan.tasks * self.plan.gpus_per_task
+        """GPUs of the run, as its plan counts them."""
+        return self.plan.gpus
 
 
 def measured_launch(run: RunDirectory) -> MeasuredLaunch:

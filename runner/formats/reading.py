@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
 from statistics import median
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
 from runner.jobs.presence import presence
+from runner.jobs.times import utc
 from runner.model.exported import ExportedRank, ExportedRun
 from runner.model.job import ExitMarker
 from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
@@ -55,12 +55,12 @@ def exported_run(run: RunDirectory) -> ExportedRun:
         recipe=plan.recipe,
         runtime=plan.runtime,
         image=plan.image.pinned,
-        gpus=plan.tasks * plan.gpus_per_task,
+        gpus=plan.gpus,
         nodes=plan.nodes,
         options=options_of(hidden_command(plan.program)),
         batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
-        started=_time(began_s),
-        ended=_time(marker.end_s if marker else None),
+        started=utc(began_s),
+        ended=utc(marker.end_s if marker else None),
         unit=verdict.unit,
         images_per_s=verdict.images_per_s if is_measured else None,
         precision_low=low if is_measured else None,
@@ -113,10 +113,3 @@ def _gpus(run: RunDirectory, starts: Mapping[int, StartRecord]) -> dict[str, Gpu
     watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
     records = _records(run, "node", watchers, NodeRecord)
     return {gpu.uuid: gpu for record in records.values() for gpu in record.gpus if gpu.uuid}
-
-
-def _time(seconds: float | None) -> datetime | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(int(seconds), timezone.utc)
-    except (ValueError, OverflowError, OSError):  # of a damaged record
-        return None

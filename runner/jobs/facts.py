@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import msgspec
 
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing
 from runner.jobs.presence import presence
+from runner.jobs.times import utc
 from runner.model.finding import Finding
 from runner.model.job import ExitMarker, JobState, Phase, Submitted
 from runner.model.output import RunFacts
@@ -50,14 +49,14 @@ def run_facts(run: RunDirectory, now: Verdict | Standing | None) -> RunFacts:
         recipe=plan.recipe if plan else "",
         runtime=plan.runtime if plan else "",
         image=plan.image.pinned if plan else "",
-        gpus=plan.tasks * plan.gpus_per_task if plan else 0,
+        gpus=plan.gpus if plan else 0,
         nodes=plan.nodes if plan else 0,
         ranks=plan.tasks if plan else 0,
         ranks_started=started,
         ranks_ended=ended,
-        submitted=_time(submitted.submitted_s) if submitted else None,
-        started=_time(start.time_s) if start else None,
-        ended=_time(marker.end_s) if marker else None,
+        submitted=utc(submitted.submitted_s) if submitted else None,
+        started=utc(start.time_s) if start else None,
+        ended=utc(marker.end_s) if marker else None,
         findings=provenance.findings,
         unconfirmed=provenance.unconfirmed,
         verdict=verdict,
@@ -84,10 +83,3 @@ def _counts(run: RunDirectory, now: Verdict | Standing | None) -> tuple[int, int
     except OSError:
         return 0, 0
     return len(there.starts), len(there.exits)
-
-
-def _time(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(seconds), timezone.utc)
-    except (ValueError, OverflowError, OSError):  # of a damaged record
-        return None

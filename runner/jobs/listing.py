@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 import msgspec
 
@@ -17,6 +16,7 @@ from runner.errors import RunnerError
 from runner.jobs.directory import RunDirectory, linked
 from runner.jobs.life import judge_at_once
 from runner.jobs.states import query
+from runner.jobs.times import utc
 from runner.model.job import JobState, Submitted
 from runner.model.listed_run import ListedRun, State
 from runner.model.verdict import Outcome
@@ -183,16 +183,9 @@ def _row(read: _Read, state: JobState | None) -> ListedRun:
         reason=state.reason if state is not None and shown == "pending" else "",
         gpus=read.plan.gpus,
         site=read.plan.site,
-        submitted=_time(record.submitted_s),
+        submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
         images_per_s=verdict.images_per_s if verdict else None,
         unit=verdict.unit if verdict else "images",
         demonstration=verdict.demonstration if verdict else "",
     )
-
-
-def _time(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(seconds), timezone.utc)
-    except (ValueError, OverflowError, OSError):  # of a damaged record
-        return None

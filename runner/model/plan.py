@@ -227,6 +227,11 @@ class Plan(msgspec.Struct, frozen=True):
         """Number of ranks in the world."""
         return sum(self.tasks_per_node)
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of all ranks; on a site without GPUs, one rank stands for a GPU."""
+        return self.tasks * self.gpus_per_task
+
 
 class PlanRecord(Plan, frozen=True):
     """A plan as a run directory keeps it (``plan.json``).

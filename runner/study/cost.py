@@ -40,7 +40,7 @@ def launch_s(plan: Plan, launch: Launch) -> float:
 
 def gpus_of(plan: Plan) -> int:
     """How many GPUs a job takes away from others: all of its nodes where it has whole ones."""
-    return plan.nodes * plan.gpus_per_node if plan.whole_nodes else plan.tasks * plan.gpus_per_task
+    return plan.nodes * plan.gpus_per_node if plan.whole_nodes else plan.gpus
 
 
 def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bool) -> WayCost:

@@ -195,7 +195,7 @@ def _gpus(plan: Plan) -> str:
     if plan.slurm.gpus == "gres":
         return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
     if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
-        return directive("gpus", f"{typed}{plan.tasks * plan.gpus_per_task}")
+        return directive("gpus", f"{typed}{plan.gpus}")
     return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
 
 
