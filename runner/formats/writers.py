@@ -83,12 +83,17 @@ def _claim(run: ExportedRun) -> str:
     return "demonstration" if run.demonstration else "unexamined" if run.synchronisation else "performance"
 
 
+def never_a_formula(text: str) -> str:
+    """Text for a cell of CSV: a spreadsheet would compute what begins like a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def _cell(value: Any) -> Any:
-    """A value as CSV has it; text is never a formula: a spreadsheet would compute what begins like one."""
+    """A value as CSV has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+        return never_a_formula(value)
     return "" if value is None else value
 
 

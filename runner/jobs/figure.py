@@ -44,11 +44,13 @@ class Figure:
         throughput: the figure, its interval and its steadiness.
         stragglers: slow ranks and nodes; None where not every rank recorded its compute time.
         step_s: median time of a step of the slowest rank, seconds.
+        ends_s: when the last rank ended each group, seconds after the common start.
     """
 
     throughput: Throughput
     stragglers: Stragglers | None
     step_s: float
+    ends_s: tuple[float, ...]
 
 
 def faults(evidence: Evidence) -> Iterable[str]:
@@ -101,14 +103,14 @@ def figure(evidence: Evidence) -> Figure:
     ranks, reports = range(evidence.plan.tasks), evidence.reports
     of_ranks = windows(evidence)
     made = throughput(of_ranks)
-    latest = [max(ends) for ends in zip(*(window.ends_s for window in of_ranks), strict=True)]
+    latest = tuple(max(ends) for ends in zip(*(window.ends_s for window in of_ranks), strict=True))
     group_s = [end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)]
     step_s = median(group_s) / of_ranks[0].steps_per_group
     quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
     if all(len(each) == 4 and all(LEAST_S <= value <= MOST_S for value in each) for each in quarters):
         slow = stragglers(quarters, [evidence.nodes[rank] for rank in ranks], step_s)
-    return Figure(made, slow, step_s)
+    return Figure(made, slow, step_s, latest)
 
 
 def windows(evidence: Evidence) -> list[RankWindow]:

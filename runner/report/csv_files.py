@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from runner.formats.writers import never_a_formula
 from runner.model.report import Report
 from runner.model.study import Estimate
 from runner.report.numbers import settings_text
@@ -80,9 +81,9 @@ def _csv(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _cell(cell: Cell) -> Cell:
-    """Text without control characters, and never a formula: a spreadsheet would compute what begins like one."""
+    """Text without control characters, and never a formula."""
     if not isinstance(cell, str):
         return cell
     if not cell.isprintable():
         cell = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cell)
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
+    return never_a_formula(cell)

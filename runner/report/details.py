@@ -62,7 +62,7 @@ def _measured(report: RunReport, evidence: Evidence) -> RunReport:
         slow_ranks={} if slow is None else {str(rank): excess for rank, excess in slow.ranks.items()},
         cannot_tell=None if slow is None else slow.cannot_tell,
         removable=0.0 if slow is None else slow.removable,
-        steps=step_times(evidence, made),
+        steps=step_times(made),
         signs=signs_of(evidence),
         environment=(*report.environment, *_seen_on_nodes(evidence)),
     )

@@ -12,7 +12,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.expected import OneGpu
 from runner.model.expectation import Comparison
 from runner.model.report import Row, RunReport
-from runner.model.study import PointFacts, StudyFacts
+from runner.model.study import BASES, PointFacts, StudyFacts
 from runner.report.numbers import curve, main_settings
 from runner.sites.loader import read_site
 
@@ -52,7 +52,7 @@ def comparisons(
 def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Sequence[Row]) -> OneGpu | None:
     """The study's rate of one GPU, with its interval over launches; None where it has none."""
     alone = [row for row in rows if row.gpus == 1 and row.state == "proven" and row.settings == settings]
-    base = next((point for arm in ("solo", "full") if (point := _point(study, settings, arm)) is not None), None)
+    base = next((point for arm in BASES if (point := _point(study, settings, arm)) is not None), None)
     if not alone or base is None or base.images_per_s is None:
         return None
     run = inputs.one_gpu_of(RunDirectory(Path(alone[0].directory)))

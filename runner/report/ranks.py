@@ -38,11 +38,9 @@ def rank_facts(evidence: Evidence, made: Figure) -> tuple[RankFacts, ...]:
     )
 
 
-def step_times(evidence: Evidence, made: Figure) -> StepTimes:
+def step_times(made: Figure) -> StepTimes:
     """The world's step times, at most MOST_POINTS of them; each has the range of the groups that it stands for."""
-    reports = [evidence.reports[rank] for rank in range(evidence.plan.tasks)]
-    latest = [max(ends) for ends in zip(*(report.ends_s for report in reports), strict=True)]
-    return points(latest, made.throughput.group_steps, made.throughput.cut_s)
+    return points(made.ends_s, made.throughput.group_steps, made.throughput.cut_s)
 
 
 def points(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepTimes:

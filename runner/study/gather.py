@@ -21,7 +21,7 @@ from runner.files import file_system
 from runner.jobs.directory import NODES, RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import Seconds
-from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
+from runner.model.study import BASES, Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.study import allocation, sameness
@@ -32,7 +32,6 @@ from runner.study.ways import way
 
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
-_BASES: tuple[Arm, ...] = ("solo", "full")  # what one GPU alone gives, the first that is there
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -173,7 +172,7 @@ def _point(study: Study, point: _Point, launches: Sequence[LaunchFacts], rates: 
     own = rates[point]
     values = list(own.values())
     spread = statistics.spread(values)
-    base = next((found for name in _BASES if (found := rates.get((setting, 1, name)))), {})
+    base = next((found for name in BASES if (found := rates.get((setting, 1, name)))), {})
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
