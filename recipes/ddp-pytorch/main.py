@@ -11,11 +11,11 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
 
+import distributed  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import training  # noqa: E402
@@ -26,45 +26,12 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # noqa: E
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 
-class World:
-    """torch.distributed's world (benchmark.World). NCCL takes tensors on the GPU only."""
-
-    def __init__(self, place: torch.device) -> None:
-        self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank()
-        self._place = place
-
-    def agreed(self, value: float, _name: str) -> float:
-        tensor = torch.tensor([value], dtype=torch.float64, device=self._place)
-        dist.broadcast(tensor, 0)
-        return float(tensor.item())
-
-    def barrier(self) -> None:
-        dist.barrier()
-
-    def onehot_holds(self) -> bool:
-        vector = torch.zeros(self.size, device=self._place)
-        vector[self.rank] = 1.0
-        dist.all_reduce(vector)
-        return bool((vector == 1.0).all())
-
-    def gather(self, value: Any, _name: str) -> list[Any]:
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
-
-
-class Training(training.Training):
-    """The model, its data, and one step of it (benchmark.Training).
-
-    DDP's backward pass ends when the allreduces have ended, so that own computing cannot be separated from waiting.
-    """
-
-    hooks = True  # DDP's reducer works at every size
-    instrumentation_s = 0.0
+class Training(distributed.Training):
+    """The model, its data, and one step of it (benchmark.Training)."""
 
     def __init__(self, options: argparse.Namespace, device: benchmark.Device) -> None:
         super().__init__(options, device, dist.get_rank())
-        self.world, self.versions = World(self._place), versions()
+        self.world, self.versions = distributed.World(self._place), distributed.versions()
         self.look_at_local_gradients(compressed=options.fp16_allreduce)
         # It makes rank 0's parameters everyone's. BatchNorm's statistics stay each rank's own, as with Horovod.
         wrapped = DistributedDataParallel(
@@ -89,36 +56,7 @@ class Training(training.Training):
 
     def step(self) -> None:
         with self._wrapped.no_sync() if self._arm == "uncoupled" else contextlib.nullcontext():
-            self._step()
-
-    def _step(self) -> None:
-        self._optimizer.zero_grad()
-        self._last = loss = self._loss()
-        if self._scaler is None:
-            loss.backward()
-            self._optimizer.step()
-            return
-        self._scaler.scale(loss).backward()
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-
-    def synchronize(self) -> list[float]:
-        if self.device.kind == "cuda":
-            torch.cuda.synchronize(self._place)
-        return []
-
-
-def versions() -> dict[str, Any]:
-    """Of what computed; ``None`` where there is no such part."""
-    backend = dist.get_backend()
-    return {
-        **training.versions(),
-        "framework": "torch",
-        "horovod_version": None,
-        "nccl_built": bool(dist.is_nccl_available()),
-        "gloo_enabled": backend == "gloo",
-        "mpi_enabled": False,
-    }
+            super().step()
 
 
 def buffers_option() -> str:
@@ -138,15 +76,9 @@ def own_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
-
-
 def main() -> int:
     options = options_of(sys.argv[1:], MODELS, __doc__, own_options)
-    device = training.device_of(options.device, int(os.environ.get("RANK", "0")), local_rank())
-    dist.init_process_group("nccl" if device.kind == "cuda" else "gloo", init_method="env://")
-    code = benchmark.run("ddp-pytorch", options, Training(options, device))
+    code = benchmark.run("ddp-pytorch", options, Training(options, distributed.begun(options.device)))
     dist.destroy_process_group()
     return code
 

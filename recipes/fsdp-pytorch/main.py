@@ -12,11 +12,11 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "modules"))
 
+import distributed  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import training  # noqa: E402
@@ -38,49 +38,25 @@ ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 UNITS = (Basic, Bottleneck)  # are gathered and freed as a whole; what is left of the model is one more unit
 
 
-class World:
-    """torch.distributed's world (benchmark.World). NCCL takes tensors on the GPU only."""
-
-    def __init__(self, place: torch.device) -> None:
-        self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank()
-        self._place = place
-
-    def agreed(self, value: float, _name: str) -> float:
-        tensor = torch.tensor([value], dtype=torch.float64, device=self._place)
-        dist.broadcast(tensor, 0)
-        return float(tensor.item())
-
-    def barrier(self) -> None:
-        dist.barrier()
+class World(distributed.World):
+    """torch.distributed's world (benchmark.World)."""
 
     def onehot_holds(self) -> bool:
         """By an allreduce, and by the two collectives of FSDP."""
-        vector = torch.zeros(self.size, device=self._place)
-        vector[self.rank] = 1.0
         part, whole = torch.zeros(1, device=self._place), torch.zeros(self.size, device=self._place)
-        REDUCE_SCATTER(part, vector.clone())
+        onehot = torch.zeros(self.size, device=self._place)
+        onehot[self.rank] = 1.0
+        REDUCE_SCATTER(part, onehot)
         ALL_GATHER(whole, part)
-        dist.all_reduce(vector)
-        return bool((vector == 1.0).all() and (whole == 1.0).all())
-
-    def gather(self, value: Any, _name: str) -> list[Any]:
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+        return super().onehot_holds() and bool((whole == 1.0).all())
 
 
-class Training(training.Training):
-    """The model, its data, and one step of it (benchmark.Training).
-
-    The backward pass ends with its collectives, so that own computing cannot be separated from waiting.
-    """
-
-    hooks = True  # FSDP's work at every size
-    instrumentation_s = 0.0
+class Training(distributed.Training):
+    """The model, its data, and one step of it (benchmark.Training)."""
 
     def __init__(self, options: argparse.Namespace, device: benchmark.Device) -> None:
         super().__init__(options, device, dist.get_rank())
-        self.world, self.versions = World(self._place), versions()
+        self.world, self.versions = World(self._place), distributed.versions()
         for parameter in self.model.parameters():  # equal by their seed; FSDP itself sends none
             dist.broadcast(parameter.data, 0)
         self.look_at_local_gradients(compressed=False)
@@ -94,22 +70,6 @@ class Training(training.Training):
         fully_shard(self.model, mesh=mesh)
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=0.005, momentum=0.9)
         self.reduced_gradients_error = self._error_of_reduced(own)
-
-    def step(self) -> None:
-        self._optimizer.zero_grad()
-        self._last = loss = self._loss()
-        if self._scaler is None:
-            loss.backward()
-            self._optimizer.step()
-            return
-        self._scaler.scale(loss).backward()
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-
-    def synchronize(self) -> list[float]:
-        if self.device.kind == "cuda":
-            torch.cuda.synchronize(self._place)
-        return []
 
     def parameters_checksum(self) -> str:
         """Of the whole parameters, gathered; every rank takes part."""
@@ -134,29 +94,11 @@ class Training(training.Training):
         return math.sqrt(wrong / total) if total > 0 and len(reduced) == len(own) else 1.0
 
 
-def versions() -> dict[str, Any]:
-    """Of what computed; ``None`` where there is no such part."""
-    return {
-        **training.versions(),
-        "framework": "torch",
-        "horovod_version": None,
-        "nccl_built": bool(dist.is_nccl_available()),
-        "gloo_enabled": dist.get_backend() == "gloo",
-        "mpi_enabled": False,
-    }
-
-
-def local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
-
-
 def main() -> int:
     options = options_of(sys.argv[1:], MODELS, __doc__, training.own_options)
     if options.compile or options.fp16_allreduce:
         sys.exit("this benchmark has neither --compile nor --fp16-allreduce; fix: leave them out")
-    device = training.device_of(options.device, int(os.environ.get("RANK", "0")), local_rank())
-    dist.init_process_group("nccl" if device.kind == "cuda" else "gloo", init_method="env://")
-    code = benchmark.run("fsdp-pytorch", options, Training(options, device))
+    code = benchmark.run("fsdp-pytorch", options, Training(options, distributed.begun(options.device)))
     dist.destroy_process_group()
     return code
 

@@ -1,0 +1,1 @@
+../ddp-pytorch/distributed.py
