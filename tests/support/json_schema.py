@@ -15,9 +15,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def faults(value: Any, schema: dict[str, Any]) -> list[str]:
-    """What is wrong with it, one sentence each."""
-    return _faults(value, schema, schema["$defs"], "")
+def faults(value: Any, schema: dict[str, Any], kind: str | None = None) -> list[str]:
+    """What is wrong with it, one sentence each.
+
+    Args:
+        kind: the definition of the schema to hold it against; None: the schema itself.
+    """
+    return _faults(value, schema if kind is None else schema["$defs"][kind], schema["$defs"], "")
 
 
 def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
@@ -38,9 +42,13 @@ def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: s
         found.append(f"{at} is not {rule['const']!r}")
     if "enum" in rule and value not in rule["enum"]:
         found.append(f"{at} is none of {rule['enum']}: {value!r}")
-    kind = rule.get("type")
-    if kind is not None and not _is(value, kind):
-        return [*found, f"{at or 'it'} is no {kind}: {value!r}"]
+    kinds = [rule["type"]] if isinstance(rule.get("type"), str) else rule.get("type", [])
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        return [*found, f"{at or 'it'} is no {' or '.join(kinds)}: {value!r}"]
+    if _is(value, "number") and value < rule.get("minimum", value):
+        found.append(f"{at} is under {rule['minimum']}: {value!r}")
+    if _is(value, "number") and "exclusiveMinimum" in rule and value <= rule["exclusiveMinimum"]:
+        found.append(f"{at} is not over {rule['exclusiveMinimum']}: {value!r}")
     if isinstance(value, dict):
         found += _object_faults(value, rule, definitions, at)
     if isinstance(value, list):
@@ -85,6 +93,6 @@ _KNOWN = frozenset(
     (
         "$schema", "$defs", "$ref", "title", "description", "default", "type", "properties", "required",
         "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "anyOf", "allOf", "not", "const",
-        "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "format",
+        "enum", "minimum", "exclusiveMinimum", "maximum", "minLength", "maxLength", "pattern", "format",
     )
 )  # fmt: skip

@@ -87,9 +87,9 @@ def test_a_start_record_does_not_grow_with_the_number_of_nodes(tmp_path: Path) -
         ({"kind": "exit", "rank": True}, "rank is no integer: True"),
         ({"kind": "exit", "rank": -1}, "rank is under 0: -1"),
         ({"kind": "exit", "error": "bad-luck"}, "error is none of"),
-        ({"kind": "exit", "signals_forwarded": ["15"]}, "signals_forwarded holds something else"),
-        ({"kind": "start", "environment": {"A": 1}}, "environment holds something else"),
-        ({"kind": "report", "ends_s": [0.0]}, "ends_s holds something else"),
+        ({"kind": "exit", "signals_forwarded": ["15"]}, "signals_forwarded[0] is no integer: '15'"),
+        ({"kind": "start", "environment": {"A": 1}}, "environment.A is no string: 1"),
+        ({"kind": "report", "ends_s": [0.0]}, "ends_s[0] is not over 0: 0.0"),
     ],
 )
 def test_the_schema_check_itself_sees_faults(record: dict[str, object], fault: str) -> None:
