@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from runner.cli.table import GAP, aligned
+from runner.cli.table import GAP, fitting
 from runner.cli.text import age, printable
 from runner.model.listed_run import ListedRun
 
@@ -13,7 +13,9 @@ _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
 _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))
 # What a narrow table leaves out, in this order: the id of a run contains its name, a result says that it has ended, and
 # the id finds all the rest.
-_LEFT_OUT = ("NAME", "STATE", "JOB", "SITE", "AGE")
+_LEFT_OUT = ("NAME",)
+_FEWER = ("RUN", "JOB", "GPUS", "SITE", "AGE", "RESULT")
+_LEFT_OUT_OF_FEWER = ("JOB", "SITE", "AGE")
 _NOTHING = "-"
 _REASON = 32  # characters of why a job waits
 
@@ -21,15 +23,11 @@ _REASON = 32  # characters of why a job waits
 def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
     """The table, no line wider than ``width`` as far as ids allow; None for any width."""
     rows = [_cells(run, now) for run in runs]
-    columns = list(_COLUMNS)
-    for name in ("", *_LEFT_OUT):
-        columns = [column for column in columns if column != name]
-        if name == "STATE":
-            rows = [row | {"RESULT": _state_or_result(row)} for row in rows]
-        table = aligned(rows, columns, _TO_THE_RIGHT)
-        if width is None or max(map(len, table)) <= width:
-            return table
-    return [line for row in rows for line in _two_lines(row, width or 0)]
+    table = fitting(rows, _COLUMNS, _TO_THE_RIGHT, _LEFT_OUT, width)
+    if table is None:
+        rows = [row | {"RESULT": _state_or_result(row)} for row in rows]
+        table = fitting(rows, _FEWER, _TO_THE_RIGHT, _LEFT_OUT_OF_FEWER, width)
+    return table or [line for row in rows for line in _two_lines(row, width or 0)]
 
 
 def _cells(run: ListedRun, now: datetime) -> dict[str, str]:
