@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
+from runner.cli.table import width_of_terminal
 from runner.cli.text import printable
 from runner.errors import Exit, InfrastructureError, UsageError
 from runner.files import atomic
@@ -167,8 +166,12 @@ def _show(compared: Compared) -> None:
 
 def _lines(lines: Iterable[str]) -> None:
     """In a terminal no wider than it is; in a pipe each in one line."""
-    width = max(_NARROWEST, shutil.get_terminal_size().columns) - 2 if sys.stdout.isatty() else sys.maxsize
+    width = width_of_terminal(at_least=_NARROWEST)
     for line in map(printable, lines):
-        rows = [line] if len(line) <= width else textwrap.wrap(line, width, subsequent_indent="  ")
+        rows = (
+            [line]
+            if width is None or len(line) <= width - 2
+            else textwrap.wrap(line, width - 2, subsequent_indent="  ")
+        )
         for row in rows:
             click.echo(f"  {row}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterable
 
 import click
 
+from runner.cli.table import width_of_terminal
 from runner.cli.text import printable
 
 _NAME_WIDTH = 10
@@ -17,15 +16,15 @@ _NARROWEST = 40
 
 def show_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values; a name that is empty continues the one before, and an empty value is left out."""
-    width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0
+    width = width_of_terminal(at_least=_NARROWEST)
     for name, value in fields:
         if value:
             click.echo(_field(name, printable(value), width))
 
 
-def _field(name: str, value: str, width: int) -> str:
+def _field(name: str, value: str, width: int | None) -> str:
     start = f"{name:<{_NAME_WIDTH}} "
-    if not width:
+    if width is None:
         return f"{start}{value}"
     return textwrap.fill(
         value,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from runner.cli.table import width_of_terminal
 from runner.cli.text import printable
 from runner.model.report import Report
 
@@ -20,8 +19,7 @@ _MOST_LINES = 20
 
 def show_report(report: Report, directory: Path) -> None:
     """Print it, as wide as there is room; of any width where it does not go to a terminal."""
-    width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
-    for line in lines(report, width):
+    for line in lines(report, width_of_terminal(at_least=_NARROWEST)):
         click.echo(line)
     click.echo(f"files: {printable(str(directory))}/: {', '.join(report.files)}")
 

@@ -8,11 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 GAP = "  "
 
 
-def width_of_terminal(*, err: bool = False) -> int | None:
-    """Of the terminal that standard output, or standard error, goes to; None where it goes to none."""
+def width_of_terminal(*, err: bool = False, at_least: int = 0) -> int | None:
+    """Of the terminal that standard output, or standard error, goes to; None where it goes to none.
+
+    Args:
+        at_least: columns, also where the terminal has fewer.
+    """
     import shutil  # takes longer to import than a short table to print
 
-    return shutil.get_terminal_size().columns if (sys.stderr if err else sys.stdout).isatty() else None
+    return max(at_least, shutil.get_terminal_size().columns) if (sys.stderr if err else sys.stdout).isatty() else None
 
 
 def aligned(rows: Sequence[Mapping[str, str]], columns: Sequence[str], right: Collection[str] = ()) -> list[str]:
