@@ -78,7 +78,7 @@ def command(
 
     A and B are each a run (an id, a name, the beginning of one, a job's id or a directory), launches of one job with
     commas between them, a study, or points of one (STUDY:NAME=VALUE). A verdict needs 3 launches of each side or more,
-    in turns, on the same nodes.
+    in turns, on the same nodes and GPUs.
     """
     from runner.compare.compare import compare_sides, compare_with_references, exit_of
     from runner.compare.references import default_file

@@ -176,7 +176,10 @@ def _notes(facts: StudyFacts) -> list[str]:
     ]
     notes += [printable(f"not comparable: {each}") for each in facts.differences]
     if facts.way == "separate":
-        notes.append("separate jobs: no attribution of the loss, and no A/B verdict")
+        notes.append(
+            "separate jobs: no attribution of the loss, and no A/B verdict but on launches that ran in turns on the "
+            "same nodes and GPUs"
+        )
     name = printable(facts.study)
     if facts.state == "running":
         notes.append(f"next: {PROGRAM} wait {name}")

@@ -27,6 +27,7 @@ class MeasuredLaunch:
             none.
         batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
+        devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
         demonstration: why the figure is no performance claim; empty where it is one.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
@@ -46,6 +47,7 @@ class MeasuredLaunch:
     unit: str = "images"
     synchronisation: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
+    devices: frozenset[str] = frozenset()
 
     @property
     def gpus(self) -> int:
@@ -103,7 +105,25 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         unit=verdict.unit,
         synchronisation=verdict.synchronisation,
         code=code_facts(run),
+        devices=_devices(run, plan, starts),
     )
+
+
+def _devices(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -> frozenset[str]:
+    """The GPUs of all ranks, by what the launchers saw, else by what the framework reported."""
+    if plan.device != "cuda":
+        return frozenset()
+    found = set()
+    for rank in range(plan.tasks):
+        start = starts.get(rank)
+        uuid = start.device_uuid if start else None
+        if uuid is None:
+            report = run.read(f"ranks/{rank}.report.json", Report)
+            uuid = report.device_uuid if report else None
+        if not uuid:
+            return frozenset()
+        found.add(uuid)
+    return frozenset(found)
 
 
 def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:

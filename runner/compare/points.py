@@ -65,7 +65,10 @@ def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
     """Why launches did not run side by side, so that what changed in between is in their difference."""
     if any(launch.nodes != launches[0].nodes for launch in launches):
         names = sorted({", ".join(sorted(launch.nodes)) or "unknown" for launch in launches})
-        yield f"the launches ran on different nodes ({' / '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
+        shown = f"{' / '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+        yield f"the launches ran on different nodes ({shown}), and what these differ by cannot be told from B against A"
+    else:
+        yield from _other_gpus([launch for launch in launches if launch.plan.device == "cuda"])
     unknown = [launch.run for launch in launches if not launch.began_s]
     if unknown:
         yield f"it is unknown when {unknown[0]} ran"
@@ -74,6 +77,18 @@ def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
         if before.ended_s > after.began_s:
             yield f"{before.run} and {after.run} ran at the same time"
             return
+
+
+def _other_gpus(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
+    unknown = next((launch.run for launch in launches if not launch.devices), "")
+    other = next((launch.run for launch in launches if launch.devices != launches[0].devices), "")
+    if unknown:
+        yield f"the records do not say on which GPUs of the nodes {unknown} ran"
+    elif other:
+        yield (
+            f"{launches[0].run} and {other} ran on different GPUs of the nodes, and healthy GPUs differ by several per "
+            "cent"
+        )
 
 
 def _judgement(made: Comparison, fail_below: float | None, *, is_apart: bool) -> Judgement:

@@ -8,7 +8,10 @@ from runner.model.compared import AgainstReference, Compared, ComparedPoint, Com
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
-_CLAIM = "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes"
+_CLAIM = (
+    "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes and "
+    "GPUs"
+)
 
 
 def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:

@@ -16,6 +16,7 @@ from runner.statistics.student_t import t_quantile
 LEAST_LAUNCHES = 3  # of each side, for a verdict
 MARGIN = 0.02
 _LARGEST_CONFOUNDING = 0.25  # share of the arm that the place in the order explains
+_NOT_IN_TURNS = "the order is not interleaved, so what changed on the machine meanwhile may be all of the difference"
 
 
 @dataclass(frozen=True)
@@ -70,5 +71,5 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     verdict = (f"{side}, within the margin" if side else "equivalent") if within else side or "no verdict"
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
     if power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
-        verdict, why = "no verdict", "the order is not interleaved"
+        verdict, why = "no verdict", _NOT_IN_TURNS
     return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)

@@ -22,7 +22,10 @@ _BETWEEN_S = 10.0  # until GPUs and containers of the launch before are free, an
 _LONGER, _MORE_S = 1.5, 30
 _AROUND_S = 60  # before the first launch of an allocation, and after the last
 _PARALLEL = "the queue may run several at once: less time then, waiting for it not counted"
-_APART = "figures only: no attribution of the loss and no A/B verdict, as the launches run apart"
+_APART = (
+    "figures only: no attribution of the loss and no A/B verdict, as the launches run apart; `compare` excepts those "
+    "that ran in turns on the same nodes and GPUs"
+)
 
 
 def launch_s(plan: Plan, launch: Launch) -> float:

@@ -23,6 +23,7 @@ from runner.jobs.directory import RunDirectory
 from runner.model.compared import Compared
 from runner.model.job import ExitMarker
 from runner.model.origin import CodeRecord
+from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 from tests.support.documents import document, result
@@ -90,6 +91,24 @@ def test_without_launches_side_by_side_there_is_no_verdict(
     )
     assert runner(["compare", first, second]) == Exit.GOOD
     assert "no verdict: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("uuid", "why"), [("GPU-9", "ran on different GPUs of the nodes"), (None, "do not say on which GPUs")]
+)
+def test_launches_on_other_gpus_of_the_same_nodes_get_no_verdict(
+    sides: Sides, uuid: str | None, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Healthy GPUs differ: two jobs that a node's GPUs were given to in turns are not side by side."""
+    first, second = sides("ABBABA", 0.5)
+    run = RunDirectory(Path(second.split(",")[1]))
+    start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
+    assert start is not None and report is not None
+    run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=uuid))
+    run.write("ranks/3.report.json", msgspec.structs.replace(report, device_uuid=uuid))
+    (point,) = compared(capsys, first, second, "--fail-below", "0.95", code=Exit.UNKNOWN)["points"]
+    assert point["verdict"] == "no verdict"
+    assert why in point["why"]
 
 
 def test_launches_that_overlap_in_time_get_no_verdict(

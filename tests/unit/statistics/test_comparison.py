@@ -51,7 +51,9 @@ def test_few_launches_and_sides_that_ran_apart_get_no_verdict() -> None:
     assert (few.verdict, few.low) == ("no verdict", None)
     assert few.change == pytest.approx(0.2)
     assert "fewer than 3" in few.why
-    assert compare("AAABBB", [100.0, 100.1, 99.9, 120.0, 120.1, 119.9]).why == "the order is not interleaved"
+    assert compare("AAABBB", [100.0, 100.1, 99.9, 120.0, 120.1, 119.9]).why.startswith(
+        "the order is not interleaved, so what changed on the machine meanwhile"
+    )
 
 
 @pytest.mark.parametrize(
