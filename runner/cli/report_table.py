@@ -71,19 +71,23 @@ def _points(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
-    from runner.report.numbers import rate
+    from runner.report.numbers import rate, settings_text, units_of
 
+    is_mixed = len(units_of(report.rows)) > 1
+    is_unlike = any(row.settings for row in report.rows)
     rows = [
         [
             row.run,
             rate(row.per_gpu) if row.per_gpu is not None else "-",
             str(row.gpus),
-            rate(row.images_per_s) if row.images_per_s is not None else "-",
+            f"{rate(row.images_per_s)}{f' {row.unit}/s' if is_mixed else ''}" if row.images_per_s is not None else "-",
             row.state,
+            *((settings_text(row.settings) or "-",) if is_unlike else ()),
         ]
         for row in report.rows
     ]
-    return ["RUN", "PER GPU", "GPUS", f"{report.unit.upper()}/S", "STATE"], rows
+    rate_name = "RATE" if is_mixed else f"{report.unit.upper()}/S"
+    return ["RUN", "PER GPU", "GPUS", rate_name, "STATE", *(("DIFFERS",) if is_unlike else ())], rows
 
 
 def _losses(report: Report, width: int | None) -> Iterator[str]:

@@ -10,6 +10,7 @@ from runner.model.finding import Finding
 from runner.suggest import instead
 
 _NONE = "none"
+FIGURE_OPTIONS = ("model", "precision", "image-size")  # of programs: what decides a figure
 
 
 def _option(name: str) -> Callable[[MeasuredLaunch], str]:

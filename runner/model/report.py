@@ -26,7 +26,7 @@ class RankFacts(msgspec.Struct, frozen=True):
         compute_s: median over the window's quarters of its compute time of a step.
         relative: its excess over the median of the ranks that are not named as slow (0.06: 6 % slower), in at least
             three of the four quarters.
-        slow: the rank, or its node, was named as slow.
+        slow: the rank, or its node, was named as slow; of a demonstration, which names none: it stands out.
     """
 
     rank: int
@@ -101,7 +101,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """A run in detail.
 
     Attributes:
-        ranks: empty where not every rank recorded its compute time. slow_nodes, slow_ranks: excess by name.
+        ranks: empty where not every rank recorded its compute time. slow_nodes, slow_ranks: excess by name; of a
+            demonstration, which names none as slow, what stands out.
         cannot_tell: nothing is named, and the slowest rank is at least 2 % slower; None where nothing was recorded.
         removable: share of a step that the named ranks cost at most.
         steps: None where the run holds no figure.

@@ -99,7 +99,7 @@ def value_of(program: Sequence[str], option: str) -> str | None:
 def options_of(program: Sequence[str]) -> dict[str, str]:
     """The long options of a command: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value."""
     options: dict[str, str] = {}
-    for each, after in zip(program, (*program[1:], "--"), strict=True):
+    for each, after in zip(program, (*program[1:], "--"), strict=False):
         name, equals, value = each.removeprefix("--").partition("=")
         if each.startswith("--") and name:
             options[name] = value if equals or after.startswith("--") else after

@@ -12,6 +12,7 @@ from runner.model.study import Estimate, PointFacts, StudyFacts
 from runner.report.markup import Markup
 from runner.report.numbers import (
     DASH,
+    MOST_SERIES,
     all_settings,
     curve,
     gpus_text,
@@ -24,6 +25,7 @@ from runner.report.numbers import (
     seconds,
     settings_text,
     unit_of,
+    units_of,
 )
 from runner.report.pictures.curves import Axes, Reference, Series, curves
 from runner.report.pictures.heat_map import heat_map, node_cells
@@ -223,47 +225,76 @@ def _share(estimate: Estimate | None) -> str:
 
 
 def _of_runs(report: Report) -> Iterator[Picture]:
-    """Throughput per GPU of single runs, each with the precision of its run."""
+    """Throughput per GPU of single runs, each with the precision of its run: a picture for each thing that they count,
+    in it a curve for each kind of run.
+    """
     rows = [row for row in report.rows if row.per_gpu is not None and row.arm in ("", "full")]
-    if not rows:
-        return
-    sizes = sorted({row.gpus for row in rows})
-    # Of several runs at a size the first stands in the curve; each is a dot.
-    points = []
-    for size in sizes:
-        row = next(row for row in rows if row.gpus == size)
-        low, high = ((None if value is None else value / size) for value in (row.low, row.high))
-        points.append((size, Estimate(row.per_gpu or 0.0, low, high)))
-    single = len(rows) == len(sizes)
-    values = [value for _, one in points for value in (one.value, one.high or 0.0)] + [
-        row.per_gpu or 0.0 for row in rows
-    ]
-    dots = tuple((row.gpus, row.per_gpu or 0.0) for row in rows)
-    series = [Series("first run of a size" if not single else "run", tuple(points), () if single else dots)]
-    best = max(rows, key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}. "
+    units = units_of(rows)
+    for number, unit in enumerate(units):
+        own = [row for row in rows if row.unit == unit]
+        key = f"per-gpu-{number}" if number else "per-gpu"
+        yield _of_unit(key, own, report.demonstration, f", {unit}" if len(units) > 1 else "")
+
+
+def _of_unit(key: str, rows: Sequence[Row], demonstration: str, more: str) -> Picture:
+    """Of runs that count the same."""
+    kinds = main_kinds(rows)
+    series, values, is_single = [], [], True
+    for kind in kinds:
+        own = [row for row in rows if row.settings == kind]
+        sizes = sorted({row.gpus for row in own})
+        # Of several runs at a size the first stands in the curve; each is a dot.
+        points = []
+        for size in sizes:
+            row = next(row for row in own if row.gpus == size)
+            low, high = ((None if value is None else value / size) for value in (row.low, row.high))
+            points.append((size, Estimate(row.per_gpu or 0.0, low, high)))
+        values += [value for _, one in points for value in (one.value, one.high or 0.0)]
+        values += [row.per_gpu or 0.0 for row in own]
+        dots = tuple((row.gpus, row.per_gpu or 0.0) for row in own)
+        is_single = is_single and len(own) == len(sizes)
+        name = settings_text(kind) or ("run" if is_single else "first run of a size")
+        series.append(Series(name, tuple(points), () if len(own) == len(sizes) else dots))
+    best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
+    of = f" ({settings_text(best.settings)})" if best.settings else ""
+    says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
-    title = "Throughput per GPU"
-    axes = Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * max(values))
-    drawn = curves("per-gpu", title, f"Runs over the number of GPUs. {says}", axes, series, [], report.demonstration)
-    yield Picture("per-gpu", title, says, drawn, rows_table(rows))
+    left_out = len({row.settings for row in rows}) - len(kinds)
+    if len(kinds) > 1:
+        says += " Runs of different kinds are joined by no line, and their rates are of different work."
+    says += f" {left_out} more kinds of run are in the table." if left_out else ""
+    title = f"Throughput per GPU{more}"
+    axes = Axes(f"{best.unit}/s per GPU", rate, 0.0, 1.12 * max(values))
+    drawn = curves(key, title, f"Runs over the number of GPUs. {says}", axes, series, [], demonstration)
+    return Picture(key, title, says, drawn, rows_table(rows))
+
+
+def main_kinds(rows: Sequence[Row]) -> list[tuple[tuple[str, str], ...]]:
+    """The kinds of single runs that are drawn: those with the largest sizes."""
+    largest: dict[tuple[tuple[str, str], ...], int] = {}
+    for row in rows:
+        largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
+    return sorted(largest, key=lambda kind: -largest[kind])[:MOST_SERIES]
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Runs, as many as a page can show."""
+    """Runs, as many as a page can show; of runs that count different things each rate comes with its unit."""
+    is_mixed = len(units_of(rows)) > 1
     shown = [
         (
             launch_text(row),
             str(row.gpus),
             f"{row.state}, synchronisation not examined" if row.synchronisation else row.state,
-            rate(row.images_per_s) if row.images_per_s is not None else DASH,
+            f"{rate(row.images_per_s)}{f' {row.unit}/s' if is_mixed else ''}" if row.images_per_s is not None else DASH,
             rate(row.per_gpu) if row.per_gpu is not None else DASH,
             seconds(row.step_s) if row.step_s is not None else DASH,
             ", ".join(row.nodes[:4]) + (f" and {len(row.nodes) - 4} more" if len(row.nodes) > 4 else "") or DASH,
         )
         for row in rows[:MOST_ROWS]
     ]
-    return Table(("run", "GPUs", "state", f"{unit_of(rows)}/s", "per GPU", "step", "nodes"), tuple(shown))
+    return Table(
+        ("run", "GPUs", "state", "rate" if is_mixed else f"{unit_of(rows)}/s", "per GPU", "step", "nodes"), tuple(shown)
+    )
 
 
 def _heat_maps(report: Report) -> Iterator[Picture]:
@@ -289,6 +320,8 @@ def _slow_sentence(each: RunReport) -> str:
             if each.removable > 0.0
             else ""
         )
+        if each.row.demonstration:
+            return f"What stands out in this demonstration, which names none as slow: {', '.join(names[:3])}{more}."
         return f"Slow: {', '.join(names[:3])}{more}.{cost}"
     largest = max(rank.relative for rank in each.ranks)
     if each.cannot_tell:
@@ -298,15 +331,16 @@ def _slow_sentence(each: RunReport) -> str:
 
 def _ranks_table(each: RunReport) -> Table:
     """Ranks, or nodes where there are many."""
+    name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     if len(each.ranks) <= MOST_ROWS:
         rows = tuple(
-            (str(rank.rank), rank.node, seconds(rank.compute_s), percent(rank.relative), "slow" if rank.slow else "")
+            (str(rank.rank), rank.node, seconds(rank.compute_s), percent(rank.relative), slow if rank.slow else "")
             for rank in each.ranks
         )
-        return Table(("rank", "node", "compute time of a step", "over the typical rank", "named"), rows)
+        return Table(("rank", "node", "compute time of a step", "over the typical rank", name), rows)
     cells = node_cells(each.ranks, MOST_ROWS)
-    shown = tuple((cell.name, percent(cell.excess), "slow" if cell.slow else "") for cell in cells)
-    return Table(("node", "its slowest rank over the typical one", "named"), shown)
+    shown = tuple((cell.name, percent(cell.excess), slow if cell.slow else "") for cell in cells)
+    return Table(("node", "its slowest rank over the typical one", name), shown)
 
 
 def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:

@@ -16,6 +16,7 @@ from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 from runner.report.details import detailed, environment
 from runner.report.expected import comparisons
+from runner.report.kinds import PlannedKind, kind_of, told_apart
 from runner.report.numbers import unit_of
 from runner.report.summary import citation, highlights
 
@@ -23,11 +24,17 @@ MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
 
 
-class _Shape(msgspec.Struct):
+class _Planned(PlannedKind, kw_only=True):
     """Of a plan, what a row shows."""
 
     tasks_per_node: tuple[int, ...]
     gpus_per_node: int
+
+
+class _Batch(msgspec.Struct):
+    """Of a rank's report: samples that it took in a step."""
+
+    batch_size: int | None = None
 
 
 def of_study(study: StudyFacts) -> Report:
@@ -45,12 +52,23 @@ def of_study(study: StudyFacts) -> Report:
 
 
 def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
-    """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has."""
-    rows = tuple(_row_of_run(run, state) for run, state in runs)
+    """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
+
+    Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
+    """
+    rows = told_apart([_row_of_run(run, state) for run, state in runs])
     names = list(dict.fromkeys(run.name for run, _ in runs))
     title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
-    return _report(title, subtitle, None, rows)
+    return _report(title, f"{subtitle}{_unlike(rows)}", None, rows)
+
+
+def _unlike(rows: Sequence[Row]) -> str:
+    """What runs with a figure differ in, so that they are no points of one curve; empty where they are alike."""
+    measured = [row for row in rows if row.images_per_s is not None]
+    names = [name for name, _ in measured[0].settings] if measured else []
+    names += ["what they count"] if len({row.unit for row in measured}) > 1 else []
+    return f"; kept apart: they differ in {', '.join(names)}" if names else ""
 
 
 def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...]) -> Report:
@@ -137,8 +155,9 @@ def _row_of_launch(facts: LaunchFacts) -> Row:
     )
 
 
-def _row_of_run(run: RunDirectory, state: str) -> Row:
-    plan = run.read("plan.json", _Shape)
+def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
+    """A run, and of which kind it is."""
+    plan = run.read("plan.json", _Planned)
     verdict = run.read("verdict.json", Verdict)
     tasks = sum(plan.tasks_per_node) if plan else 0
     each = plan.gpus_per_node // max(plan.tasks_per_node) if plan and tasks else 0
@@ -149,7 +168,7 @@ def _row_of_run(run: RunDirectory, state: str) -> Row:
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
     outcome = outcome if gpus else "not-proven"
     reasons = verdict.reasons if verdict is not None else ()
-    return Row(
+    row = Row(
         key=run.run_id,
         run=run.run_id,
         directory=str(run.path),
@@ -164,6 +183,8 @@ def _row_of_run(run: RunDirectory, state: str) -> Row:
         demonstration=verdict.demonstration if verdict is not None else "",
         why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
     )
+    batch = run.read("ranks/0.report.json", _Batch) if figure is not None else None
+    return row, kind_of(plan or PlannedKind(), batch.batch_size if batch else None, row.demonstration)
 
 
 def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:

@@ -55,13 +55,18 @@ def settings_text(settings: Iterable[tuple[str, str]]) -> str:
 def launch_text(row: Row) -> str:
     """What a row is called: the launch's arm, setting and repeat, or the run's id."""
     if not row.repeat:
-        return row.run
+        return f"{row.run} ({settings_text(row.settings)})" if row.settings else row.run
     return ", ".join(filter(None, (row.arm, settings_text(row.settings), f"repeat {row.repeat}")))
+
+
+def units_of(rows: Iterable[Row]) -> list[str]:
+    """What the figures of the proven runs count, each once."""
+    return list(dict.fromkeys(row.unit for row in rows if row.images_per_s is not None))
 
 
 def unit_of(rows: Iterable[Row]) -> str:
     """What the figures of the proven runs count: ``images``, ``tokens``; ``images or tokens`` where runs differ."""
-    return " or ".join(dict.fromkeys(row.unit for row in rows if row.images_per_s is not None)) or "images"
+    return " or ".join(units_of(rows)) or "images"
 
 
 def of_each(point: PointFacts) -> Estimate | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from runner import paths
 from runner.model.report import Report
 from runner.model.study import PointFacts
-from runner.report.gallery import expected_efficiency, ideal_each
-from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text
+from runner.report.gallery import expected_efficiency, ideal_each, main_kinds
+from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _PARTS = (
 )  # fmt: skip
 _HEAT = ("#eff3f8", "#d0ddeb", "#9fbbd8", "#3b6c9f", "#12355c")
 _ON_HEAT = ("#17191c", "#17191c", "#17191c", "#ffffff", "#ffffff")
+_MOST_UNITS = 3
 _INCHES, _DPI = (16.0, 9.0), 120
 
 
@@ -95,7 +96,7 @@ def _panels(report: Report) -> list[Any]:
         if any(loss.rows for loss in study.losses):
             panels.append(_losses)
     elif any(row.per_gpu is not None for row in report.rows):
-        panels.append(_runs)
+        panels += [_runs_of(unit) for unit in units_of(report.rows)[:_MOST_UNITS]]
     if any(len(each.ranks) > 1 for each in report.detailed):
         panels.append(_ranks)
     if len(panels) < 4 and any(each.steps for each in report.detailed):
@@ -262,27 +263,43 @@ def _ranks(report: Report, axes: Axes) -> None:
     axes.set_title(f"Compute time by rank, {each.row.gpus} GPUs")
 
 
-def _runs(report: Report, axes: Axes) -> None:
-    rows = [row for row in report.rows if row.per_gpu is not None]
-    for row in rows:
-        low, high = ((None if value is None else value / row.gpus) for value in (row.low, row.high))
-        value = row.per_gpu or 0.0
-        error = None if low is None or high is None else ([max(value - low, 0.0)], [max(high - value, 0.0)])
-        axes.errorbar([row.gpus], [value], error, color=_SERIES[0][0], marker="o", ms=9, capsize=5, ls="none")
-        if len(rows) <= 8:
-            axes.annotate(rate(value), (row.gpus, high or value), xytext=(0, 9), textcoords="offset points",
-                          ha="center", fontsize=13, fontweight="bold")  # fmt: skip
-    sizes = sorted({row.gpus for row in rows})
-    if len(sizes) > 1:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
-    axes.set_ylim(0, 1.2 * max((row.high or row.images_per_s or 0.0) / row.gpus for row in rows))
-    axes.grid(axis="y", color=_GRID)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.set_xlabel("GPUs; limits: precision of each run, no claim")
-    axes.set_title(f"Throughput per GPU, {report.unit}/s")
+def _runs_of(unit: str) -> Any:
+    """A panel of the single runs that count this: each kind of run has a marker of its own."""
+
+    def draw(report: Report, axes: Axes) -> None:
+        rows = [row for row in report.rows if row.per_gpu is not None and row.unit == unit]
+        kinds = main_kinds(rows)
+        rows = [row for row in rows if row.settings in kinds]
+        for number, kind in enumerate(kinds):
+            color, marker, _ = _SERIES[number % len(_SERIES)]
+            label: str | None = _plain(settings_text(kind), 40)
+            for row in rows:
+                if row.settings == kind:
+                    low, high = ((None if value is None else value / row.gpus) for value in (row.low, row.high))
+                    value = row.per_gpu or 0.0
+                    error = None if low is None or high is None else ([max(value - low, 0.0)], [max(high - value, 0.0)])
+                    axes.errorbar([row.gpus], [value], error, color=color, marker=marker, ms=9, capsize=5, ls="none",
+                                  label=label)  # fmt: skip
+                    label = None  # stands in the legend once
+                    if len(rows) <= 8:
+                        axes.annotate(rate(value), (row.gpus, high or value), xytext=(0, 9),
+                                      textcoords="offset points", ha="center", fontsize=13,
+                                      fontweight="bold")  # fmt: skip
+        if len(kinds) > 1:
+            axes.legend(frameon=False, fontsize=13, loc="lower left", handlelength=1.5)
+        sizes = sorted({row.gpus for row in rows})
+        if len(sizes) > 1:
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1.2 * max((row.high or row.images_per_s or 0.0) / row.gpus for row in rows))
+        axes.grid(axis="y", color=_GRID)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.set_xlabel("GPUs; limits: precision of each run, no claim")
+        axes.set_title(f"Throughput per GPU, {unit}/s")
+
+    return draw
 
 
 def _steps(report: Report, axes: Axes) -> None:

@@ -13,11 +13,13 @@ from runner.report.numbers import (
     curve,
     gpus_text,
     interval,
+    launch_text,
     of_each,
     percent,
     rate,
     settings_text,
     unit_of,
+    units_of,
 )
 
 
@@ -43,14 +45,19 @@ def highlights(
     measured = [row for row in rows if row.per_gpu is not None]
     if not measured:
         return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
-    best = max(measured, key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
-    return (
-        Highlight(
-            f"Throughput per GPU at {gpus_text(best.gpus)}", f"{rate(best.per_gpu or 0.0)} {best.unit}/s", precision
-        ),
-        *_slow(details),
-    )
+    return (*_of_runs(measured), *_slow(details))
+
+
+def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
+    """Of single runs with figures that of the most GPUs, for each thing that they count."""
+    for unit in units_of(measured):
+        best = max((row for row in measured if row.unit == unit), key=lambda row: (row.gpus, row.per_gpu or 0.0))
+        precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
+        yield Highlight(
+            f"Throughput per GPU at {gpus_text(best.gpus)}",
+            f"{rate(best.per_gpu or 0.0)} {unit}/s",
+            "; ".join(filter(None, (settings_text(best.settings), precision))),
+        )
 
 
 def _each(row: Row) -> str:
@@ -89,8 +96,21 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
 
 
 def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
-    """Slow nodes and ranks over the runs that are shown in detail: the worst one, and in how many runs."""
+    """Slow nodes and ranks over the runs that are shown in detail: the worst one, and in how many runs.
+
+    Of demonstrations none is named, as their verdicts name none: what stands out is shown as that.
+    """
     known = [report for report in details if len(report.ranks) > 1]
+    claiming = [report for report in known if not report.row.demonstration]
+    if claiming or not known:
+        yield from _slowest(claiming)
+        return
+    for each in _slowest(known):
+        name = "Stands out" if each.name == "Slowest" else each.name
+        yield Highlight(f"{name} (demonstration)", each.value, f"{each.note}; a demonstration names none as slow")
+
+
+def _slowest(known: Sequence[RunReport]) -> Iterator[Highlight]:
     if not known:
         return
     worst: dict[str, tuple[list[float], int]] = {}
@@ -177,9 +197,10 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     if study is None:
         for row in rows[:5]:
             if row.images_per_s is not None:
+                on = _ranks(row.gpus, row.demonstration)
                 yield (
-                    f"Run {row.run}: {rate(row.images_per_s)} {row.unit}/s on {_ranks(row.gpus, row.demonstration)} in "
-                    "one launch, which is no claim about other launches."
+                    f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch, which is no "
+                    "claim about other launches."
                 )
         return
     point = largest_point(study)

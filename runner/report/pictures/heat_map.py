@@ -67,7 +67,7 @@ def heat_map(key: str, title: str, description: str, ranks: Sequence[RankFacts],
         body, bottom = _ranks(nodes)
     else:
         body, bottom = _grid(node_cells(ranks))
-    return svg(key, title, description, bottom + 52, [*body, *_scale(bottom + 14)], demonstration)
+    return svg(key, title, description, bottom + 52, [*body, *_scale(bottom + 14, demonstration)], demonstration)
 
 
 def _ranks(nodes: dict[str, list[RankFacts]]) -> tuple[list[Markup], float]:
@@ -118,12 +118,13 @@ def _cell(cell: Cell, x: float, y: float, wide: float, high: float) -> Iterator[
         yield tag("path", d=shape, class_=f"mark m{step}")
 
 
-def _scale(y: float) -> Iterator[Markup]:
-    """The steps of the scale with their limits."""
+def _scale(y: float, demonstration: str) -> Iterator[Markup]:
+    """The steps of the scale with their limits, and what the mark means: a demonstration names none as slow."""
     limits = [f"to {100 * least:g}" for least in STEPS[1:]]
     for step, label in enumerate((*limits, "more")):
         x = 2.0 + step * 74
         yield tag("rect", x=x, y=y, width=16, height=12, rx=2, class_=f"heat h{step}")
         yield text(label, x + 21, y + 10, "t tick")
-    yield text("\N{BLACK UP-POINTING TRIANGLE} named as slow", 2, y + 32, "t quiet")
+    meaning = "stands out" if demonstration else "named as slow"
+    yield text(f"\N{BLACK UP-POINTING TRIANGLE} {meaning}", 2, y + 32, "t quiet")
     yield text("% slower than typical", WIDTH - 4, y + 32, "t quiet", "end")

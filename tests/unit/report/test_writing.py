@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +20,7 @@ from runner.errors import InfrastructureError, UsageError
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
+from runner.report.gallery import gallery
 from runner.report.gather import of_runs, of_study
 from runner.report.writing import NAMES, write
 from tests.support.limits import largest_file
@@ -177,6 +180,70 @@ def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -
     assert [row.unit for row in made.rows] == ["images", "tokens"]
     assert made.unit == "images or tokens"
     assert ["images/s" in each for each in made.cite[:2]] == [True, False]
+    assert [(each.key, each.title) for each in gallery(made)][:2] == [
+        ("per-gpu", "Throughput per GPU, images"),
+        ("per-gpu-1", "Throughput per GPU, tokens"),
+    ]
+    assert [len(each.table.rows) for each in gallery(made)][:2] == [1, 1], "no curve has runs of both"
+    assert [each.value.split()[-1] for each in made.highlights[:2]] == ["images/s", "tokens/s"]
+    assert made.subtitle.endswith("kept apart: they differ in what they count")
+    shown = lines(made, None)
+    assert any("PER GPU  GPUS  RATE" in line for line in shown)
+    assert [line.split()[-2] for line in shown if line.endswith("proven")][-2:] == ["images/s", "tokens/s"]
+    write(made, tmp_path / "report", silent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"program": ("python3", "main.py", "--model", "vgg16")}, "model"),
+        ({"program": ("python3", "main.py", "--model", "resnet50", "--precision=fp32")}, "precision"),
+        ({"recipe": "another"}, "recipe"),
+        ({"gpu_type": "h100"}, "device"),
+    ],
+)
+def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], differs: str, tmp_path: Path) -> None:
+    program = ("python3", "main.py", "--model", "resnet50")
+    plans: dict[str, tuple[int, dict[str, Any]]] = {"a-2": (2, {}), "a-4": (4, {}), "b-4": (4, changes)}
+    runs = [
+        measured_run(tmp_path / "runs", f"20261122-120000-{name}", ranks, **({"program": program} | more))
+        for name, (ranks, more) in plans.items()
+    ]
+    made = of_runs([(run, "") for run in runs])
+    kinds = [row.settings for row in made.rows]
+    assert [name for name, _ in kinds[0]] == [differs]
+    assert kinds[0] == kinds[1] != kinds[2]
+    assert f"kept apart: they differ in {differs}" in made.subtitle
+    (picture,) = [each for each in gallery(made) if each.key == "per-gpu"]
+    assert "joined by no line" in picture.takeaway
+    curves = re.findall(r'<path d="([^"]*)" class="curve s\d', str(picture.svg))
+    assert len(curves) == 3, "two pieces in the legend, and one line: a single point has none"
+    assert f"{differs}=" in "\n".join(lines(made, None))
+    assert f"({differs}=" in " ".join(made.cite)
+    write(made, tmp_path / "report", silent)
+    alike = of_runs([(run, "") for run in runs[:2]])
+    assert alike.rows[0].settings == () and "kept apart" not in alike.subtitle
+
+
+def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> None:
+    """What stands out is shown, in these words."""
+    slow: dict[str, Any] = {"compute_s": lambda rank: 0.09 if rank == 3 else 0.08}
+    claim = measured_run(tmp_path / "runs", "20261122-120000-claim-8", 8, **slow)
+    shown = measured_run(tmp_path / "runs", "20261122-120001-shown-8", 8, demonstration="demonstration: CPU", **slow)
+    said = {}
+    for run in (claim, shown):
+        verdict, made = run.read("verdict.json", Verdict), of_runs([(run, "")])
+        write(made, tmp_path / "report", silent)
+        page = (tmp_path / "report" / "report.html").read_text()
+        assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
+        said[run.name] = any("slow ranks: 3" in each for each in verdict.remarks), page, lines(made, None)
+    named, page, text = said["claim"]
+    assert named and "Slow: rank 3" in page and "named as slow" in page
+    assert any(line.startswith("Slowest: rank 3") for line in text)
+    named, page, text = said["shown"]
+    assert not named and "Slow: rank" not in page and "named as slow" not in page
+    assert "What stands out in this demonstration, which names none as slow: rank 3" in page
+    assert any(line.startswith("Stands out (demonstration): rank 3") for line in text)
 
 
 def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
