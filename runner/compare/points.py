@@ -66,7 +66,7 @@ def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
     if any(launch.nodes != launches[0].nodes for launch in launches):
         names = sorted({", ".join(sorted(launch.nodes)) or "unknown" for launch in launches})
         shown = f"{' / '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
-        yield f"the launches ran on different nodes ({shown}), and what these differ by cannot be told from B against A"
+        yield f"the launches ran on different nodes ({shown}), and the nodes may be all of the difference"
     else:
         yield from _other_gpus([launch for launch in launches if launch.plan.device == "cuda"])
     unknown = [launch.run for launch in launches if not launch.began_s]

@@ -16,7 +16,7 @@ from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 from runner.report.details import detailed, environment
 from runner.report.expected import comparisons
-from runner.report.kinds import PlannedKind, kind_of, told_apart
+from runner.report.kinds import PlannedKind, kind_of, with_kinds
 from runner.report.numbers import unit_of
 from runner.report.summary import citation, highlights
 
@@ -56,7 +56,7 @@ def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    rows = told_apart([_row_of_run(run, state) for run, state in runs])
+    rows = with_kinds([_row_of_run(run, state) for run, state in runs])
     names = list(dict.fromkeys(run.name for run, _ in runs))
     title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"

@@ -43,7 +43,7 @@ def kind_of(plan: PlannedKind, batch: int | None, demonstration: str) -> dict[st
     }
 
 
-def told_apart(rows: Sequence[tuple[Row, dict[str, str]]]) -> tuple[Row, ...]:
+def with_kinds(rows: Sequence[tuple[Row, dict[str, str]]]) -> tuple[Row, ...]:
     """The rows, each with that of its kind as settings in which those with a figure differ."""
     measured = [kind for row, kind in rows if row.images_per_s is not None]
     names = [name for name in (measured[0] if measured else ()) if len({kind[name] for kind in measured}) > 1]
