@@ -54,8 +54,7 @@ def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> 
     Each point is a size and a combination of the --set values; the options of submit hold for every launch. What it is
     expected to cost is printed first. An interrupted study goes on with --resume STUDY: nothing is measured twice.
     """
-    from runner.study.attempts import settle, to_start
-    from runner.study.gather import attempts as attempts_of
+    from runner.study.attempts import settle
     from runner.study.lookup import find
 
     if resume is None:
@@ -67,13 +66,11 @@ def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> 
         )
     study = find(resume)
     if dry_run:
-        launches = to_start(study.study.launches, attempts_of(study), attempts)
-        return _Call(study.study.command, study, attempts, dry_run=True, **values).go_on(study, launches)
+        return _Call(study.study.command, study, attempts, dry_run=True, **values).go_on(study)
     with study.exclusive(say):
         study.go_on()
         settle(study)
-        launches = to_start(study.study.launches, attempts_of(study), attempts)
-        return _Call(study.study.command, study, attempts, dry_run=False, **values).go_on(study, launches)
+        return _Call(study.study.command, study, attempts, dry_run=False, **values).go_on(study)
 
 
 def _new(attempts: int, dry_run: bool, **values: Any) -> int:
@@ -138,14 +135,20 @@ class _Call:
         with study.exclusive(say):
             return self._started(study, chosen.launches)
 
-    def go_on(self, study: StudyDirectory, launches: tuple[Launch, ...]) -> int:
-        """Show what these launches of a study cost, and start them; returns the exit code."""
+    def go_on(self, study: StudyDirectory) -> int:
+        """Show what the launches that are missing cost, and start them; returns the exit code."""
         from runner.cli.waiting import slow
+        from runner.study import gather
+        from runner.study.attempts import to_start
+        from runner.study.programs import refuse_another
         from runner.study.question import offer
 
+        made = gather.attempts(study)
+        launches = to_start(study.study.launches, made, self.limit)
         with slow("preparing the jobs"):
             chosen = offer(study.study.way, launches, self.jobs, of=study.study.launches)
         if launches:
+            refuse_another(made, self.jobs.of(launches[0]), keep_diff=not self._given.get("no_diff"))
             self._show_changes(study)
         code = self._not_begun((chosen,), chosen)
         return self._started(study, launches) if code is None else code

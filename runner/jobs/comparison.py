@@ -158,13 +158,18 @@ def _programs(recipe: Path) -> str:
 
 def code_facts(run: RunDirectory) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
-    record = run.read(CODE, CodeRecord)
     copied = copied_code(run)
-    facts = {"program": copied} if copied else {}
-    if record is not None and record.commit and not copied:
-        changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + _bytes(run, CODE_DIFF)
-        facts |= {"commit": record.commit, "changes": sha256(changes)}
+    facts = {"program": copied} if copied else commit_facts(run)
     return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
+
+
+def commit_facts(run: RunDirectory) -> dict[str, str]:
+    """The commit of the user's code and a hash of what differed from it; empty where there is no commit."""
+    record = run.read(CODE, CodeRecord)
+    if record is None or not record.commit:
+        return {}
+    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + _bytes(run, CODE_DIFF)
+    return {"commit": record.commit, "changes": sha256(changes)}
 
 
 def _measure(kept: bytes) -> str:

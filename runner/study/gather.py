@@ -28,6 +28,7 @@ from runner.study import allocation, sameness
 from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
 from runner.study.directory import StudyDirectory
 from runner.study.plan import Setting
+from runner.study.programs import of_one_program
 from runner.study.ways import way
 
 _Point = tuple[Setting, int, Arm]
@@ -53,11 +54,13 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
-    """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged."""
+    """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged. One that ran
+    another program than the study's first proven run counts as not proven.
+    """
     runs = {launch.key: study.runs(launch.key) for launch in study.study.launches}
     states = _states(study, [run for each in runs.values() for run in each])
     made = {key: [attempt_of(run, states.get(run.path)) for run in each] for key, each in runs.items()}
-    return {key: tuple(attempt for attempt in each if attempt is not None) for key, each in made.items()}
+    return of_one_program({key: [attempt for attempt in each if attempt is not None] for key, each in made.items()})
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -67,7 +70,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         made: its attempts, where they are known already.
     """
     made = attempts(study) if made is None else made
-    found = _of_one_unit(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
+    found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
     states = {each.state for each in found}
     asked = study.study
     together = asked.way == "one-allocation"
@@ -99,30 +102,12 @@ def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[Poi
     """Points and losses of a study from the runs that its launches are proven by, by the launch's key. No scheduler is
     queried: these runs were judged.
     """
-    made = {key: attempt for key, run in proven.items() if (attempt := attempt_of(run, None)) is not None}
-    found = _of_one_unit(
-        _launch_facts(launch, [made[launch.key]] if launch.key in made else []) for launch in study.launches
-    )
+    runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
+    made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
+    alike = of_one_program(made)
+    found = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     differences = _differences(study, proven)
     return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
-
-
-def _of_one_unit(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
-    """A program that was changed between launches may count something else: of tokens and samples there is no mean."""
-    found = tuple(launches)
-    unit = next((each.unit for each in found if each.state == "proven"), "images")
-    return tuple(
-        each
-        if each.state != "proven" or each.unit == unit
-        else msgspec.structs.replace(
-            each,
-            state="not-proven",
-            images_per_s=None,
-            arms=(),
-            why=f"it counts {each.unit}, and the study's first launch {unit}: no figure is made of both",
-        )
-        for each in found
-    )
 
 
 def _differences(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[str, ...]:

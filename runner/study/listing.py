@@ -6,6 +6,7 @@ from runner.errors import RunnerError
 from runner.model.study import ListedStudy, StudyState
 from runner.study.attempts import attempt_of, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
+from runner.study.programs import of_one_program
 from runner.study.ways import way
 
 
@@ -37,11 +38,13 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         states = way(asked.way).states(unsettled) if unsettled else {}
     except RunnerError:
         states = {}
-    proven, is_running = 0, False
-    for each in runs.values():
-        attempts = [attempt_of(run, states.get(run.path)) for run in each]
-        proven += any(attempt is not None and attempt.state == "proven" for attempt in attempts)
-        is_running |= any(attempt is not None and not attempt.gone for attempt in attempts)
+    made = {
+        key: [attempt for run in each if (attempt := attempt_of(run, states.get(run.path))) is not None]
+        for key, each in runs.items()
+    }
+    alike = of_one_program(made)
+    proven = sum(any(attempt.state == "proven" for attempt in each) for each in alike.values())
+    is_running = any(not attempt.gone for each in alike.values() for attempt in each)
     return ListedStudy(
         study=study.path.name,
         directory=str(study.path),

@@ -1,0 +1,116 @@
+"""One figure is made of one program: which attempts of a study ran the first one, and whether a launch still would.
+
+The first is that of the earliest proven run. What ran is the program's copy, else the commit of the user's code and
+what differed from it; and the image. What a run did not record tells nothing. What it counts is the same in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from runner.errors import RefusedError
+from runner.invocation import PROGRAM
+from runner.jobs.comparison import code_differences, commit_facts, copied_code, recipe_difference
+from runner.jobs.directory import RunDirectory
+from runner.model.plan import RESULTS, PlannedImage
+from runner.preparation.job import PreparedJob, code_of
+from runner.study.attempts import Attempt
+
+_STAMP = len("20261122-120000")  # with which the id of a run begins
+_OF_COMMIT = ("commit", "changes")
+_NAMES = {"changes": "changes since the commit"}
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    image: PlannedImage | None = None
+    workdir: str = ""
+
+
+def of_one_program(made: Mapping[str, Sequence[Attempt]]) -> dict[str, tuple[Attempt, ...]]:
+    """The attempts of a study, in which a proven one counts as not proven if it ran another program than the first.
+
+    Args:
+        made: by the launch's key, in the study's order.
+    """
+    first = first_proven(made)
+    if first is None:
+        return {key: tuple(each) for key, each in made.items()}
+    program = program_of(first.run)
+    return {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in made.items()}
+
+
+def first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
+    """The earliest; of one second, the first in the study's order."""
+    proven = [attempt for each in made.values() for attempt in each if attempt.state == "proven"]
+    return min(proven, key=lambda attempt: attempt.run.run_id[:_STAMP], default=None)
+
+
+def program_of(run: RunDirectory) -> dict[str, str]:
+    """What ran, by what may differ between runs; without what is not recorded."""
+    plan = run.read("plan.json", _Plan) or _Plan()
+    image = plan.image.digest or plan.image.sha256 or plan.image.path if plan.image else ""
+    # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
+    is_copied = f"{plan.workdir}/".startswith(f"{RESULTS}/")
+    code = {"program": copied_code(run)} if is_copied else commit_facts(run)
+    return {name: value for name, value in (code | {"image": image}).items() if value}
+
+
+def refuse_another(made: Mapping[str, Sequence[Attempt]], now: PreparedJob, *, keep_diff: bool) -> None:
+    """Refuse launches of another program than that of the launches which are proven: no figure could have both.
+
+    Args:
+        made: the study's attempts. now: a launch of it, as it would be submitted. keep_diff: as submissions keep it.
+
+    Raises:
+        RefusedError: it is another one.
+    """
+    first = first_proven(made)
+    if first is None:
+        return
+    changed = tuple(_since(first.run, now, keep_diff=keep_diff))
+    if changed:
+        raise RefusedError(
+            f"{changed[0]}: launches of the first one are proven, and no figure is made of two programs",
+            where=str(first.run.path),
+            fix="put the first one back, or begin a new study for the other",
+        )
+
+
+def _since(first: RunDirectory, now: PreparedJob, *, keep_diff: bool) -> Iterator[str]:
+    """What of the program is not as it was, a sentence each."""
+    then = program_of(first)
+    image = now.plan.image
+    for each in recipe_difference(first, now.recipe_directory):
+        yield f"the program is not as it was ({each.first} -> {each.second})"
+    if any(name in then for name in _OF_COMMIT):
+        for each in code_differences(first, *code_of(now, keep_diff=keep_diff)):
+            if each.key not in ("repository", "branch"):
+                yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
+    digest = image.digest or image.sha256 or image.path
+    if "image" in then and digest != then["image"]:
+        yield f"the image is not as it was ({then['image']} -> {digest})"
+
+
+def _checked(attempt: Attempt, first: Attempt, program: Mapping[str, str]) -> Attempt:
+    if attempt.state != "proven" or attempt is first:
+        return attempt
+    own = program_of(attempt.run)
+    differs = next((name for name in program if name in own and own[name] != program[name]), "")
+    if differs:
+        name, own_value, value = _NAMES.get(differs, differs), _short(own[differs]), _short(program[differs])
+        why = f"its {name} ({own_value}) is not that of the study's first launch ({value})"
+    elif attempt.verdict and first.verdict and attempt.verdict.unit != first.verdict.unit:
+        why = f"it counts {attempt.verdict.unit}, and the study's first launch {first.verdict.unit}"
+    else:
+        return attempt
+    again = f"`{PROGRAM} scale --resume` measures it anew"
+    return replace(attempt, state="not-proven", why=f"{why}: no figure is made of both; {again}")
+
+
+def _short(value: str) -> str:
+    """Enough of a hash to tell it from another."""
+    algorithm, separator, digest = value.replace("sha256 ", "sha256:").rpartition(":")
+    return f"{algorithm}{separator}{digest[:12]}" if len(digest) >= 32 else value

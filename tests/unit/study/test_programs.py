@@ -1,0 +1,152 @@
+"""No figure is made of two programs: what ran another one than the first proven run is left out, and measured anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.cli import run
+from runner.errors import Exit
+from runner.jobs.directory import RunDirectory
+from runner.model.origin import CodeRecord, CommandLine
+from runner.model.plan import WORKSPACE, Plan, PlannedImage
+from runner.model.study import StudyFacts
+from runner.study import gather
+from runner.study.attempts import to_start
+from runner.study.directory import StudyDirectory
+from runner.study.listing import list_studies
+from tests.support.studies import left_run, measured, on_disk, study
+from tests.support.timed import RECIPE
+
+FIRST, SECOND, THIRD = (f"g0001-full-r{repeat}" for repeat in (1, 2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
+
+
+@pytest.fixture
+def of(tmp_path: Path) -> StudyDirectory:
+    return on_disk(tmp_path, study((1,), 3))
+
+
+def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: str = "images") -> RunDirectory:
+    """A proven run of a launch, with a copy of its recipe's program."""
+    run = left_run(of, key, measured(rate, unit=unit))
+    recipe = run.path / "recipe"
+    recipe.mkdir()
+    (recipe / "main.py").write_text(program)
+    return run
+
+
+def with_plan(run: RunDirectory, **changes: object) -> RunDirectory:
+    plan = run.read("plan.json", Plan)
+    assert plan is not None
+    run.write("plan.json", msgspec.structs.replace(plan, **changes))
+    return run
+
+
+def why(found: StudyFacts) -> list[str]:
+    return [each.why for each in found.launches]
+
+
+def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_measured(of: StudyDirectory) -> None:
+    for key, program, rate in ((FIRST, "a", 100.0), (SECOND, "b", 300.0), (THIRD, "a", 100.0)):
+        ran(of, key, program, rate)
+    found = gather.facts(of)
+    assert [each.state for each in found.launches] == ["proven", "not-proven", "proven"]
+    left_out = found.launches[1]
+    assert left_out.why.startswith("its program (sha256 ")
+    assert " is not that of the study's first launch (sha256 " in left_out.why
+    assert "scale --resume` measures it anew" in left_out.why
+    assert left_out.images_per_s is None
+    (point,) = found.points
+    assert (point.proven, found.state) == (2, "incomplete")
+    assert point.images_per_s is not None
+    assert point.images_per_s.value == pytest.approx(100.0)
+    (listed,) = list_studies()
+    assert (listed.proven, listed.state) == (2, "incomplete")
+    (again,) = to_start(of.study.launches, gather.attempts(of), 3)
+    assert again.key == SECOND
+
+    anew = ran(of, SECOND, "a", 101.0)
+    found = gather.facts(of)
+    assert (found.state, found.launches[1].run, found.launches[1].attempts) == ("complete", anew.run_id, 2)
+    assert to_start(of.study.launches, gather.attempts(of), 3) == ()
+    bundled, _ = gather.figures(
+        of.study, {each.launch.key: RunDirectory(Path(each.directory)) for each in found.launches}
+    )
+    assert bundled == found.points
+
+
+def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: StudyDirectory) -> None:
+    earlier = ran(of, THIRD, "a")
+    earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
+    ran(of, FIRST, "b")
+    assert [each.state for each in gather.facts(of).launches] == ["not-proven", "missing", "proven"]
+
+
+def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory) -> None:
+    ran(of, FIRST, "a", unit="tokens")
+    ran(of, SECOND, "a", unit="samples")
+    assert why(gather.facts(of))[1].startswith("it counts samples, and the study's first launch tokens: no figure")
+    assert [each.key for each in to_start(of.study.launches, gather.attempts(of), 3)] == [SECOND, THIRD]
+
+
+def test_another_image_is_another_program(of: StudyDirectory) -> None:
+    one, other = ran(of, FIRST, "a"), ran(of, SECOND, "a")
+    for made, digit in ((one, "1"), (other, "2")):
+        with_plan(made, image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
+    assert why(gather.facts(of))[1].startswith(
+        "its image (sha256:222222222222) is not that of the study's first launch (sha256:111111111111): no figure"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "differs"),
+    [
+        (CodeRecord(commit="b" * 40, dirty=False), "its commit (bbbbbbbbbbbb) is not that of"),
+        (CodeRecord(commit="a" * 40, dirty=True, changed=("train.py",)), "its changes since the commit ("),
+        (CodeRecord(commit="a" * 40, dirty=False), ""),
+        (CodeRecord(problem="the program is in no git repository"), ""),
+    ],
+)
+def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: CodeRecord, differs: str) -> None:
+    for key, code in ((FIRST, CodeRecord(commit="a" * 40, dirty=False)), (SECOND, record)):
+        with_plan(left_run(of, key, measured(100.0)), workdir=WORKSPACE).write("code.json", code)
+    assert why(gather.facts(of))[1].startswith(differs)
+    assert bool(why(gather.facts(of))[1]) is bool(differs)
+
+
+def test_a_study_does_not_go_on_with_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not even in a dry run; with the first one in place again it does."""
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    for path in RECIPE.iterdir():
+        if path.is_file():
+            (recipe / path.name).write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    line = ("scale", "--site", "local", "--recipe", str(recipe), "--runtime", "native", "--gpus", "1", "--repeats", "2")
+    of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(line, str(tmp_path))))
+    words = ["scale", "--resume", of.path.name, "--dry-run"]
+    main = recipe / "main.py"
+    first = main.read_text()
+    main.write_text(first + "# another\n")
+    assert run(words) == Exit.GOOD, "nothing is proven yet"
+    with_plan(ran(of, FIRST, ""), image=PlannedImage("", "", ""))
+    for path in recipe.iterdir():
+        (of.runs(FIRST)[0].path / "recipe" / path.name).write_bytes(path.read_bytes())
+    assert run(words) == Exit.GOOD
+    main.write_text(first)
+    capfd.readouterr()
+    assert run(words) == Exit.REFUSED
+    err = capfd.readouterr().err
+    assert "the program is not as it was (sha256 " in err
+    assert "launches of the first one are proven, and no figure is made of two programs" in err
+    assert "begin a new study" in err
