@@ -19,7 +19,7 @@ from runner.model.environment import Environment
 from runner.model.expectation import Expectation
 from runner.model.exported import ExportedRuns
 from runner.model.listed_run import RunList
-from runner.model.origin import CodeRecord, NodeShare
+from runner.model.origin import RunDetails
 from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
@@ -181,25 +181,14 @@ class ShownSite(Site, frozen=True, kw_only=True):
     proven_on_gpus: ProvenAtSite
 
 
-class ShownRun(RunFacts, frozen=True, kw_only=True):
-    """A run, and what ``show`` adds; see RunDetails for the meaning.
-
-    Attributes:
-        code: null where none was recorded.
-    """
-
-    command_line: tuple[str, ...]
-    typed_in: str
-    rerun_of: str
-    code: CodeRecord | None
-    code_diff: str
-    code_copy: str
-    image_digest: str
-    image_file: str
-    image_sha256: str
-    node_list: tuple[NodeShare, ...]
-    allocated: str
-    forced: tuple[str, ...]
+ShownRun = msgspec.defstruct(
+    "ShownRun",
+    [(field.name, field.type) for field in msgspec.structs.fields(RunDetails)],
+    bases=(RunFacts,),
+    namespace={"__doc__": "A run, and what ``show`` adds; see RunDetails for the meaning."},
+    frozen=True,
+    kw_only=True,
+)
 
 
 class Comparison(msgspec.Struct, frozen=True):
