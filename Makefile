@@ -106,6 +106,12 @@ bench-meter: venv ## what the meter of your own script costs, on a small network
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_meter.py
 
+.PHONY: bench-recipes
+bench-recipes: export PATH := $(CURDIR)/$(BIN):$(PATH)
+bench-recipes: venv ## the benchmarks beside a plain Horovod script, and what each setting changes, on CPUs (ONLY=pytorch or tensorflow)
+	@$(RUNNER) quickstart --only-prepare
+	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_recipes.py -k '$(ONLY)'
+
 .PHONY: bench-convert
 bench-convert: venv ## how fast an image becomes a squashfs, compared with Enroot and with lower bounds
 	@$(RUNNER) quickstart --only-prepare

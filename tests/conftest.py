@@ -82,6 +82,17 @@ def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> S
 
 
 @pytest.fixture(scope="session")
+def tensorflow_squashfs(engine_client: docker.DockerClient) -> StoredImage:
+    """The TensorFlow image on its stand-in base, in the store."""
+    from runner.images.build.build import build
+    from runner.images.conversion.squashfs import convert
+    from runner.progress import Silent
+
+    image = build("tensorflow", "standin", engine_client, Silent())
+    return convert(image.reference, engine_client, Silent()).image
+
+
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[Box]:
     """A box of this test run's own, taken down at its end."""
     from runner import box

@@ -47,7 +47,7 @@ def compare_point(
         why=why,
         spread=made.deviation,
         launches_needed=needed(made.deviation),
-        judgement=_judgement(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
+        judgement=judgement_of(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
     )
 
 
@@ -91,7 +91,8 @@ def _other_gpus(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
         )
 
 
-def _judgement(made: Comparison, fail_below: float | None, *, is_apart: bool) -> Judgement:
+def judgement_of(made: Comparison, fail_below: float | None, *, is_apart: bool) -> Judgement:
+    """Whether B reaches that ratio to A, by the 95 % interval; ``is_apart``: the launches were not side by side."""
     if fail_below is None:
         return ""
     if is_apart or made.low is None or made.high is None:

@@ -12,7 +12,6 @@ import pytest
 from gpu_runner_inside import bandwidth
 from gpu_runner_inside.bandwidth import Timed
 
-from runner.images.build.build import build
 from runner.images.conversion.squashfs import convert
 from runner.images.store.stored_image import StoredImage
 from runner.progress import Silent
@@ -38,13 +37,6 @@ def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
     assert squashfs.path.is_file()
     path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
     return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
-
-
-@pytest.fixture(scope="module")
-def tensorflow(engine_client: docker.DockerClient) -> StoredImage:
-    """The TensorFlow image on its stand-in base, in the store."""
-    image = build("tensorflow", "standin", engine_client, Silent())
-    return convert(image.reference, engine_client, Silent()).image
 
 
 def printed(run: Path, rank: int = 0) -> str:
@@ -196,7 +188,7 @@ def test_allreduce_ends_with_a_wrong_sum(local: Runner, through: str) -> None:
         ("ddp-pytorch", "uncoupled", ()),
     ],
 )
-@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.usefixtures("tensorflow_squashfs")
 def test_arms_take_turns_and_the_ranks_are_one_world_again(
     local: Runner, recipe: str, arms: str, more: tuple[str, ...]
 ) -> None:
@@ -311,18 +303,18 @@ def test_lightning_says_what_the_image_lacks(local: Runner) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.usefixtures("tensorflow_squashfs")
 def test_keras_matches_one_rank(local: Runner) -> None:
     # At 0.1 it grows steeply enough to make 1 % of what oneDNN rounds otherwise for another batch.
     matches_one_rank(local, "horovod-train-keras", 0.02)
 
 
-@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.usefixtures("tensorflow_squashfs")
 def test_keras_killed_and_resumed_gives_the_same_end(local: Runner) -> None:
     resumes_to_the_same_end(local, "horovod-train-keras", "checkpoint.npz")
 
 
-@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.usefixtures("tensorflow_squashfs")
 def test_keras_3_is_refused(local: Runner) -> None:
     """With it, Horovod's optimizer averages nothing, without a word."""
     words = ("--recipe", "horovod-train-keras", "--gpus", "2", "--env", "TF_USE_LEGACY_KERAS=0", "--wait")
@@ -330,7 +322,7 @@ def test_keras_3_is_refused(local: Runner) -> None:
     assert "this is Keras 3" in (local.newest() / "logs" / "rank-0.err").read_text()
 
 
-@pytest.mark.usefixtures("tensorflow")
+@pytest.mark.usefixtures("tensorflow_squashfs")
 @pytest.mark.parametrize("recipe", ["horovod-pytorch", "ddp-pytorch", "horovod-tensorflow"])
 def test_resnet34_is_the_papers(local: Runner, recipe: str) -> None:
     """21,797,672 parameters, as in torchvision."""
