@@ -14,6 +14,7 @@ _ON_DEVICE = frozenset(("to", "cuda", "cpu", "eval", "train", "double", "half", 
 _PATHS = frozenset(("join", "Path", "open", "joinpath", "with_suffix", "with_name", "replace", "abspath", "expanduser"))
 _LAYERS = ("torch.nn.", "timm.", "keras.", "transformers.")
 _PRETRAINED = re.compile(r"transformers\.\w*(Model|For[A-Z])\w*\.")
+_RATE = re.compile(r"learning_rate|lr\Z|\Avalues\Z")
 _ZOOS = ("torchvision.models.", "keras.applications.", "timm.create_model")
 
 
@@ -87,6 +88,19 @@ def _wrapped_model(call: Call) -> Value:
     return Value(call.things | {"wrapped_model", f"model:{call.number}"})
 
 
+def _schedule(call: Call) -> Value:
+    tags = rate_of(call.last, call.arguments, call.keywords) | union((call.receiver,)).tags
+    return Value(frozenset(tag for tag in tags if not tag.startswith("optimizer:") and tag != "wrapped"))
+
+
+def rate_of(name: str, arguments: Arguments, keywords: Keywords) -> frozenset[str]:
+    """What the rate of a schedule is made from: not a number of steps that is divided by the number of ranks."""
+    place = 1 if "Piecewise" in name else 0
+    rates = [*arguments[place : place + 1], *(value for key, value in keywords if _RATE.search(key))]
+    others = [*arguments[:place], *arguments[place + 1 :], *(value for key, value in keywords if not _RATE.search(key))]
+    return union((*rates, *(value for value in others if not value.has("over_size")))).tags
+
+
 def _other(call: Call) -> Value:
     tags = call.tags - _CONDITIONS
     if call.last not in _PATHS and "by_rank_in_text" not in call.receiver.tags:
@@ -109,12 +123,7 @@ _ROWS: tuple[tuple[Callable[[Call], bool], Callable[[Call], Value]], ...] = (
     ),
     (lambda call: call.last == "GradientTape", lambda call: Value(frozenset((f"tape:{call.number}",)))),
     (lambda call: call.last in ("DistributedDataParallel", "FullyShardedDataParallel"), _wrapped_model),
-    (
-        _is_schedule,
-        lambda call: Value(
-            frozenset(tag for tag in call.tags if not tag.startswith("optimizer:") and tag != "wrapped")
-        ),
-    ),
+    (_is_schedule, _schedule),
     (_is_model, lambda call: Value(call.tags | {f"model:{call.number}"})),
     (_is_same, lambda call: call.receiver),
     (lambda call: call.path in (".append", ".extend", ".update", ".add"), lambda _call: NOTHING),

@@ -32,11 +32,11 @@ def assign(reader: Reader, target: ast.expr, value: Value, frame: Frame) -> None
 
 
 def _variable(reader: Reader, target: ast.Name, value: Value, frame: Frame) -> None:
-    old = frame.values.get(target.id)
+    old = (frame.module.values if target.id in frame.of_module else frame.values).get(target.id)
     value = _where_it_is_set(reader, _by_its_name(value, target.id), old)
     if old is not None and (reader.guards or reader.branches):
         value = joined(old, value)
-    frame.values[target.id] = value
+    frame.bind(target.id, value)
 
 
 def _attribute(reader: Reader, target: ast.Attribute, value: Value, frame: Frame) -> None:
@@ -56,6 +56,9 @@ def _key(reader: Reader, target: ast.Subscript, value: Value, frame: Frame) -> N
         reader.event("set env", target, frame, (key, value), ())
     elif key.constant in ("lr", "learning_rate"):
         reader.event("set lr", target, frame, (value,), (), base)
+    elif isinstance(target.value, ast.Name) and target.value.id in frame.values and not isinstance(key.constant, str):
+        held = frame.values[target.value.id]
+        frame.values[target.value.id] = replace(held, tags=held.tags - {"all_keys"})
     if isinstance(key.constant, str):
         reader.attributes[key.constant] = value
         if isinstance(target.value, ast.Name) and target.value.id in frame.values:

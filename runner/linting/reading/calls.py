@@ -49,11 +49,14 @@ def call(reader: Reader, node: ast.Call, frame: Frame) -> Value:
 
 
 def _by_name(name: str | None, value: Value) -> Keywords:
-    """A keyword; of ``**options`` what is known of its keys, too, but no literal: another may have taken its place."""
+    """A keyword; of ``**options`` what is known of its keys, but no literal: another may have taken its place.
+
+    An empty name stands for the keys that are not known.
+    """
     if name is not None:
         return ((name, value),)
     known = tuple((key, each) for key, each in value.items if isinstance(key, str) and each.constant is ...)
-    return (*known, ("", value))
+    return known if value.has("all_keys") else (*known, ("", value))
 
 
 def _call_by_name(reader: Reader, name: str, receiver: Value, arguments: Arguments, keywords: Keywords) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from functools import reduce
 
 from runner.linting import names
 from runner.linting.reading.assignments import assign
@@ -11,15 +12,15 @@ from runner.linting.reading.calls import call
 from runner.linting.reading.conditions import NOT_ROOT, ROOT, flag, guards_of
 from runner.linting.reading.functions import call_function
 from runner.linting.reading.imports import imported, refer
-from runner.linting.reading.merging import combined, joined
-from runner.linting.reading.outside import variable
+from runner.linting.reading.merging import combined, dictionary, element_of, joined
+from runner.linting.reading.outside import variables
 from runner.linting.reading.reader import Evaluate, Reader
 from runner.linting.reading.scope import Class, Frame, Function, Module
 from runner.linting.reading.syntax import dotted
 from runner.linting.trace import ITSELF, NOTHING, SCALARS, Value, text_of, union
 
 _BUILTINS = frozenset(
-    ("print", "open", "range", "enumerate", "zip", "len", "int", "float", "str", "min", "max", "getattr")
+    ("print", "open", "range", "enumerate", "zip", "len", "int", "float", "str", "min", "max", "getattr", "dict")
 )
 
 
@@ -76,6 +77,9 @@ def _of_a_module(reader: Reader, base: Value, name: str) -> Value:
 def _of_its_owner(base: Value, name: str) -> Value:
     """What an attribute has from the value that it belongs to, where nothing else is known of it."""
     tags = base.tags - SCALARS
+    if name == "module" and base.has("wrapped_model"):
+        inner = frozenset(f"raw:{tag.partition(':')[2]}" for tag in base.numbered("model"))
+        return Value(tags - {"wrapped_model"} | inner)
     if name in ("state_dict", "parameters", "module", "sampler", "dataset"):
         return replace(base, tags=tags, constant=..., items=())
     return Value(tags | names.meaning(name))
@@ -84,10 +88,15 @@ def _of_its_owner(base: Value, name: str) -> Value:
 def _subscript(reader: Reader, node: ast.Subscript, frame: Frame) -> Value:
     base, key = reader.value(node.value, frame), reader.value(node.slice, frame)
     if base.path == "os.environ":
-        return variable(reader, key)
+        return variables(reader, key)
     for held, value in base.items:
         if key.constant is not ... and held == key.constant and type(held) is type(key.constant):
             return value
+    if key.has("one_of") and base.items:
+        named: dict[object, Value] = dict(base.items)
+        chosen = [named[each.constant] for _, each in key.items if each.constant in named]
+        if chosen:
+            return reduce(joined, chosen)
     if isinstance(key.constant, str):
         if key.constant in reader.attributes:
             return reader.attributes[key.constant]
@@ -106,8 +115,12 @@ def _tuple(reader: Reader, node: ast.Tuple | ast.List, frame: Frame) -> Value:
 def _dict(reader: Reader, node: ast.Dict, frame: Frame) -> Value:
     keys = [reader.value(key, frame) if key else NOTHING for key in node.keys]
     values = [reader.value(each, frame) for each in node.values]
-    pairs = [(key.constant, value) for key, value in zip(keys, values, strict=True) if isinstance(key.constant, str)]
-    return replace(union(values), items=tuple(pairs))
+    return dictionary(
+        [
+            (None if key is None else known.constant, value)
+            for key, known, value in zip(node.keys, keys, values, strict=True)
+        ]
+    )
 
 
 def _joined_text(reader: Reader, node: ast.JoinedStr, frame: Frame) -> Value:
@@ -190,17 +203,33 @@ def _comprehension(
     reader: Reader, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: Frame
 ) -> Value:
     inner = Frame(frame.module, {}, frame, frame.function, frame.returned)
-    over = []
-    guards = reader.guards
-    for each in node.generators:
-        value = reader.value(each.iter, inner)
-        over.append(value)
-        assign(reader, each.target, Value(value.tags - ITSELF), inner)
-        over += [reader.value(test, inner) for test in each.ifs]
-    results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-    value = union([*over, *(reader.value(each, inner) for each in results)])
-    reader.guards = guards
-    return value
+    over: list[Value] = []
+    with reader.guarded(""):
+        for each in node.generators:
+            value = reader.value(each.iter, inner)
+            over.append(value)
+            assign(reader, each.target, element_of(value), inner)
+            over += [reader.value(test, inner) for test in each.ifs]
+        if len(over) == 1 and element_of(over[0]).has("one_of"):
+            return _by_name(reader, node, over[0], inner)
+        results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        return union([*over, *(reader.value(each, inner) for each in results)])
+
+
+def _by_name(
+    reader: Reader, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, over: Value, frame: Frame
+) -> Value:
+    """What a comprehension over names makes of each of them."""
+    made: list[tuple[object, Value]] = []
+    for place, name in over.items:
+        assign(reader, node.generators[0].target, name, frame)
+        if isinstance(node, ast.DictComp):
+            made.append((reader.value(node.key, frame).constant, reader.value(node.value, frame)))
+        else:
+            made.append((place, reader.value(node.elt, frame)))
+    if isinstance(node, ast.DictComp):
+        return dictionary(made)
+    return replace(union(value for _, value in made), items=tuple(made))
 
 
 def _starred(reader: Reader, node: ast.Starred, frame: Frame) -> Value:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import reduce
 
 from runner.linting import names
 from runner.linting.reading.conditions import ROOT
-from runner.linting.reading.merging import joined
+from runner.linting.reading.merging import dictionary, joined
 from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Frame, Function
 from runner.linting.reading.syntax import dotted, is_static
-from runner.linting.trace import NOTHING, Arguments, Keywords, Value
+from runner.linting.trace import NOTHING, Arguments, Keywords, Value, union
 
 _MOST_DEPTH = 14
 
@@ -59,7 +60,7 @@ def _given(
     receiver: Value,
 ) -> dict[str, Value]:  # fmt: skip
     """The parameters that the call gives a value, by name; the instance of a method is the first."""
-    values = _by_place(node.args, arguments)
+    values, this = _by_place(node.args, arguments), None
     if function.owner is not None and not is_static(node):
         unknown = Value(frozenset(("instance:0",)), reference=function.owner)
         this = receiver if receiver.reference is not None else unknown
@@ -67,6 +68,13 @@ def _given(
         values[node.args.args[0].arg if node.args.args else ""] = this
     known = _parameters(node.args)
     values.update({name: value for name, value in keywords if name in known})
+    taken = len(node.args.posonlyargs) + len(node.args.args)
+    if node.args.vararg is not None:
+        rest = ((this, *arguments) if this is not None else arguments)[taken:]
+        values[node.args.vararg.arg] = replace(union(rest), items=tuple(enumerate(rest)))
+    if node.args.kwarg is not None:
+        others = [(name or None, value) for name, value in keywords if name not in known]
+        values[node.args.kwarg.arg] = dictionary(others)
     return values
 
 

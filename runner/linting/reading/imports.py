@@ -15,7 +15,7 @@ def import_names(reader: Reader, node: ast.Import, frame: Frame) -> None:
     for alias in node.names:
         reader.trace.imports.add(alias.name)
         top = alias.name if alias.asname else alias.name.partition(".")[0]
-        frame.values[alias.asname or top] = imported(reader, top)
+        frame.bind(alias.asname or top, imported(reader, top))
         if top != alias.name:
             imported(reader, alias.name)
 
@@ -35,7 +35,7 @@ def import_from(reader: Reader, node: ast.ImportFrom, frame: Frame) -> None:
         module = _module(reader, base)
         value = module.values.get(alias.name) if module else None
         refer(reader, value)
-        frame.values[alias.asname or alias.name] = value or imported(reader, f"{base}.{alias.name}".strip("."))
+        frame.bind(alias.asname or alias.name, value or imported(reader, f"{base}.{alias.name}".strip(".")))
 
 
 def _absolute(file: str, level: int, name: str) -> str:

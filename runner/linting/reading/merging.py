@@ -12,10 +12,12 @@ from runner.linting.trace import ITSELF, Value, text_of, union
 
 def joined(one: Value, other: Value) -> Value:
     """What is known of a value that is one of two."""
-    tags = one.tags | other.tags
+    tags = (one.tags | other.tags) - {"all_keys"} | (one.tags & other.tags & {"all_keys"})
     items: tuple[tuple[Any, Value], ...] = ()
     if one.items and [key for key, _ in one.items] == [key for key, _ in other.items]:
         items = tuple((key, joined(value, dict(other.items)[key])) for key, value in one.items)
+    elif "all_keys" in tags:
+        items = tuple({**dict(one.items), **dict(other.items)}.items())
     elif not one.items or not other.items:
         items = one.items or other.items
     return Value(
@@ -25,6 +27,29 @@ def joined(one: Value, other: Value) -> Value:
         one.reference if one.reference is not None else other.reference,
         items,
     )
+
+
+def element_of(several: Value) -> Value:
+    """What is known of each element of a list, while a loop goes over it."""
+    names_alone = several.items and all(isinstance(value.constant, str) for _, value in several.items)
+    tags = several.tags - ITSELF
+    return Value(tags | {"one_of"}, items=several.items) if names_alone else Value(tags)
+
+
+def dictionary(pairs: list[tuple[Any, Value]]) -> Value:
+    """What is known of a dictionary; the key None stands for another one that is spread into it."""
+    items: dict[Any, Value] = {}
+    complete = True
+    for key, value in pairs:
+        if key is None:
+            items.update(value.items)
+            complete &= value.has("all_keys")
+        elif isinstance(key, str):
+            items[key] = value
+        else:
+            complete = False
+    tags = union(value for _, value in pairs).tags
+    return Value(tags | ({"all_keys"} if complete else frozenset()), items=tuple(items.items()))
 
 
 def combined(operator: ast.operator, left: Value, right: Value) -> Value:

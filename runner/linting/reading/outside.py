@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from runner.linting import names
 from runner.linting.reading.functions import call_function
 from runner.linting.reading.imports import imported
+from runner.linting.reading.merging import dictionary, joined
 from runner.linting.reading.reader import Reader
 from runner.linting.reading.scope import Frame, Function
 from runner.linting.reading.syntax import dotted
 from runner.linting.results import Call, result_of
 from runner.linting.trace import NOTHING, Arguments, Keywords, Value, union
+
+_ADDS = ("append", "extend", "update", "add", "insert", "setdefault")
 
 
 def external(
@@ -24,24 +28,37 @@ def external(
     if path in ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault") and arguments:
         if path.endswith("setdefault") and len(arguments) == 2:
             reader.event("set env", node, frame, arguments, ())
-        return variable(reader, arguments[0], arguments[1] if len(arguments) > 1 else NOTHING)
+        return variables(reader, arguments[0], arguments[1] if len(arguments) > 1 else NOTHING)
     number = reader.event(path, node, frame, arguments, keywords, receiver, discarded)
     _call_back(reader, path, arguments, keywords)
     if path == "builtins.getattr" and len(arguments) > 1:
         return _attribute_by_name(reader, arguments)
+    if path == "builtins.dict":
+        return dictionary(
+            [*((None, value) for value in arguments), *((name or None, value) for name, value in keywords)]
+        )
     if path == "functools.partial" and arguments:
         rest = union((*arguments[1:], *(value for _, value in keywords)))
         return replace(arguments[0], tags=arguments[0].tags | rest.tags)
     call = Call(path, number, arguments, keywords, receiver)
     if call.last in ("DistributedDataParallel", "FullyShardedDataParallel"):
         _mark_raw(node, frame, number)
-    if call.last in ("append", "extend", "update", "add", "insert") and isinstance(node.func, ast.Attribute):
+    if isinstance(node.func, ast.Attribute) and call.last in _ADDS:
         _add_to(node.func.value, call, frame)
     return result_of(call)
 
 
-def variable(reader: Reader, key: Value, default: Value = NOTHING) -> Value:
-    """An environment variable: what launchers give it, or the script did."""
+def variables(reader: Reader, key: Value, default: Value = NOTHING) -> Value:
+    """An environment variable, or one of several that mean the same."""
+    if key.has("one_of"):
+        values = [_variable(reader, each, default) for _, each in key.items]
+        meant = {value.tags for value in values if value.tags}
+        return reduce(joined, values) if len(meant) == 1 else NOTHING
+    return _variable(reader, key, default)
+
+
+def _variable(reader: Reader, key: Value, default: Value) -> Value:
+    """What launchers give an environment variable, or the script did."""
     if isinstance(key.constant, str):
         if key.constant in names.VARIABLES:
             return Value(frozenset((names.VARIABLES[key.constant], names.EXACT)))
@@ -66,7 +83,9 @@ def _add_to(held: ast.expr, call: Call, frame: Frame) -> None:
     if name in frame.values:
         old = frame.values[name]
         added = frozenset(tag for tag in call.tags if tag not in ("root_only", "is_root"))
-        frame.values[name] = Value(old.tags | added, old.path, reference=old.reference, items=_updated(old, call))
+        items = _updated(old, call)
+        kept = old.tags if items else old.tags - {"all_keys"}
+        frame.values[name] = Value(kept | added, old.path, reference=old.reference, items=items)
 
 
 def _updated(old: Value, call: Call) -> tuple[tuple[Any, Value], ...]:

@@ -73,13 +73,20 @@ class Class:
 
 @dataclass
 class Frame:
-    """The variables of a call, or of a module."""
+    """The variables of a call, or of a module; ``of_module``: those that it declares ``global``."""
 
     module: Module
     values: dict[str, Value]
     above: Frame | None = None
     function: str = ""
     returned: list[Value] = field(default_factory=list)
+    of_module: set[str] = field(default_factory=set)
+
+    def bind(self, name: str, value: Value) -> None:
+        """Give a name its value, in the module too where ``global`` says so."""
+        self.values[name] = value
+        if name in self.of_module:
+            self.module.values[name] = value
 
 
 def ancestors(kind: Class) -> Iterable[Value]:

@@ -8,11 +8,11 @@ from runner.linting import names
 from runner.linting.reading.assignments import assign
 from runner.linting.reading.conditions import guards_of
 from runner.linting.reading.imports import import_from, import_names
-from runner.linting.reading.merging import combined
+from runner.linting.reading.merging import combined, element_of
 from runner.linting.reading.reader import Execute, Reader
 from runner.linting.reading.scope import Class, Frame, Function
 from runner.linting.reading.syntax import leaves
-from runner.linting.trace import ITSELF, NOTHING, Loop, Value
+from runner.linting.trace import NOTHING, Loop, Value
 
 
 def _function(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame) -> None:
@@ -70,7 +70,7 @@ def _for(reader: Reader, node: ast.For | ast.AsyncFor, frame: Frame) -> None:
     reader.trace.loops[number] = Loop(number, over, reader.loops)
     before = reader.loops
     reader.loops = (*before, number)
-    assign(reader, node.target, Value(over.tags - ITSELF), frame)
+    assign(reader, node.target, element_of(over), frame)
     reader.block(node.body, frame)
     reader.loops = before
     reader.block(node.orelse, frame)
@@ -98,7 +98,14 @@ def _with(reader: Reader, node: ast.With | ast.AsyncWith, frame: Frame) -> None:
 
 
 def _try(reader: Reader, node: ast.Try, frame: Frame) -> None:
-    for body in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
+    reader.block(node.body, frame)
+    imported = {name: value for name, value in frame.values.items() if value.path}
+    reader.branches += 1
+    for handler in node.handlers:
+        reader.block(handler.body, frame)
+    reader.branches -= 1
+    frame.values.update(imported)  # not what stands in for a package where it is missing
+    for body in (node.orelse, node.finalbody):
         reader.block(body, frame)
 
 
@@ -122,6 +129,10 @@ def _annotated(reader: Reader, node: ast.AnnAssign, frame: Frame) -> None:
 def _augmented(reader: Reader, node: ast.AugAssign, frame: Frame) -> None:
     before, after = reader.value(node.target, frame), reader.value(node.value, frame)
     assign(reader, node.target, combined(node.op, before, after), frame)
+
+
+def _global(_reader: Reader, node: ast.Global, frame: Frame) -> None:
+    frame.of_module.update(node.names)
 
 
 def _nothing(reader: Reader, node: ast.Delete, frame: Frame) -> None:
@@ -150,7 +161,7 @@ STATEMENTS: dict[str, Execute] = {
     "AnnAssign": _annotated,
     "AugAssign": _augmented,
     "Delete": _nothing,
-    "Global": _nothing,
+    "Global": _global,
     "Nonlocal": _nothing,
     "Pass": _nothing,
     "Break": _nothing,

@@ -68,7 +68,8 @@ def _pins(event: Event) -> list[tuple[Event, Value]]:
     if event.name in _SET:
         return [(event, first)]
     if event.name in _VISIBLE:
-        return [(event, _NONE if first.constant == () else first)]
+        chosen = [value for _, value in first.items]
+        return [(event, _NONE if first.constant == () else chosen[0] if len(chosen) == 1 else first)]
     if event.name == "set visible_device_list":
         return [(event, _number(first))]
     if event.name == "set env" and first.constant == "CUDA_VISIBLE_DEVICES":

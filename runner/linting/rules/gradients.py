@@ -7,10 +7,11 @@ import ast
 from runner.linting.findings import Finding, Script, ok, wrong
 from runner.linting.loading import is_backward
 from runner.linting.names import is_optimizer
-from runner.linting.trace import Event, Trace
+from runner.linting.trace import Event, Trace, Value
 
 _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
 _MODELS = ("*.DistributedDataParallel", "*.FullyShardedDataParallel", "*.fully_shard")
+_IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
 _LEGACY = ("TF_USE_LEGACY_KERAS",)
 
 
@@ -114,23 +115,34 @@ def _ddp(script: Script) -> list[Finding]:
         return [wrong("only rank 0 wraps the model: it waits for the others", kept[0], fix)]
     training = {event.loops[-1] for event in trace.events if is_backward(event) and event.loops}
     numbers = {f"raw:{event.number}" for event in kept}
-    raw = [
-        event
-        for event in trace.events
-        if event.receiver.tags & numbers and not event.receiver.has("wrapped_model")
-        and (event.name.startswith("?") or event.name in (".forward", ".__call__", ".call"))
-        and event.loops and event.loops[-1] in training
-    ]  # fmt: skip
-    if raw:
-        return [wrong("the loop trains the model that is not wrapped", raw[0], "output = ddp_model(input)")]
+    forward = [event for event in trace.events if _is_forward(event) and event.loops and event.loops[-1] in training]
+    in_step = {tag for event in forward if not _is_raw(event) for tag in event.receiver.numbered("model")}
+    for event in forward:
+        bare = numbers & (_raw(event.receiver) if event.name == ".module" else event.receiver.numbered("raw"))
+        if _is_raw(event) and bare and not {tag.replace("raw", "model") for tag in bare} & in_step:
+            return [wrong("the loop trains the model that is not wrapped", event, "output = ddp_model(input)")]
     early = _optimizer_before_parts(trace, kept)
     if early:
         reason = "the optimizer has the parameters that the model had before it was divided"
-        return [wrong(reason, early, "optimizer = ...(model.parameters())  # after FullyShardedDataParallel")]
+        return [wrong(reason, early, "optimizer = ...(model.parameters())  # after it was divided")]
     alone = _optimizer_of_another(trace, kept)
     if alone:
         return [wrong("the model of this optimizer is not wrapped: every rank trains its own", alone, fix)]
     return [ok(kept[0].last, kept[0])]
+
+
+def _is_forward(event: Event) -> bool:
+    """A call of something that may be a model."""
+    return event.name.startswith("?") or event.name in (".forward", ".__call__", ".call", ".module")
+
+
+def _is_raw(event: Event) -> bool:
+    """Whether the model that is called is not wrapped; ``ddp_model.module(x)`` calls what is inside."""
+    return event.name == ".module" or not event.receiver.has("wrapped_model")
+
+
+def _raw(model: Value) -> frozenset[str]:
+    return frozenset(tag.replace("model", "raw") for tag in model.numbered("model") if model.has("wrapped_model"))
 
 
 def _optimizer_before_parts(trace: Trace, wrapped: list[Event]) -> Event | None:
@@ -140,7 +152,7 @@ def _optimizer_before_parts(trace: Trace, wrapped: list[Event]) -> Event | None:
     """
     made = [event for event in trace.events if is_optimizer(event.name)]
     for event in wrapped:
-        if event.last != "FullyShardedDataParallel" or event.argument(None, "use_orig_params") is not None:
+        if event.last not in _IN_PARTS or event.argument(None, "use_orig_params") is not None:
             continue
         if event.has_unknown_arguments or not event.arguments or not event.certain:
             continue

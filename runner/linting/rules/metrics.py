@@ -18,6 +18,7 @@ _SYNCHRONIZE = frozenset(
 )  # fmt: skip
 _IN_PLACE = ("dist.all_reduce", "dist.reduce", "dist.all_gather", "dist.gather", "dist.all_gather_object",
              "dist.gather_object", "dist.all_gather_into_tensor")  # fmt: skip
+_MAKERS = frozenset(("tensor", "Tensor", "FloatTensor", "IntTensor", "zeros", "ones", "constant", "array"))
 _METRIC = re.compile(
     r"loss|acc(?![a-z]*el)|metric|correct|error_rate|score|auc|perplex|\bppl|bleu|\bmae\b|rmse|\bmse\b|\biou\b|\bf1\b",
     re.IGNORECASE,
@@ -37,7 +38,11 @@ def judge(script: Script) -> list[Finding]:
         fix = 'loss = hvd.allreduce(loss, name="loss")  # on every rank, before rank 0 prints'
     else:
         fix = "callbacks = [..., hvd.callbacks.MetricAverageCallback()]"
-    shared = [event for event in trace.events if event.name in _SYNCHRONIZE and "grad" not in _text(event)]
+    shared = [
+        event
+        for event in trace.events
+        if event.name in _SYNCHRONIZE and "grad" not in _text(event) and not _is_barrier(event)
+    ]
     for event in shared:
         if event.name.startswith("hvd.allreduce") and _has_average(event):
             by = "hvd.allreduce(value, op=hvd.Average)"
@@ -62,6 +67,23 @@ def judge(script: Script) -> list[Finding]:
             return [unclear(trace.uncertain, fits[0], fix)]
         return [Finding("missing", "the metrics of fit are those of each rank", fits[0].place, fix)]
     return [_of_reports(script, fix)]
+
+
+def _is_barrier(event: Event) -> bool:
+    """Whether what it reduces is made of literals: ranks wait for each other, and no metric is averaged."""
+    return isinstance(event.node, ast.Call) and bool(event.node.args) and _is_literal(event.node.args[0])
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """``0``, ``torch.zeros(1)``, ``tf.constant([0.0])``, ``torch.tensor(0).to(device)``."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(map(_is_literal, node.elts))
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if name in ("to", "cuda", "float") and isinstance(node.func, ast.Attribute):
+            return _is_literal(node.func.value)
+        return name in _MAKERS and bool(node.args) and all(map(_is_literal, node.args))
+    return isinstance(node, ast.Constant)
 
 
 def _has_average(event: Event) -> bool:

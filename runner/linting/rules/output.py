@@ -23,6 +23,12 @@ _TOGETHER = ("torch.distributed.checkpoint.", "torch.distributed.fsdp.", "orbax.
 _BARRIERS = ("dist.barrier", "dist.monitored_barrier", "hvd.barrier")
 _COLLECTIVES = (*_BARRIERS, "torch.distributed.checkpoint.save", "torch.distributed.checkpoint.save_state_dict")
 
+# A state of all parts, which FSDP's ranks put together.
+_STATES = tuple(
+    f"torch.distributed.checkpoint.state_dict.{name}"
+    for name in ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
+)
+
 
 def judge(script: Script) -> list[Finding]:
     """Whether several ranks write one file."""
@@ -71,8 +77,11 @@ def _waiting(trace: Trace) -> list[Finding]:
     parts = {f"model:{event.number}" for event in trace.by_name("*.FullyShardedDataParallel")}
     if any(name.endswith(".LOCAL_STATE_DICT") for name in trace.names):
         parts = set()
+    divided = trace.by_name("*.FullyShardedDataParallel", "*.fully_shard")
     for event in trace.events:
-        is_state = event.name == ".state_dict" and bool(event.receiver.tags & parts)
+        is_state = (event.name == ".state_dict" and bool(event.receiver.tags & parts)) or (
+            divided and event.name in _STATES
+        )
         if not event.certain or "root" not in event.guards or event.argument(None, "no_dist") is not None:
             continue
         if (event.name in _COLLECTIVES or is_state) and is_left_waiting(event, trace):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
 from runner.linting.loading import loaders
 from runner.linting.names import LOCAL_SIZE, SIZE, is_optimizer
+from runner.linting.results import rate_of
 from runner.linting.trace import NOTHING, Event
 
 _WARM_UP = ("warmup", "warm_up", "warm-up")
@@ -75,7 +76,8 @@ def _place(event: Event) -> int:
 
 def _given(event: Event) -> frozenset[str]:
     """What a schedule is made with; what a class of the script asks for elsewhere is not for its method."""
-    return event.tags if event.name.startswith("local ") else event.tags | event.receiver.tags
+    given = rate_of(event.last, event.arguments, event.keywords)
+    return given if event.name.startswith("local ") else given | event.receiver.tags
 
 
 def _is_schedule(event: Event) -> bool:

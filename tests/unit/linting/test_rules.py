@@ -80,6 +80,10 @@ if hvd.rank() == 0:
     callbacks.append(tf.keras.callbacks.ModelCheckpoint("last.h5"))
 model.fit(data, epochs=3, callbacks=callbacks)
 """
+LOADERS = (
+    "samplers = {name: DistributedSampler(dataset[name], shuffle=name == 'train') for name in ('train', 'val')}\n"
+    "loaders = {name: DataLoader(dataset[name], sampler=samplers[name]) for name in ('train', 'val')}"
+)
 # FSDP divides the model, and the optimizer is made before that.
 FSDP_LATE = DDP.replace("import DistributedDataParallel as DDP", "import DistributedDataParallel").replace(
     "model = DDP(Net().to(local_rank), device_ids=[local_rank])\n",
@@ -219,6 +223,85 @@ MISTAKES: dict[str, tuple[str, str, str, int, str]] = {
     "an average by its place": ("horovod", "torch.tensor(total))", "torch.tensor(total), True)", 8, "wrong"),
     "average=": ("horovod", "torch.tensor(total))", "torch.tensor(total), average=True)", 8, "wrong"),
     "no average": ("horovod", "hvd.allreduce(torch.tensor(total))", "torch.tensor(total)", 8, "wrong"),
+    "an average that is a barrier": (
+        "horovod",
+        "hvd.allreduce(torch.tensor(total))",
+        "torch.tensor(total); hvd.allreduce(torch.tensor([0]).cuda(), name='wait')",
+        8,
+        "wrong",
+    ),
+    "options of the loader without a sampler": (
+        "ddp",
+        "batch_size=32, sampler=sampler)",
+        "**dict(batch_size=32, **{'shuffle': True}))",
+        3,
+        "wrong",
+    ),
+    "options that a function hands on": (
+        "ddp",
+        "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+        "def make(data, **options): return DataLoader(data, **options)\nloader = make(dataset, batch_size=32)",
+        3,
+        "wrong",
+    ),
+    "the model inside is trained": ("ddp", "model(x)", "model.module(x)", 5, "wrong"),
+    "the model inside, under another name, is trained": (
+        "ddp",
+        DDP,
+        DDP.replace("for epoch", "inside = model.module\nfor epoch").replace("model(x)", "inside(x)"),
+        5,
+        "wrong",
+    ),
+    "an optimizer before fully_shard": (
+        "fsdp",
+        FSDP,
+        FSDP_LATE.replace("import FullyShardedDataParallel as FSDP", "import fully_shard").replace(
+            "model = FSDP(model)", "fully_shard(model)"
+        ),
+        5,
+        "wrong",
+    ),
+    "the state of all parts on rank 0": (
+        "fsdp",
+        "        torch.save(",
+        "        from torch.distributed.checkpoint.state_dict import get_model_state_dict\n"
+        "        full = get_model_state_dict(model)\n        torch.save(",
+        7,
+        "wrong",
+    ),
+    "samplers by name, without set_epoch": (
+        "ddp",
+        DDP,
+        DDP.replace("sampler = DistributedSampler(dataset)", LOADERS)
+        .replace("loader = DataLoader(dataset, batch_size=32, sampler=sampler)\n", "")
+        .replace("    sampler.set_epoch(epoch)\n", "")
+        .replace("in loader:", "in loaders['train']:"),
+        3,
+        "wrong",
+    ),
+    "a list of the first GPU": ("keras", "gpus[hvd.local_rank()]", "[gpus[0]]", 2, "wrong"),
+    "the GPU by a rank out of one comprehension": (
+        "ddp",
+        'local_rank = int(os.environ["LOCAL_RANK"])',
+        'local_rank, me = [int(os.environ[name]) for name in ("RANK", "LOCAL_RANK")]',
+        2,
+        "wrong",
+    ),
+    "the GPU by the first of several variables": (
+        "ddp",
+        'local_rank = int(os.environ["LOCAL_RANK"])',
+        "def first(*names):\n    for name in names:\n        if name in os.environ: return int(os.environ[name])\n"
+        'local_rank = first("RANK", "SLURM_PROCID")',
+        2,
+        "wrong",
+    ),
+    "a schedule whose steps alone depend on the ranks": (
+        "keras",
+        "0.001 * hvd.size()",
+        "tf.keras.optimizers.schedules.CosineDecay(0.1, 9000 // hvd.size())",
+        4,
+        "wrong",
+    ),
     "no callback for metrics": ("keras", ", hvd.callbacks.MetricAverageCallback()", "", 8, "missing"),
 }
 
@@ -333,6 +416,75 @@ SOUND: dict[str, tuple[str, str, str]] = {
         DDP,
         FSDP_LATE.replace("FSDP(model)", "FSDP(model, use_orig_params=True)"),
     ),
+    "an average that is a barrier, and one that is used": (
+        "horovod",
+        "loader =",
+        "hvd.allreduce(torch.tensor(0), name='barrier')\nloader =",
+    ),
+    "a name for a package that may be missing": (
+        "horovod",
+        "import horovod.torch as hvd",
+        "try:\n    import horovod.torch as hvd\nexcept ImportError:\n    hvd = None",
+    ),
+    "a class for a package that may be missing": (
+        "horovod",
+        "import horovod.torch as hvd",
+        "try:\n    import horovod.torch as hvd\nexcept ImportError:\n    class hvd:\n"
+        "        rank = size = lambda: 1",
+    ),
+    "options of the loader that get a sampler": (
+        "ddp",
+        "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+        "options = {'batch_size': 32}\noptions['sampler'] = sampler\nloader = DataLoader(dataset, **options)",
+    ),
+    "options of the loader, in one of two cases": (
+        "ddp",
+        "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+        "options = {'sampler': sampler} if config else {'shuffle': True}\nloader = DataLoader(dataset, **options)",
+    ),
+    "options that a function hands on": (
+        "ddp",
+        "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+        "def make(data, **options): return DataLoader(data, **options)\nloader = make(dataset, sampler=sampler)",
+    ),
+    "one of several variables": (
+        "ddp",
+        'int(os.environ["LOCAL_RANK"])',
+        'next(int(os.environ[name]) for name in ("SLURM_LOCALID", "LOCAL_RANK") if name in os.environ)',
+    ),
+    "ranks out of one comprehension": (
+        "ddp",
+        'local_rank = int(os.environ["LOCAL_RANK"])',
+        'me, local_rank = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))',
+    ),
+    "the model inside, beside the training": (
+        "ddp",
+        "        loss = criterion",
+        "        with torch.no_grad(): model.module(x)\n        loss = criterion",
+    ),
+    "samplers and loaders by name": (
+        "ddp",
+        DDP,
+        DDP.replace("sampler = DistributedSampler(dataset)", LOADERS)
+        .replace("loader = DataLoader(dataset, batch_size=32, sampler=sampler)\n", "")
+        .replace("sampler.set_epoch", "samplers['train'].set_epoch")
+        .replace("in loader:", "in loaders['train']:"),
+    ),
+    "ranks in a dictionary": (
+        "ddp",
+        'int(os.environ["LOCAL_RANK"])',
+        '{name: int(os.environ[name]) for name in ("RANK", "LOCAL_RANK")}["LOCAL_RANK"]',
+    ),
+    "a package that a function imports for all": (
+        "horovod",
+        "import horovod.torch as hvd\nimport torch",
+        "import torch\nhvd = None\ndef start():\n    global hvd\n    import horovod.torch as hvd\nstart()",
+    ),
+    "a schedule whose steps are divided": (
+        "keras",
+        "0.001 * hvd.size()",
+        "tf.keras.optimizers.schedules.PiecewiseConstantDecay([900 // hvd.size()], [0.1 * hvd.size(), 0.01])",
+    ),
     "a schedule of the unwrapped optimizer": (
         "horovod",
         "hvd.broadcast_parameters(",
@@ -403,6 +555,13 @@ def test_a_class_that_a_table_names_is_read(tmp_path: Path) -> None:
     text = HOROVOD.replace("hvd.init()", "{'plain': ways.Plain}[name]()")
     text = text.replace("import torch\n", "import torch\nimport ways\n", 1)
     assert 1 not in states(checked(tmp_path, text))
+
+
+@pytest.mark.parametrize("change", ["options.update(config)", "options[key] = value", "options.setdefault(*pair)"])
+def test_options_that_are_not_all_known_leave_the_loader_open(tmp_path: Path, change: str) -> None:
+    made = f"options = dict(batch_size=32)\n{change}\nloader = DataLoader(dataset, **options)"
+    script = DDP.replace("loader = DataLoader(dataset, batch_size=32, sampler=sampler)", made)
+    assert states(checked(tmp_path, script)) == {3: "cannot tell"}
 
 
 def test_a_method_of_something_unknown_is_read_by_its_telling_name(tmp_path: Path) -> None:
