@@ -24,6 +24,7 @@ from runner.files import umask
 from runner.hide import hidden
 from runner.invocation import PROGRAM
 from runner.suggest import instead
+from runner.text import printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -145,13 +146,13 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except click.ClickException as error:
         message = io.StringIO()
         error.show(message)
-        click.echo(hidden(message.getvalue()), err=True, nl=False)
+        click.echo(_shown(message.getvalue()), err=True, nl=False)
         return _document(UsageError(error.format_message(), fix=_HELP), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return _document(RunnerError("interrupted", code=Exit.INTERRUPTED), words)
     except RunnerError as error:
-        click.echo(f"error: {hidden(str(error))}", err=True)
+        click.echo(f"error: {_shown(str(error))}", err=True)
         return _document(error, words)
     except BrokenPipeError:
         return _reader_gone()
@@ -160,7 +161,7 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
         where = str(error.filename or "this command")
         fix = _FIXES.get(error.errno or 0, "")
         reported = InfrastructureError(error.strerror or str(error), where=where, fix=fix)
-        click.echo(f"error: {hidden(str(reported))}", err=True)
+        click.echo(f"error: {_shown(str(reported))}", err=True)
         return _document(reported, words)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "runner":
@@ -172,6 +173,11 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except Exception as error:
         _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)
         raise
+
+
+def _shown(message: str) -> str:
+    """A message that quotes what a file or a person wrote: without passwords, and without control characters."""
+    return printable(hidden(message), keep="\n\t")
 
 
 def _document(error: RunnerError, words: Sequence[str]) -> int:

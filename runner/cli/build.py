@@ -189,8 +189,8 @@ def _show_horovod(about: Mapping[str, Any]) -> None:
 
 
 def _show_packages(about: Mapping[str, Any]) -> None:
-    from runner.cli.text import printable
     from runner.model.image import facts_of
+    from runner.text import printable
 
     facts = facts_of(about)
     for each in facts.packages if facts is not None else ():

@@ -12,9 +12,9 @@ import click
 
 from runner.cli.options import by_shell
 from runner.cli.table import width_of_terminal
-from runner.cli.text import printable
 from runner.errors import Exit, InfrastructureError, UsageError
 from runner.files import atomic
+from runner.text import gpus_text, printable
 
 if TYPE_CHECKING:
     from runner.compare.compare import Side
@@ -146,7 +146,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    from runner.compare.text import gpus_text, point_lines, reference_lines
+    from runner.compare.text import point_lines, reference_lines
 
     for found in compared.findings:
         label = "forced" if found.forced else "refused"

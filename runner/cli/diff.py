@@ -42,7 +42,7 @@ def command(first: str, second: str, as_json: bool) -> int:
 
 def show_differences(differences: Iterable[Difference], *, err: bool = False) -> None:
     """Print differences under their areas: in one line where 80 columns are enough, else in three."""
-    from runner.cli.text import printable
+    from runner.text import printable
 
     area = ""
     for difference in differences:

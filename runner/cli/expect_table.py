@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from runner.cli.table import GAP, aligned, fitting
-from runner.cli.text import printable
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range
+from runner.text import printable
 
 _COLUMNS = ("GPUS", "NODES", "IMAGES/S", "EFFICIENCY", "STEP MS", "EXPOSED", "WAITING", "BOUND BY")
 _LEFT_OUT = ("WAITING", "EXPOSED", "STEP MS", "NODES", "BOUND BY")  # of a narrow table, in this order

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import click
 
 from runner.cli.show import wait_and_judge, warn
-from runner.cli.text import printable
 from runner.cli.waiting import display
 from runner.errors import Exit
 from runner.invocation import PROGRAM
@@ -19,6 +18,7 @@ from runner.jobs.logs import LogFile, Selection, follow
 from runner.jobs.submission import scheduler_of
 from runner.jobs.telling import host_of
 from runner.jobs.watch import JobProgress
+from runner.text import printable
 
 
 class Printer:

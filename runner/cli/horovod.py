@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runner.checks.architectures import of_horovod
-from runner.cli.text import printable
 from runner.model.image import Horovod
+from runner.text import printable
 
 
 def summary(horovod: Horovod) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from runner.cli.table import width_of_terminal
-from runner.cli.text import printable
 from runner.model.report import Report
+from runner.text import printable
 
 _GAP = "  "
 _NARROWEST = 40

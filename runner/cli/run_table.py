@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from runner.cli.table import GAP, fitting
-from runner.cli.text import age, printable
+from runner.cli.text import age
 from runner.model.listed_run import ListedRun
+from runner.text import printable
 
 _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
 _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))

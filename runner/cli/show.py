@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.text import printable
 from runner.cli.waiting import display
 from runner.errors import Exit, RunnerError
 from runner.invocation import PROGRAM
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
+from runner.text import printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import RUN
-from runner.cli.text import printable
 from runner.errors import Exit, UsageError
+from runner.text import printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

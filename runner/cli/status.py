@@ -191,7 +191,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:
-        from runner.cli.text import printable
+        from runner.text import printable
 
         click.echo(f"run {printable(run.run_id)}")
         show_verdict(run, now)
@@ -200,9 +200,10 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
-    from runner.cli.text import age, printable
+    from runner.cli.text import age
     from runner.cli.waiting import describe
     from runner.jobs.output import last_output
+    from runner.text import printable
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
     is_running = now.progress.state is not None and now.progress.state.phase == "running"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from runner.cli.table import GAP, aligned, fitting
-from runner.cli.text import age, printable
+from runner.cli.text import age
 from runner.invocation import PROGRAM
 from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, Loss, PointFacts, StudyFacts, WayCost
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
+from runner.text import printable
 
 _NOTHING = "-"
 _COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")

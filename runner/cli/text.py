@@ -5,13 +5,6 @@ from __future__ import annotations
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def printable(text: str) -> str:
-    """``text`` for a terminal: what a record, a log or a host's name holds of control characters is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
-
-
 def age(seconds: float) -> str:
     """``45 s``, ``12 min``, ``3 h``, ``2 d``: whole units, rounded down."""
     for length, unit in _UNITS:

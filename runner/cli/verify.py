@@ -9,9 +9,8 @@ import click
 
 from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
-from runner.cli.text import printable
-from runner.compare.text import gpus_text
 from runner.errors import Exit, NotProvenError
+from runner.text import gpus_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from runner.compare.text import gpus_text, point_lines, reference_lines
+from runner.compare.text import point_lines, reference_lines
 from runner.model.compared import Compared, Judgement
+from runner.text import gpus_text, printable
 
 Result = Literal["passed", "failure", "error", "skipped"]
 
@@ -43,7 +44,8 @@ def junit(compared: Compared) -> str:
         if row.result != "passed":
             lines.append(f"      <{row.result} message={_attribute(row.lines[-1])}/>")
         text = "\n".join((*row.lines, compared.demonstration) if compared.demonstration else row.lines)
-        lines += [f"      <system-out>{escape(_clean(text))}</system-out>", "    </testcase>"]
+        shown = printable(text, keep="\n")
+        lines += [f"      <system-out>{escape(shown)}</system-out>", "    </testcase>"]
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
 
 
@@ -82,21 +84,10 @@ def _result(judgement: Judgement) -> Result:
     return results.get(judgement, "passed")
 
 
-def _clean(text: str) -> str:
-    """Without what XML 1.0 has no place for."""
-    return "".join(
-        each
-        if each in "\t\n" or "\x20" <= each <= "\ud7ff" or "\ue000" <= each <= "\ufffd" or each > "\uffff"
-        else "\ufffd"
-        for each in text
-    )
-
-
 def _attribute(text: str) -> str:
-    return quoteattr(_clean(text), {"\n": "&#10;"})
+    return quoteattr(printable(text, keep="\n"), {"\n": "&#10;"})
 
 
 def _cell(text: str) -> str:
     """Text that no table, HTML or link of Markdown comes of."""
-    shown = "".join(each if each.isprintable() else " " for each in text)
-    return "".join(f"\\{each}" if each in r"\`*_{}[]<>#|~" else each for each in shown)
+    return "".join(f"\\{each}" if each in r"\`*_{}[]<>#|~" else each for each in printable(text))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
+from runner.text import gpus_text
 
 _CLAIM = (
     "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes and "
@@ -73,11 +74,6 @@ _JUDGED = {
     "cannot tell": "cannot tell: the interval does not exclude",
     "": "",
 }
-
-
-def gpus_text(count: int) -> str:
-    """``1 GPU``, ``8 GPUs``."""
-    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _side(side: ComparedSide) -> str:

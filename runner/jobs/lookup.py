@@ -19,6 +19,7 @@ from runner.errors import UsageError
 from runner.invocation import PROGRAM
 from runner.jobs.directory import SCRIPT, RunDirectory, index, is_whole_id, linked
 from runner.model.job import JobState, Submitted
+from runner.text import printable
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
 
@@ -130,8 +131,7 @@ def _no_match(wanted: str) -> UsageError:
 
 
 def _quoted(wanted: str) -> str:
-    shown = wanted if wanted.isprintable() else wanted.encode("unicode_escape").decode("ascii")
-    return f'"{shown}"'
+    return f'"{printable(wanted)}"'
 
 
 def _listed(runs: Sequence[RunDirectory], most: int) -> str:

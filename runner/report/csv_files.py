@@ -10,6 +10,7 @@ from runner.formats.writers import never_a_formula
 from runner.model.report import Report
 from runner.model.study import Estimate
 from runner.report.numbers import settings_text
+from runner.text import printable
 
 Cell = str | int | float | bool | None
 
@@ -84,6 +85,4 @@ def _cell(cell: Cell) -> Cell:
     """Text without control characters, and never a formula."""
     if not isinstance(cell, str):
         return cell
-    if not cell.isprintable():
-        cell = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cell)
-    return never_a_formula(cell)
+    return never_a_formula(printable(cell))

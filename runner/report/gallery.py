@@ -15,7 +15,6 @@ from runner.report.numbers import (
     MOST_SERIES,
     all_settings,
     curve,
-    gpus_text,
     interval,
     launch_text,
     main_settings,
@@ -33,6 +32,7 @@ from runner.report.pictures.losses import losses
 from runner.report.pictures.picture import Picture, Table
 from runner.report.pictures.time_line import time_line
 from runner.report.summary import largest_point
+from runner.text import gpus_text
 
 _MOST_TIME_LINES = 4
 MOST_ROWS = 200  # of a table on the page; the files have all

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from runner.text import printable
+
 _SPACES = "\n\t\N{NARROW NO-BREAK SPACE}"
 VOID = frozenset(("br", "col", "hr", "link", "meta"))
 
@@ -22,9 +24,7 @@ def text(value: str) -> Markup:
     """``value`` as a person sees it in a terminal: control characters, halves of characters and marks that reorder the
     line are shown by their codes, and all that means something in HTML is escaped.
     """
-    if not value.isprintable():
-        value = "".join(each if each.isprintable() or each in _SPACES else _code(each) for each in value)
-    return Markup(html.escape(value))
+    return Markup(html.escape(printable(value, _SPACES)))
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
@@ -56,7 +56,3 @@ def _number(value: str | float) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def _code(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

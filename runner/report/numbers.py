@@ -42,11 +42,6 @@ def seconds(value: float) -> str:
     return f"{1000.0 * value:.3g} ms" if value < 1.0 else f"{value:.3g} s"
 
 
-def gpus_text(gpus: int) -> str:
-    """``1 GPU``, ``16 GPUs``."""
-    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
-
-
 def settings_text(settings: Iterable[tuple[str, str]]) -> str:
     """``batch-size=128, precision=fp32``; empty for none."""
     return ", ".join(f"{name}={value}" for name, value in settings)

@@ -16,6 +16,7 @@ from runner.model.study import PointFacts
 from runner.report.gallery import expected_efficiency, ideal_each, main_kinds
 from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
+from runner.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -323,5 +324,5 @@ def _steps(report: Report, axes: Axes) -> None:
 
 def _plain(content: str, most: int) -> str:
     """One line without what no font has."""
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in content)
+    shown = printable(content)
     return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -11,7 +11,6 @@ from runner.model.study import Loss, PointFacts, StudyFacts
 from runner.report.numbers import (
     all_settings,
     curve,
-    gpus_text,
     interval,
     launch_text,
     of_each,
@@ -21,6 +20,7 @@ from runner.report.numbers import (
     unit_of,
     units_of,
 )
+from runner.text import gpus_text
 
 
 def largest_point(study: StudyFacts) -> PointFacts | None:

@@ -1,0 +1,28 @@
+"""Words for people: text of others without control characters, numbers with their nouns. Pure."""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with what is no printable character escaped: control characters, marks of the direction of writing.
+
+    What a record, a log, a file or a host's name holds can then change neither a terminal nor the order of a line.
+
+    Args:
+        keep: characters that stay, such as the end of a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each in keep or each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 node``, ``16 nodes``; ``plural`` where it is not the noun with an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
+
+
+def gpus_text(gpus: int) -> str:
+    """``1 GPU``, ``16 GPUs``."""
+    return counted(gpus, "GPU")
