@@ -18,9 +18,10 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """``1 node``, ``16 nodes``; ``plural`` where it is not the noun with an s."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``16 nodes``, ``3 launches``."""
+    plural = f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun[:-1]}ies" if noun.endswith("dy") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def gpus_text(gpus: int) -> str:

@@ -33,7 +33,10 @@ def main() -> int:
     elapsed_s = time.monotonic() - began
     hosts = len(set(met.values()))
     if rank == 0:
-        print(f"{len(met)} of {size} ranks met on {hosts} hosts in {elapsed_s:.2f} s", flush=True)
+        print(
+            f"{len(met)} of {size} ranks met on {hosts} host{'' if hosts == 1 else 's'} in {elapsed_s:.2f} s",
+            flush=True,
+        )
     run_dir = os.environ.get("RUNNER_RUN_DIR")
     if run_dir:
         write_records(run_dir, rank, len(met), hosts, elapsed_s, options.env, others)

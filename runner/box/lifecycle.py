@@ -28,6 +28,7 @@ from runner.files.lock import locked
 from runner.invocation import PROGRAM
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
+from runner.text import counted
 
 READY_WITHIN_S = 60.0
 
@@ -161,7 +162,7 @@ def _start(spec: BoxSpec, say: Say) -> Box:
     state = boxes_dir() / spec.name
     shutil.rmtree(state, ignore_errors=True)
     _lay_out(state, spec, box_root.path)
-    say(f"starting box {spec.name}: Slurm {box_root.version}, {spec.nodes} nodes")
+    say(f"starting box {spec.name}: Slurm {box_root.version}, {counted(spec.nodes, 'node')}")
     with (state / "logs" / "box.log").open("wb") as log:
         account = _account()
         starter = process.start(

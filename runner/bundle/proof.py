@@ -15,12 +15,13 @@ from runner import __version__
 from runner.errors import NotProvenError, RunnerError
 from runner.files.hashes import sha256
 from runner.jobs.collect import collect
+from runner.jobs.copies import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.verdict import judge
 from runner.model.bundle import BundledRun
 from runner.model.job import JobState, Submitted
-from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
+from runner.text import counted
 
 PLAN, VERDICT = "plan.json", "verdict.json"
 # Of figures that two machines compute from the same numbers: their libraries' last digits may differ.
@@ -90,18 +91,10 @@ def check_different(runs: Iterable[Path]) -> None:
     Raises:
         NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
     """
-    seen: dict[tuple[str | None, str | None, float], str] = {}
-    for run in map(RunDirectory, runs):
-        start = run.read("ranks/0.start.json", StartRecord)
-        if start is None or start.time_s is None:
-            continue
-        first = seen.setdefault((start.job_id, start.token, start.time_s), run.run_id)
-        if first != run.run_id:
-            raise NotProvenError(
-                f"{first} and {run.run_id} are one launch: one is a copy of the other",
-                where=run.run_id,
-                fix="leave out the copy: a launch counts once",
-            )
+    twice = copy_among((run.run_id, identity_of(first_rank_of(run))) for run in map(RunDirectory, runs))
+    if twice is not None:
+        first, other = twice
+        raise NotProvenError(f"{first} and {other} are one launch: one is a copy of the other", where=other, fix=FIX)
 
 
 def difference(given: Any, expected: Any, key: str = "") -> str:
@@ -128,7 +121,7 @@ def _judged(run: RunDirectory, redacted: dict[str, str]) -> Verdict:
     tasks = run.plan().tasks_per_node
     recorded = sum(path.name.endswith(".start.json") for path in run.ranks.iterdir()) if run.ranks.is_dir() else 0
     if min(tasks, default=0) < 1 or sum(tasks) != recorded or recorded > _MOST_RANKS:
-        raise NotProvenError(f"its plan is for {sum(tasks)} ranks, of which {recorded} have records")
+        raise NotProvenError(f"its plan is for {counted(sum(tasks), 'rank')}, of which {recorded} have records")
     submitted = run.read("job.json", Submitted)
     script = redacted.get(SCRIPT) or sha256((run.path / SCRIPT).read_bytes() if (run.path / SCRIPT).is_file() else b"")
     if submitted is None or submitted.script_sha256 != script:

@@ -15,6 +15,7 @@ from runner.model.plan import Plan
 from runner.model.study import Launch, Loss, PointFacts, Study
 from runner.model.verdict import ARMS
 from runner.planning.options import options_of
+from runner.text import gpus_text
 
 RUNS, STUDY = "runs", "study.json"
 # From a study and the run of each proven launch to its points and losses; the layer above knows how.
@@ -72,7 +73,7 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
         if given != wanted:
             return f"it has {what} {given}, the launch {wanted}"
     if launch.arm.startswith("solo") and launch.gpus != 1:
-        return f"one GPU alone has no {launch.gpus} GPUs"
+        return f"one GPU alone has no {gpus_text(launch.gpus)}"
     return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
 
 

@@ -12,6 +12,7 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, Site
 from runner.planning.queues import fitting, misfit
 from runner.suggest import instead
+from runner.text import counted, gpus_text
 
 CODES = frozenset({"queue-unfit", "walltime-too-long", "too-many-cpus"})
 
@@ -29,11 +30,11 @@ def _beyond(plan: Plan, site: Site) -> Iterator[Finding]:
     used, allocated = plan.gpus, _allocated_gpus(plan, site)
     if allocated <= used:
         return
-    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    nodes = counted(plan.nodes, "node")
     yield Finding(
         "gpus-left-over",
         "warn",
-        f"{allocated} GPUs are allocated on {nodes}, and {used} are used: {plan.site} gives every node "
+        f"{gpus_text(allocated)} are allocated on {nodes}, and {used} are used: {plan.site} gives every node "
         f"{allocated // plan.nodes}",
         f"--gpus {allocated} uses them all",
     )
@@ -77,10 +78,12 @@ def _walltime(plan: Plan, site: Site) -> Iterator[Finding]:
 def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
     asked, gpus, node = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node, site.node
     if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
-        what = f"{plan.site} gives at most {node.cpus_per_gpu} CPUs for each GPU, not {asked}"
+        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {asked}"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
     elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
-        what = f"{gpus} GPUs with {asked} CPUs each do not fit on a node of {node.cpus} CPUs"
+        what = (
+            f"{gpus_text(gpus)} with {counted(asked, 'CPU')} each do not fit on a node of {counted(node.cpus, 'CPU')}"
+        )
         found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
         unsure = site.slurm.cpus == "allocated"  # the node may have hardware threads
         yield msgspec.structs.replace(found, severity="warn") if unsure else found

@@ -10,6 +10,7 @@ import click
 from runner import box
 from runner.errors import Exit
 from runner.invocation import PROGRAM
+from runner.text import counted
 
 NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
@@ -39,7 +40,7 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
 
         json_output.show(here)
         return
-    click.echo(f"box {name} is up: Slurm {here.version}, {nodes} nodes ({time.monotonic() - started:.1f} s)")
+    click.echo(f"box {name} is up: Slurm {here.version}, {counted(nodes, 'node')} ({time.monotonic() - started:.1f} s)")
     gpus = nodes * spec.shape.gpus
     click.echo(f"  submit to it:  {PROGRAM} submit --site {shlex.quote(here.site)} --gpus {gpus}")
     click.echo(f"  its clients:   export PATH={shlex.quote(str(here.bin_dir))}:$PATH")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
-from runner.cli.table import width_of_terminal
+from runner.cli.table import GAP, width_of_terminal, wrapped
 from runner.errors import Exit, InfrastructureError, UsageError
 from runner.files import atomic
 from runner.text import gpus_text, printable
@@ -168,10 +167,5 @@ def _lines(lines: Iterable[str]) -> None:
     """In a terminal no wider than it is; in a pipe each in one line."""
     width = width_of_terminal(at_least=_NARROWEST)
     for line in map(printable, lines):
-        rows = (
-            [line]
-            if width is None or len(line) <= width - 2
-            else textwrap.wrap(line, width - 2, subsequent_indent="  ")
-        )
-        for row in rows:
-            click.echo(f"  {row}")
+        for row in wrapped(line, width, first=GAP, then=2 * GAP):
+            click.echo(row)

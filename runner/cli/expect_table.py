@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
-from runner.cli.table import GAP, aligned, fitting
+from runner.cli.table import GAP, aligned, fitting, wrapped
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range
-from runner.text import printable
+from runner.text import gpus_text, printable
 
 _COLUMNS = ("GPUS", "NODES", "IMAGES/S", "EFFICIENCY", "STEP MS", "EXPOSED", "WAITING", "BOUND BY")
 _LEFT_OUT = ("WAITING", "EXPOSED", "STEP MS", "NODES", "BOUND BY")  # of a narrow table, in this order
@@ -21,19 +20,19 @@ def lines(answer: Expectation, width: int | None) -> list[str]:
     room = width or _PIPE
     settings = ", ".join(f"{name} {value}" for name, value in answer.settings)
     head = f"{answer.recipe} at {answer.site}: {settings}"
-    found = [*_wrapped(head, room), ""]
+    found = [*wrapped(head, room), ""]
     found += _points(answer.points, room)
     found += [
         "",
-        *_wrapped("Each is LOW - VALUE - HIGH: every input at its worse end, as expected, at its better end.", room),
+        *wrapped("Each is LOW - VALUE - HIGH: every input at its worse end, as expected, at its better end.", room),
     ]
     found += ["", "Inputs", *_inputs(answer.inputs, room)]
     largest = answer.points[-1]
     if largest.sensitivities:
-        found += ["", *_wrapped(f"What 20 % of an input does to the throughput of {largest.gpus} GPUs", room)]
+        found += ["", *wrapped(f"What 20 % of an input does to the throughput of {gpus_text(largest.gpus)}", room)]
         found += _sensitivities(largest, room)
     if answer.notes:
-        found += ["", *(line for note in answer.notes for line in _wrapped(f"- {note}", room, "  "))]
+        found += ["", *(line for note in answer.notes for line in wrapped(f"- {note}", room, then="  "))]
     return found
 
 
@@ -44,7 +43,7 @@ def _points(points: Sequence[ExpectedPoint], width: int) -> list[str]:
         return table
     found: list[str] = []
     for row in rows:
-        found += [f"{row['GPUS']} GPUs", f"  {row['IMAGES/S']} images/s", f"  {row['EFFICIENCY']} efficiency"]
+        found += [gpus_text(int(row["GPUS"])), f"  {row['IMAGES/S']} images/s", f"  {row['EFFICIENCY']} efficiency"]
     return found
 
 
@@ -71,14 +70,14 @@ def _inputs(inputs: Sequence[Input], width: int) -> list[str]:
     if width - beside >= _LEAST_SOURCE:
         found = [f"{table[0].ljust(beside)}SOURCE"]
         for line, each in zip(table[1:], inputs, strict=True):
-            source = _wrapped(printable(each.source), width - beside) or [""]
+            source = wrapped(printable(each.source), width - beside) or [""]
             found.append(f"{line.ljust(beside)}{source[0]}".rstrip())
             found += [" " * beside + more for more in source[1:]]
         return found
     found = []
     for each, row in zip(inputs, rows, strict=True):
-        found += _wrapped(f"{each.name}: {row['LOW - VALUE - HIGH']} {each.unit}".rstrip(), width, "  ")
-        found += [f"  {line}" for line in _wrapped(printable(each.source), width - 2)]
+        found += wrapped(f"{each.name}: {row['LOW - VALUE - HIGH']} {each.unit}".rstrip(), width, then="  ")
+        found += [f"  {line}" for line in wrapped(printable(each.source), width - 2)]
     return found
 
 
@@ -109,7 +108,3 @@ def _shares(numbers: Range) -> str:
 def _number(value: float) -> str:
     """Three or four digits that tell, without an exponent where there is room."""
     return f"{value:.0f}" if 100 <= value < 1e9 else f"{value:.3g}"
-
-
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, max(20, width), subsequent_indent=indent, break_on_hyphens=False)

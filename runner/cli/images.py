@@ -14,6 +14,7 @@ import click
 from runner.cli.options import age_s, by_shell, size_bytes
 from runner.errors import Exit
 from runner.invocation import PROGRAM
+from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.images.store.stored_image import BrokenSidecar, StoredImage
@@ -322,6 +323,6 @@ def _line(row: dict[str, Any]) -> str:
     old = f"{age // 86400} d" if age >= 86400 else f"{age // 3600} h" if age >= 3600 else f"{age // 60} min"
     digest = row["digest"].removeprefix("sha256:")[:12] or "-"
     runs = row["runs"]
-    used = f"{len(runs)} runs, last {runs[0]}" if runs else "no runs"
+    used = f"{counted(len(runs), 'run')}, last {runs[0]}" if runs else "no runs"
     state = f"  NOT WHOLE: {row['problem']}" if row["problem"] else ""
     return f"{row['reference']}\n  {size}  {row['format']}  {digest}  {old} old  {used}{state}\n  {row['path']}"

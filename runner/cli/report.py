@@ -11,6 +11,7 @@ import click
 from runner.cli.bundling import KEY, bundle_of
 from runner.cli.options import by_shell, say
 from runner.errors import Exit, UsageError
+from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -84,7 +85,7 @@ def _report(meant: Sequence[RunDirectory | StudyDirectory]) -> tuple[Report, str
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         return of_runs([(run, _state(run)) for run in runs]), f"{runs[0].run_id}{more}"
     if len(meant) > 1:
-        others = f"{len(studies)} studies" if not runs else f"a study and {len(runs)} runs"
+        others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(
             f"a report is on one study or on runs, and these are {others}",
             fix="report each study alone; `compare` holds two against each other",

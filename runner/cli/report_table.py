@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from runner.cli.table import width_of_terminal
+from runner.cli.table import aligned, fitting, width_of_terminal, wrapped
 from runner.model.report import Report
-from runner.text import printable
+from runner.text import counted, gpus_text, printable
 
-_GAP = "  "
 _NARROWEST = 40
 _MOST_LINES = 20
 
@@ -39,7 +37,9 @@ def lines(report: Report, width: int | None) -> list[str]:
             made += _wrapped(f"records do not hold: {run.row.run}: {run.problem}", width, "  ")
     unexamined = sum(bool(row.synchronisation) for row in report.rows)
     if unexamined:
-        made += _wrapped(f"synchronisation not examined: {unexamined} of {len(report.rows)} runs", width, "  ")
+        made += _wrapped(
+            f"synchronisation not examined: {unexamined} of {counted(len(report.rows), 'run')}", width, "  "
+        )
     missing = [row for row in report.rows if row.state != "proven"]
     for row in missing[:_MOST_LINES]:
         made += _wrapped(f"not proven: {row.run or row.key}: {row.why or row.state}", width, "  ")
@@ -94,7 +94,7 @@ def _losses(report: Report, width: int | None) -> Iterator[str]:
     from runner.report.numbers import interval, percent, settings_text
 
     for loss in report.study.losses if report.study else ():
-        at = " ".join(filter(None, (f"{loss.gpus} GPUs", settings_text(loss.settings))))
+        at = " ".join(filter(None, (f"{gpus_text(loss.gpus)}", settings_text(loss.settings))))
         if not loss.rows:
             yield from _wrapped(f"loss at {at}: unknown: {loss.why}", width, "  ")
             continue
@@ -107,19 +107,12 @@ def _losses(report: Report, width: int | None) -> Iterator[str]:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Columns from the left, as many as fit; at least two."""
-    cells = [list(head), *([_shown(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
-    kept = len(head)
-    while width is not None and kept > 2 and sum(widths[:kept]) + len(_GAP) * (kept - 1) > width:
-        kept -= 1
-    return [_GAP.join(cell.ljust(widths[place]) for place, cell in enumerate(row[:kept])).rstrip() for row in cells]
+    cells = [dict(zip(head, map(_shown, row), strict=True)) for row in rows]
+    return fitting(cells, head, (), tuple(reversed(head[2:])), width) or aligned(cells, head[:2])
 
 
 def _wrapped(text: str, width: int | None, indent: str) -> list[str]:
-    shown = _shown(text)
-    if width is None:
-        return [shown]
-    return textwrap.wrap(shown, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return wrapped(_shown(text), width, then=indent)
 
 
 def _shown(text: str) -> str:

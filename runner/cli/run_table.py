@@ -8,7 +8,7 @@ from datetime import datetime
 from runner.cli.table import GAP, fitting
 from runner.cli.text import age
 from runner.model.listed_run import ListedRun
-from runner.text import printable
+from runner.text import gpus_text, printable
 
 _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
 _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))
@@ -64,7 +64,7 @@ def _state_or_result(row: dict[str, str]) -> str:
 
 def _two_lines(row: dict[str, str], width: int) -> list[str]:
     """The id, and below it what else fits, the most telling first."""
-    facts = [_state_or_result(row), f"{row['GPUS']} GPUs", row["AGE"], row["SITE"], f"job {row['JOB']}"]
+    facts = [_state_or_result(row), gpus_text(int(row["GPUS"] or 0)), row["AGE"], row["SITE"], f"job {row['JOB']}"]
     line = f"{GAP}{facts[0]}"
     for fact in facts[1:]:
         if len(line) + len(GAP) + len(fact) <= width:

@@ -14,6 +14,7 @@ import click
 from runner.cli.job_options import JobCommand, arguments_of, command_line, enter, given, job_options, of_the_call, typed
 from runner.cli.options import by_shell, say
 from runner.errors import Exit, UsageError
+from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.model.origin import CommandLine
@@ -225,8 +226,7 @@ class _Call:
     def _confirmed(self, launches: int, jobs: int) -> bool:
         if self.yes or self.as_json or not sys.stdin.isatty():
             return True
-        count = "1 job" if jobs == 1 else f"{jobs} jobs"
-        return click.confirm(f"submit {count} for {launches} launches?", default=True)
+        return click.confirm(f"submit {counted(jobs, 'job')} for {counted(launches, 'launch')}?", default=True)
 
     def _begun(self, chosen: Offer) -> StudyDirectory:
         from runner.model.study import Study

@@ -15,7 +15,7 @@ from runner.errors import Exit, RunnerError
 from runner.invocation import PROGRAM
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.text import printable
+from runner.text import counted, printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -71,11 +71,11 @@ def _beside(prepared: PreparedJob) -> str:
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
     """Print a started run: its job, its image or environment, its directory."""
-    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    nodes = counted(plan.nodes, "node")
     job = f"job {job_id}"
     if plan.existing_allocation is not None:  # its own id is that of a process of this machine
         job = f"a step of job {plan.existing_allocation.job_id}"
-    click.echo(f"{job}: {plan.tasks} ranks on {nodes} ({plan.site}, {plan.runtime})")
+    click.echo(f"{job}: {counted(plan.tasks, 'rank')} on {nodes} ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
     if not RUNTIMES[plan.runtime].is_container:
         click.echo(f"environment: {_environment(plan)}")

@@ -12,7 +12,7 @@ import click
 
 from runner.cli.options import RUN
 from runner.errors import Exit, UsageError
-from runner.text import printable
+from runner.text import counted, printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -89,7 +89,7 @@ def _fields(facts: RunFacts, more: RunDetails, problem: str) -> Iterator[tuple[s
     yield "", f"in {more.typed_in}" if more.typed_in else ""
     yield "", f"repeats {more.rerun_of}" if more.rerun_of else ""
     yield from _code(more)
-    shape = f"{_count(facts.ranks, 'rank')} on {_count(facts.nodes, 'node')}"
+    shape = f"{counted(facts.ranks, 'rank')} on {counted(facts.nodes, 'node')}"
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
         yield "image", facts.image
@@ -131,10 +131,6 @@ def _changes(code: CodeRecord) -> str:
     more = len(code.changed) - _MOST_FILES
     kept = "" if code.diff_kept else "; the difference is not kept"
     return f"with uncommitted changes: {names}{f' and {more} more' if more > 0 else ''}{kept}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _node(node: NodeShare) -> str:

@@ -15,6 +15,7 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.setup import lines
 from runner.sites.proofs import Proven
+from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.model.output import Problem
@@ -176,12 +177,14 @@ def _print(site: Site, proven: Proven) -> None:
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
         click.echo(f"  hosts: {named or 'given by --hosts or --hostfile'}")
     else:
-        click.echo(f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {node.cpus} CPUs, {node.memory_mb} MiB")
+        click.echo(
+            f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {counted(node.cpus, 'CPU')}, {node.memory_mb} MiB"
+        )
     _print_runtimes(site, proven)
     for name, queue in site.queues.items():
-        most = "any number of" if queue.max_nodes is None else str(queue.max_nodes)
+        most = "any number of nodes" if queue.max_nodes is None else counted(queue.max_nodes, "node")
         hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"
-        click.echo(f"  queue {name}: {queue.min_nodes} to {most} nodes, {hours}")
+        click.echo(f"  queue {name}: {queue.min_nodes} to {most}, {hours}")
     if site.submit_below:
         click.echo(f"  jobs are submitted from below: {', '.join(site.submit_below)}")
     if site.home.quota_gb is not None:

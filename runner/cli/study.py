@@ -15,6 +15,7 @@ from runner.cli.show import warn
 from runner.cli.waiting import LiveLine, describe
 from runner.errors import Exit, RunnerError, UsageError
 from runner.invocation import PROGRAM
+from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -81,9 +82,8 @@ def problem(facts: StudyFacts) -> Problem | None:
         return None
     missing = [each for each in facts.launches if each.state != "proven"]
     first = next((each for each in missing if each.why), missing[0])
-    what = (
-        f"{len(missing)} of {len(facts.launches)} launches are not proven; {first.launch.key}: {first.why or 'missing'}"
-    )
+    of_all = f"{len(missing)} of {counted(len(facts.launches), 'launch')}"
+    what = f"{of_all} not proven; {first.launch.key}: {first.why or 'missing'}"
     return Problem("not-proven", what, first.directory, f"{PROGRAM} scale --resume {facts.study}")
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from runner.cli.table import GAP, aligned, fitting
+from runner.cli.table import GAP, aligned, fitting, wrapped
 from runner.cli.text import age
 from runner.invocation import PROGRAM
 from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, Loss, PointFacts, StudyFacts, WayCost
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
-from runner.text import printable
+from runner.text import counted, gpus_text, printable
 
 _NOTHING = "-"
 _COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")
@@ -37,7 +36,7 @@ def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: i
         }
         for each in costs
     ]
-    head = f"{launches} launches; expected, with start and warm-up, without waiting in the queue:"
+    head = f"{counted(launches, 'launch')}; expected, with start and warm-up, without waiting in the queue:"
     table = fitting(rows, _COSTS, _COSTS[1:], ("AT MOST", "JOBS"), wide) or aligned(rows, _COSTS, _COSTS[1:])
     notes = [f"{each.way}: {note}" for each in costs for note in each.notes]
     return [*_wrapped([head], wide), *table, *_wrapped(notes, wide, GAP)]
@@ -51,7 +50,7 @@ def launch_lines(launches: Iterable[Launch]) -> list[str]:
 def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
     """The study as it stands."""
     proven = sum(each.state == "proven" for each in facts.launches)
-    head = f"study {printable(facts.study)}: {facts.state}, {proven} of {len(facts.launches)} launches proven"
+    head = f"study {printable(facts.study)}: {facts.state}, {proven} of {counted(len(facts.launches), 'launch')} proven"
     lines = [*_wrapped([head], wide), *_wrapped([f"[{facts.demonstration}]"] if facts.demonstration else [], wide)]
     losses = [line for each in facts.losses if each.rows for line in _loss(each, wide)]
     return [*lines, *_points(facts, wide), *losses, *_wrapped(_notes(facts), wide, GAP)]
@@ -101,10 +100,20 @@ def _loss(loss: Loss, wide: int | None) -> list[str]:
         for each in loss.rows
     ]
     columns = ("LOSS", "OF THE IDEAL", *(("NOTE",) if any(row["NOTE"] for row in rows) else ()))
-    narrow = [line for row in rows for line in (row["LOSS"], f"{GAP}{row['OF THE IDEAL']}")]
-    table = fitting(rows, columns, (), ("NOTE",), wide) or narrow
-    head = f"where the loss at {loss.gpus} GPUs{printable(setting)} goes; efficiency {share_text(loss.efficiency)}:"
+    table = fitting(rows, columns, (), (), wide) or list(_loss_with_notes_below(rows, wide))
+    head = (
+        f"where the loss at {gpus_text(loss.gpus)}{printable(setting)} goes; efficiency {share_text(loss.efficiency)}:"
+    )
     return [*_wrapped([head], wide), *(f"{GAP}{line}" if wide is None else line for line in table)]
+
+
+def _loss_with_notes_below(rows: Sequence[dict[str, str]], wide: int | None) -> Iterator[str]:
+    """Where there is no room for a column of notes, or not even for two columns."""
+    head, *lines = fitting(rows, ("LOSS", "OF THE IDEAL"), (), (), wide) or ["", *(row["LOSS"] for row in rows)]
+    yield from [head] if head else []
+    for line, row in zip(lines, rows, strict=True):
+        yield line
+        yield from _wrapped(filter(None, ("" if head else row["OF THE IDEAL"], row["NOTE"])), wide, GAP)
 
 
 def _cells(point: PointFacts, column: str) -> dict[str, str]:
@@ -127,7 +136,7 @@ def _cells(point: PointFacts, column: str) -> dict[str, str]:
 def _two_lines(row: dict[str, str], rate: str) -> list[str]:
     setting = f"{GAP}{row['SETTING']}" if row["SETTING"] else ""
     return [
-        f"{row['GPUS']} GPUs{GAP}{row['ARM']}{setting}",
+        f"{gpus_text(int(row['GPUS']))}{GAP}{row['ARM']}{setting}",
         f"{GAP}{row[rate]} {rate.lower()}{GAP}{row['EFFICIENCY']}",
     ]
 
@@ -148,12 +157,12 @@ def _notes(facts: StudyFacts) -> list[str]:
     for each in [each for each in behind if each.state == "not-proven" or each.why][:_MOST_REASONS]:
         notes.append(printable(f"{each.launch.key}: {_state(each)}"))
     if len(behind) > _MOST_REASONS:
-        notes.append(f"{len(behind)} launches are not proven; all of them: --json")
+        notes.append(f"{counted(len(behind), 'launch')} are not proven; all of them: --json")
     if any(each.proven == 1 for each in facts.points):
         notes.append("one launch makes no claim: it has no interval")
     unexamined = sum(bool(each.synchronisation) for each in facts.launches)
     if unexamined:
-        notes.append(f"synchronisation not examined: {unexamined} of {len(facts.launches)} launches")
+        notes.append(f"synchronisation not examined: {unexamined} of {counted(len(facts.launches), 'launch')}")
     spreads = [each for each in facts.points if each.spread]
     if spreads:
         worst = max(spreads, key=lambda each: each.spread or 0.0)
@@ -173,7 +182,9 @@ def _notes(facts: StudyFacts) -> list[str]:
         else:
             notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
     notes += [
-        printable(f"{each.gpus} GPUs: no attribution of the loss: {each.why}") for each in facts.losses if each.why
+        printable(f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}")
+        for each in facts.losses
+        if each.why
     ]
     notes += [printable(f"not comparable: {each}") for each in facts.differences]
     if facts.way == "separate":
@@ -200,13 +211,4 @@ def _figure(value: float) -> str:
 
 
 def _wrapped(lines: Iterable[str], wide: int | None, indent: str = "") -> list[str]:
-    if wide is None:
-        return [f"{indent}{line}" for line in lines]
-    return [
-        each
-        for line in lines
-        for each in textwrap.wrap(
-            line, max(wide, 20), initial_indent=indent, subsequent_indent=f"{indent}{GAP}",
-            break_long_words=False, break_on_hyphens=False,
-        )
-    ]  # fmt: skip
+    return [each for line in lines for each in wrapped(line, wide, first=indent, then=f"{indent}{GAP}")]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 GAP = "  "
+_NARROWEST = 20
 
 
 def width_of_terminal(*, err: bool = False, at_least: int = 0) -> int | None:
@@ -17,6 +18,22 @@ def width_of_terminal(*, err: bool = False, at_least: int = 0) -> int | None:
     import shutil  # takes longer to import than a short table to print
 
     return max(at_least, shutil.get_terminal_size().columns) if (sys.stderr if err else sys.stdout).isatty() else None
+
+
+def wrapped(text: str, width: int | None, *, first: str = "", then: str = "") -> list[str]:
+    """Text in lines of at most ``width``, as far as its words allow: what is copied from it, a command, stays whole.
+
+    Args:
+        width: None for one line of any width. first, then: what the first line and the others begin with.
+    """
+    import textwrap
+
+    if width is None:
+        return [f"{first}{text}"]
+    return textwrap.wrap(
+        text, max(width, _NARROWEST), initial_indent=first, subsequent_indent=then,
+        break_long_words=False, break_on_hyphens=False,
+    ) or [""]  # fmt: skip
 
 
 def aligned(rows: Sequence[Mapping[str, str]], columns: Sequence[str], right: Collection[str] = ()) -> list[str]:

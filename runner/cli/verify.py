@@ -10,7 +10,7 @@ import click
 from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
 from runner.errors import Exit, NotProvenError
-from runner.text import gpus_text, printable
+from runner.text import counted, gpus_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
 def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     """The table of a study in a bundle, as its runs give it."""
     proven = sum(bool(run) for run in study.runs.values())
-    yield "study", f"{study.study}: {proven} of {len(study.runs)} launches proven"
+    yield "study", f"{study.study}: {proven} of {counted(len(study.runs), 'launch')} proven"
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
         rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} {unit}/s"
@@ -97,7 +97,7 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     precision = "" if run.precision is None else f" (this run, 95 %: {run.precision[0]:.1f} to {run.precision[1]:.1f})"
     yield "run", run.run
     yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
-    nodes = "1 node" if run.nodes == 1 else f"{run.nodes} nodes"
+    nodes = counted(run.nodes, "node")
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
     yield "", "synchronisation not examined" if run.synchronisation else ""
     yield "", run.demonstration

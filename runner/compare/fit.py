@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from runner.compare.launches import MeasuredLaunch
 from runner.errors import UsageError
+from runner.jobs.copies import FIX, copy_among
 from runner.model.finding import Finding
 from runner.suggest import instead
 
@@ -78,16 +79,11 @@ def check_different(launches: Iterable[MeasuredLaunch]) -> None:
     """A launch counts once, also where its run directory was copied.
 
     Raises:
-        UsageError: two began at the same instant on the same nodes, with the same figure to the last digit.
+        UsageError: the first ranks of two began in one job step at the same instant.
     """
-    seen: dict[tuple[float, frozenset[str], float], str] = {}
-    for each in launches:
-        first = seen.setdefault((each.began_s, each.nodes, each.images_per_s), each.run)
-        if each.began_s and first != each.run:
-            raise UsageError(
-                f"{first} and {each.run} are one launch: the same ranks began at the same instant",
-                fix="leave out the copy: a launch counts once",
-            )
+    twice = copy_among((each.run, each.identity) for each in launches)
+    if twice is not None:
+        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
 
 
 def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:

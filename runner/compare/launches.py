@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from runner.errors import NotProvenError
 from runner.invocation import PROGRAM
 from runner.jobs.comparison import code_facts
+from runner.jobs.copies import Identity, identity_of
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
@@ -27,6 +28,7 @@ class MeasuredLaunch:
             none.
         batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
+        identity: by which a copy of it is known; None where that is unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
         demonstration: why the figure is no performance claim; empty where it is one.
@@ -48,6 +50,7 @@ class MeasuredLaunch:
     synchronisation: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     devices: frozenset[str] = frozenset()
+    identity: Identity | None = None
 
     @property
     def gpus(self) -> int:
@@ -106,6 +109,7 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         synchronisation=verdict.synchronisation,
         code=code_facts(run),
         devices=_devices(run, plan, starts),
+        identity=identity_of(starts.get(0)),
     )
 
 

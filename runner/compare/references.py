@@ -13,6 +13,7 @@ from runner.model.compared import AgainstReference, Judgement
 from runner.model.reference import Reference, References
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import mean_rate
+from runner.text import gpus_text
 
 
 def default_file() -> Path:
@@ -53,7 +54,7 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     best = [each for each in fitting if len(each.options) == most]
     if len(best) > 1:
         raise UsageError(
-            f"{len(best)} references fit recipe {recipe} on {launch.gpus} GPUs of site {site}",
+            f"{len(best)} references fit recipe {recipe} on {gpus_text(launch.gpus)} of site {site}",
             where=str(file),
             fix="name options in them that tell them apart",
         )
@@ -63,11 +64,11 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
 def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
     """What is there instead: of the same recipe and size, or else of the same site."""
     site = launch.plan.site
-    what = f"recipe {launch.plan.recipe} on {launch.gpus} GPUs of site {site}"
+    what = f"recipe {launch.plan.recipe} on {gpus_text(launch.gpus)} of site {site}"
     near = [
         each for each in references if (each.site, each.recipe, each.gpus) == (site, launch.plan.recipe, launch.gpus)
     ]
-    named = sorted({f"{each.recipe} on {each.gpus} GPUs" for each in references if each.site == site})
+    named = sorted({f"{each.recipe} on {gpus_text(each.gpus)}" for each in references if each.site == site})
     if near:
         wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
         also = f" with figures in {launch.unit}/s and its options; for these it has only {'; '.join(wanted)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
-from runner.text import gpus_text
+from runner.text import counted, gpus_text
 
 _CLAIM = (
     "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes and "
@@ -57,7 +57,7 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
     if each.low is not None and each.high is not None:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {each.low:.1f} to {each.high:.1f})"
-    count = "1 launch" if len(each.runs) == 1 else f"{len(each.runs)} launches"
+    count = counted(len(each.runs), "launch")
     yield f"{count} on {gpus_text(each.gpus)}: {each.figure:.1f} {each.unit}{interval}"
     most = "" if each.at_most is None else f", at most {each.at_most:.1f}"
     yield f"reference: {each.value:.1f} {each.unit}, at least {each.at_least:.1f}{most} ({each.source}, {each.date})"
@@ -77,7 +77,7 @@ _JUDGED = {
 
 
 def _side(side: ComparedSide) -> str:
-    count = "1 launch" if len(side.runs) == 1 else f"{len(side.runs)} launches"
+    count = counted(len(side.runs), "launch")
     more = f", {side.not_proven} more not proven" if side.not_proven else ""
     return f"{side.images_per_s:.1f} {side.unit}/s, {count}{more}"
 

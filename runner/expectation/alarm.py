@@ -6,6 +6,7 @@ from typing import Literal
 
 from runner.model.expectation import Cause, Comparison, ExpectedPoint, Signs
 from runner.model.study import Estimate
+from runner.text import counted
 
 _STATES = ("shown", "possible", "excluded")
 _LEAST_COST = 0.01  # of a step: slow ranks that cost less explain nothing
@@ -99,7 +100,7 @@ def _slow_ranks(point: ExpectedPoint, signs: Signs) -> Cause:
         return Cause(name, "shown", (*slow, f"they cost at most {signs.removable:.1%} of a step"), fix)
     if slow:
         return Cause(name, "excluded", (*slow, f"which costs {signs.removable:.1%} of a step"), fix)
-    return Cause(name, "excluded", (f"none of {point.gpus} ranks was slow for most of the run",), fix)
+    return Cause(name, "excluded", (f"none of {counted(point.gpus, 'rank')} was slow for most of the run",), fix)
 
 
 def _input(signs: Signs) -> Cause:

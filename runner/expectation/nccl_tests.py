@@ -17,6 +17,7 @@ from statistics import median_low
 
 from runner.errors import UsageError
 from runner.expectation.curve import Curve
+from runner.text import counted
 
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
@@ -60,7 +61,9 @@ def parse(text: str, name: str, ranks: int | None = None, nodes: int | None = No
     if not rows:
         raise UsageError("no line with the time of an allreduce", where=name, fix=_FIX)
     if ranks is not None and listed is not None and ranks != listed:
-        raise UsageError(f"the file is of {listed} ranks, not {ranks}", where=name, fix="leave --nccl-gpus out")
+        raise UsageError(
+            f"the file is of {counted(listed, 'rank')}, not {ranks}", where=name, fix="leave --nccl-gpus out"
+        )
     count = ranks or listed
     if count is None:
         raise UsageError("the file does not list its ranks", where=name, fix="give their number: --nccl-gpus N")
@@ -158,7 +161,7 @@ def _check_factor(row: _Row, ranks: int) -> None:
     if abs(factor - expected) > _SAME * expected:
         raise UsageError(
             f"bus bandwidth is {factor:.3f} times algorithm bandwidth, and {expected:.3f} times in an allreduce on "
-            f"{ranks} ranks",
+            f"{counted(ranks, 'rank')}",
             where=row.where,
             fix="give the output of all_reduce_perf, and the right number of ranks (--nccl-gpus N)",
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from runner.jobs.collect import Evidence
 from runner.model.records import GpuState, GpuSummary, NodeRecord, WindowEnd
+from runner.text import counted
 
 # Reasons (recipes/lib, node/nvml.py) that a healthy GPU under load does not show.
 _THROTTLING = (
@@ -214,7 +215,7 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> 
     if limit is not None and full is not None and limit < _LOWERED * full:
         yield f"its power limit is lowered to {limit:.0f} of {full:.0f} W"
     if end.processes_foreign:
-        yield f"{end.processes_foreign} processes of others compute there"
+        yield f"{counted(end.processes_foreign, 'process')} of others compute there"
     if end.remapped_rows_pending:
         yield "rows of its memory wait to be remapped; fix: the administrator resets it"
     if begin.ecc_uncorrected is not None and end.ecc_uncorrected is not None:

@@ -29,6 +29,7 @@ from runner.planning.options import value_of, values
 from runner.planning.placement import place
 from runner.recipes.loader import read_recipe
 from runner.suggest import instead
+from runner.text import counted
 
 MODELLED = ("horovod-pytorch", "horovod-tensorflow", "ddp-pytorch")
 _SHARDED = ("fsdp-pytorch",)  # other collectives than allreduces carry their parameters and gradients
@@ -430,7 +431,8 @@ def _notes(curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu
         yield "the rate of one GPU is a published one: measure it (submit --gpus 1) and give the run with --one-gpu"
     if curve is not None:
         sizes = f"{curve.times[0][0]:.0f} to {curve.times[-1][0]:.0f} bytes"
-        yield f"allreduces: {curve.source}, {curve.ranks} ranks on {curve.nodes} nodes, {sizes}"
+        nodes = "nodes of unknown number" if curve.nodes is None else counted(curve.nodes, "node")
+        yield f"allreduces: {curve.source}, {counted(curve.ranks, 'rank')} on {nodes}, {sizes}"
         calculated = [str(each.gpus) for each in points if not each.measured_allreduce and each.gpus > 1]
         if calculated:
             yield f"for {', '.join(calculated)} GPUs the measured times are extrapolated by the model"

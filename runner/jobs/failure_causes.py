@@ -25,6 +25,7 @@ from runner.model.records import ExitRecord
 from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Outcome, Verdict
 from runner.planning.directives import MEMORY
+from runner.text import counted
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -275,7 +276,7 @@ def _progress(evidence: Evidence) -> list[str]:
             stages.setdefault(_REPORTED, []).append(rank)
     sentences = [f"{_rank_names(evidence, stages[stage])} {stage}" for stage in _STAGES if stage in stages]
     if well:
-        sentences.append(f"{well} of {evidence.plan.tasks} ranks ended with status 0")
+        sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} ended with status 0")
     return sentences
 
 

@@ -13,6 +13,7 @@ from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
 from runner.jobs.port_counters import carried, trouble
 from runner.model.transport import transport_of
+from runner.text import counted
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
     if planned in ("verbs", "libfabric") and used != {planned}:
         return "", f"NCCL used {shown} ({kinds}), the site plans {planned}"
     wanted = "the site plans none" if planned is None else f"planned {planned}"
-    some = f", in the logs of {log.processes} of {tasks} ranks" if 0 < log.processes < tasks else ""
+    some = f", in the logs of {log.processes} of {counted(tasks, 'rank')}" if 0 < log.processes < tasks else ""
     return f"NCCL's network between nodes, by its log: {shown} ({kinds}; {wanted}{some})", ""
 
 

@@ -28,6 +28,7 @@ from runner.jobs.failure_causes import (
 from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
+from runner.text import counted
 
 _DEVICE_UUIDS = ("GPU-", "MIG-")
 _MOST_NODES = 8  # in one sentence
@@ -109,7 +110,7 @@ def _planned(tasks_per_node: tuple[int, ...]) -> str:
     if not _is_long(tasks_per_node):
         return ",".join(map(str, tasks_per_node))
     counts = sorted(Counter(tasks_per_node).items(), reverse=True)
-    return ", ".join(f"{tasks} on each of {nodes} nodes" for tasks, nodes in counts)
+    return ", ".join(f"{tasks} on each of {counted(nodes, 'node')}" for tasks, nodes in counts)
 
 
 def _is_long(nodes: Sized) -> bool:
@@ -287,8 +288,8 @@ def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
     met = "met, " if plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks else ""
-    hosts = "1 host" if plan.nodes == 1 else f"{plan.nodes} hosts"
-    proven = [f"{plan.tasks} of {plan.tasks} ranks began, {met}and ended with status 0, on {hosts}"]
+    hosts = counted(plan.nodes, "host")
+    proven = [f"{plan.tasks} of {counted(plan.tasks, 'rank')} began, {met}and ended with status 0, on {hosts}"]
     if plan.device == "cuda":
         proven.append(_devices_proven(evidence))
         proven += device_state.unseen(evidence) if _claims_a_figure(evidence) else ()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runner.errors import RefusedError
 from runner.model.allocation import AllocatedNode, Allocation
 from runner.model.plan import StepNodes
+from runner.text import counted, gpus_text
 
 
 def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> StepNodes:
@@ -36,8 +37,8 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
 
 
 def _needed(nodes: int, gpus: int, cpus: int) -> str:
-    return f"a step of {nodes} {'node' if nodes == 1 else 'nodes'} with {gpus} GPUs and {cpus} CPUs each"
+    return f"a step of {counted(nodes, 'node')} with {gpus_text(gpus)} and {counted(cpus, 'CPU')} each"
 
 
 def _available(nodes: tuple[AllocatedNode, ...]) -> str:
-    return ", ".join(f"{node.name} with {node.gpus} GPUs and {node.cpus} CPUs" for node in nodes)
+    return ", ".join(f"{node.name} with {gpus_text(node.gpus)} and {counted(node.cpus, 'CPU')}" for node in nodes)

@@ -12,6 +12,7 @@ from runner.model.plan import ListedHosts
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Site
 from runner.planning.placement import spread
+from runner.text import counted, gpus_text
 
 Host = tuple[str, int]
 
@@ -126,8 +127,8 @@ def place(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, 
         if number is not None and number < 1:
             raise UsageError(f"{number} is not possible", where=option, fix="request one or more")
     if nodes is not None and nodes > gpus:
-        fix = f"request {gpus} nodes or fewer"
-        raise UsageError(f"{gpus} GPUs cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
+        fix = f"request {counted(gpus, 'node')} or fewer"
+        raise UsageError(f"{gpus_text(gpus)} cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
     if nodes is None:
         nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
     if nodes > len(room) or sum(room[:nodes]) < gpus:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from runner.errors import RefusedError, UsageError
 from runner.model.site import NodeShape
+from runner.text import counted, gpus_text
 
 MOST_NODES = 10_000  # more than any cluster has today
 
@@ -26,22 +27,22 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
         raise UsageError(f"{nodes} nodes are not possible", where="--nodes", fix="request one or more")
     if nodes is not None and nodes > gpus:
         raise UsageError(
-            f"{gpus} GPUs cannot be spread over {nodes} nodes",
+            f"{gpus_text(gpus)} cannot be spread over {nodes} nodes",
             where="--nodes",
-            fix=f"request {gpus} nodes or fewer",
+            fix=f"request {counted(gpus, 'node')} or fewer",
         )
     needed = nodes if nodes is not None else -(-gpus // shape.gpus)
     if gpus > needed * shape.gpus:
         raise RefusedError(
-            f"{gpus} GPUs do not fit on {needed} nodes of {shape.gpus}",
+            f"{gpus} GPUs do not fit on {counted(needed, 'node')} of {shape.gpus}",
             where="--nodes",
-            fix=f"request {-(-gpus // shape.gpus)} nodes or more",
+            fix=f"request {counted(-(-gpus // shape.gpus), 'node')} or more",
         )
     if shape.count is not None and needed > shape.count:
         raise RefusedError(
-            f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({shape.count * shape.gpus} GPUs)",
+            f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({gpus_text(shape.count * shape.gpus)})",
             where="--gpus",
-            fix=f"request {shape.count * shape.gpus} GPUs or fewer",
+            fix=f"request {gpus_text(shape.count * shape.gpus)} or fewer",
         )
     if needed > MOST_NODES:
         raise RefusedError(

@@ -23,6 +23,7 @@ from runner.planning.existing_allocation import choose_nodes
 from runner.planning.options import arguments, arms, samples_per_step
 from runner.planning.placement import place
 from runner.planning.setup import lines
+from runner.text import counted
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -158,7 +159,9 @@ def _profiled(ranks: str, count: int) -> str:
         return ranks
     for number in ranks.split(","):
         if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
-            raise UsageError(f"{number!r} is not one of {count} ranks", where="--nsys", fix="--nsys 0, 0,8 or all")
+            raise UsageError(
+                f"{number!r} is not one of {counted(count, 'rank')}", where="--nsys", fix="--nsys 0, 0,8 or all"
+            )
     return ranks
 
 

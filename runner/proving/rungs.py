@@ -11,6 +11,7 @@ from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Obstacle, Rung, failed, no_obstacle
 from runner.proving.main_job import MODERN, benchmark, capability, numbers
 from runner.proving.steps import FIRST, facts_of, step
+from runner.text import counted
 
 MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
 _PRECISIONS = {"main-fp32": "fp32", "main-tf32": "tf32", "main-amp": "amp", MAIN_RESULT: "amp"}
@@ -108,7 +109,7 @@ def _device_faults(ladder: Ladder, facts: Sequence[DevicesFacts], seen: Sequence
         if not each.horovod_nccl:
             yield f"rank {rank}: its Horovod has no NCCL"
     if len(seen) < ladder.gpus:
-        yield f"torch sees {len(seen)} devices of {ladder.gpus}"
+        yield f"torch sees {counted(len(seen), 'device')} of {ladder.gpus}"
     for device in seen:
         if device.uuid is None:
             yield f"the driver gives no UUID for {device.name}"
@@ -160,7 +161,7 @@ def _allreduce_faults(ladder: Ladder, facts: Sequence[AllreduceFacts], size: int
         if not ladder.pretend and not each.nccl_built:
             yield f"rank {rank}: its Horovod has no NCCL"
     if not ladder.pretend and nccl_processes != size:
-        yield f"NCCL's log shows {nccl_processes} processes, planned {size}: the tensors went another way"
+        yield f"NCCL's log shows {counted(nccl_processes, 'process')}, planned {size}: the tensors went another way"
 
 
 # The main job

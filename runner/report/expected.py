@@ -15,6 +15,7 @@ from runner.model.report import Row, RunReport
 from runner.model.study import BASES, PointFacts, StudyFacts
 from runner.report.numbers import curve, main_settings
 from runner.sites.loader import read_site
+from runner.text import counted
 
 
 def comparisons(
@@ -58,7 +59,13 @@ def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Seq
     run = inputs.one_gpu_of(RunDirectory(Path(alone[0].directory)))
     rate = base.images_per_s
     low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
-    return OneGpu(rate.value, low, high, f"measured by {base.proven} launches of the study {study.study}", run.settings)
+    return OneGpu(
+        rate.value,
+        low,
+        high,
+        f"measured by {counted(base.proven, 'launch')} of the study {study.study}",
+        run.settings,
+    )
 
 
 def _point(study: StudyFacts, settings: tuple[tuple[str, str], ...], arm: str) -> PointFacts | None:

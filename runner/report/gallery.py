@@ -134,7 +134,9 @@ def _efficiency(
     references += [Reference("expected", "expected", expected)] if expected else []
     last = series[0].points[-1]
     sure = interval(last[1])
-    says = f"{percent(last[1].value)} at {last[0]} GPUs" + (f" (95 %: {sure})" if sure else ", without an interval")
+    says = f"{percent(last[1].value)} at {gpus_text(last[0])}" + (
+        f" (95 %: {sure})" if sure else ", without an interval"
+    )
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
     title = "Strong-scaling efficiency" if study.strong else "Weak-scaling efficiency"
     axes = Axes("efficiency", lambda value: percent(value, 0 if value * 100 % 1 < 1e-9 else 1), low, high)
@@ -350,7 +352,7 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
     last = known[-1]
     worst = max(last.rows, key=lambda row: row.loss.value)
     total = sum(row.loss.value for row in last.rows)
-    says = f"At {last.gpus} GPUs {percent(total)} of the ideal is lost"
+    says = f"At {gpus_text(last.gpus)} {percent(total)} of the ideal is lost"
     says += f", most of it to {worst.name} ({percent(worst.loss.value)})." if worst.loss.value > 0.0 else "."
     rows = tuple(
         (

@@ -19,6 +19,7 @@ from runner.report.expected import comparisons
 from runner.report.kinds import PlannedKind, kind_of, with_kinds
 from runner.report.numbers import unit_of
 from runner.report.summary import citation, highlights
+from runner.text import counted
 
 MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
@@ -122,14 +123,14 @@ def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact
 def _values(values: dict[str, int]) -> str:
     if len(values) == 1:
         return next(iter(values))
-    shown = [f"{value} ({count} runs)" for value, count in list(values.items())[:_MOST_VALUES]]
+    shown = [f"{value} ({counted(count, 'run')})" for value, count in list(values.items())[:_MOST_VALUES]]
     more = f"; and {len(values) - _MOST_VALUES} more values" if len(values) > _MOST_VALUES else ""
     return "; ".join(shown) + more
 
 
 def _proven(rows: Sequence[Row]) -> str:
     proven = sum(row.state == "proven" for row in rows)
-    return f"{proven} of {len(rows)} run{'' if len(rows) == 1 else 's'} proven"
+    return f"{proven} of {counted(len(rows), 'run')} proven"
 
 
 def _row_of_launch(facts: LaunchFacts) -> Row:

@@ -12,6 +12,7 @@ from runner.report.markup import Markup, tag
 from runner.report.numbers import DASH, interval, launch_text, rate
 from runner.report.pictures.picture import Picture, Table
 from runner.report.summary import against
+from runner.text import counted, gpus_text
 
 # Nothing is fetched and nothing runs, whatever a record holds.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -133,7 +134,7 @@ def _expected(report: Report) -> Iterator[Markup]:
     )  # fmt: skip
     head = ("GPUs", f"{report.unit}/s", "95 %", "expected", "measured is")
     causes = [
-        tag("p", tag("strong", f"{each.gpus} GPUs: "), f"{against(each, report.unit)}. ", _causes(each))
+        tag("p", tag("strong", f"{gpus_text(each.gpus)}: "), f"{against(each, report.unit)}. ", _causes(each))
         for each in report.expected
         if each.state == "below"
     ]
@@ -163,7 +164,10 @@ def _not_proven(report: Report) -> Iterator[Markup]:
     more = len(missing) - _MOST_NOT_PROVEN
     yield _section(
         "Not proven",
-        tag("p", f"{len(missing)} of {len(report.rows)} runs hold no proven figure, and none of them is in a curve."),
+        tag(
+            "p",
+            f"{len(missing)} of {counted(len(report.rows), 'run')} without a proven figure; no curve has any of them.",
+        ),
         _table(Table(("run", "GPUs", "state", "why"), rows), "What was not proven, and why"),
         tag("p", f"{more} more are in runs.csv.") if more > 0 else None,
     )

@@ -16,7 +16,7 @@ from runner.model.study import PointFacts
 from runner.report.gallery import expected_efficiency, ideal_each, main_kinds
 from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
-from runner.text import printable
+from runner.text import gpus_text, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -261,7 +261,7 @@ def _ranks(report: Report, axes: Axes) -> None:
     of = "rank" if len(nodes) <= 8 else "node's slowest rank"
     limits = ", ".join(f"{100 * least:g}" for least in STEPS[1:])
     axes.set_xlabel(f"each {of} over the typical one; darker from {limits} %")
-    axes.set_title(f"Compute time by rank, {each.row.gpus} GPUs")
+    axes.set_title(f"Compute time by rank, {gpus_text(each.row.gpus)}")
 
 
 def _runs_of(unit: str) -> Any:
@@ -319,7 +319,7 @@ def _steps(report: Report, axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.set_xlabel("seconds in the window")
-    axes.set_title(f"Step time, ms, {each.row.gpus} GPUs")
+    axes.set_title(f"Step time, ms, {gpus_text(each.row.gpus)}")
 
 
 def _plain(content: str, most: int) -> str:

@@ -20,7 +20,7 @@ from runner.report.numbers import (
     unit_of,
     units_of,
 )
-from runner.text import gpus_text
+from runner.text import counted, gpus_text
 
 
 def largest_point(study: StudyFacts) -> PointFacts | None:
@@ -69,7 +69,7 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     assert each is not None
     setting = settings_text(point.settings)
     sure = interval(each, "rate")
-    note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {point.wanted} launches proven"
+    note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
     at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
     bases = (
@@ -135,7 +135,7 @@ def _slowest(known: Sequence[RunReport]) -> Iterator[Highlight]:
         yield Highlight(
             "Slow node",
             "none",
-            f"no rank of {len(known)} run{'' if len(known) == 1 else 's'} is 2 % slower than the others",
+            f"no rank of {counted(len(known), 'run')} is 2 % slower than the others",
         )
 
 
@@ -177,12 +177,12 @@ def citation(
         )
         if unexamined:
             sentences.append(
-                f"Synchronisation was not examined in {unexamined} of {len(proven)} runs: that their ranks trained "
-                "together is not proven."
+                f"Synchronisation was not examined in {unexamined} of {counted(len(proven), 'run')}: that their ranks "
+                "trained together is not proven."
             )
     missing = [row for row in rows if row.state != "proven"]
     if missing:
-        sentences.append(f"{len(missing)} of {len(rows)} runs are not proven and in no figure.")
+        sentences.append(f"{len(missing)} of {counted(len(rows), 'run')} not proven, and in no figure.")
     if demonstration:
         sentences.insert(0, f"{demonstration[0].upper()}{demonstration[1:]}.")
     return tuple(sentences)
@@ -190,7 +190,7 @@ def citation(
 
 def _ranks(gpus: int, demonstration: str) -> str:
     """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
-    return f"{gpus} rank{'' if gpus == 1 else 's'} (a demonstration)" if demonstration else gpus_text(gpus)
+    return f"{counted(gpus, 'rank')} (a demonstration)" if demonstration else gpus_text(gpus)
 
 
 def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
@@ -213,9 +213,9 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     text += f"of {study.site}: "
     text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"
     text += (
-        f" (95 % interval over {point.proven} launches: {sure})"
+        f" (95 % interval over {counted(point.proven, 'launch')}: {sure})"
         if sure
-        else f" in {point.proven} launches, too few for an interval"
+        else f" in {counted(point.proven, 'launch')}, too few for an interval"
     )
     if of_one is not None:
         sure, alone = interval(of_one), "rank" if study.demonstration else "GPU"

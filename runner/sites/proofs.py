@@ -19,6 +19,7 @@ from runner.files.hashes import sha256
 from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
+from runner.text import gpus_text
 
 _SHIPPED = Path(__file__).parent / "proofs"
 _MOST_BYTES = 1 << 20
@@ -96,7 +97,8 @@ def why_nothing(record: ProofRecord, site: Site, here: frozenset[str]) -> str:
         ),
         (
             SCHEDULERS[site.scheduler].nodes == "this-machine" and not here <= uuids,
-            f"it names {len(here & uuids)} of this machine's {len(here)} GPUs: CUDA must show all of them to `prove`",
+            f"it names {len(here & uuids)} of this machine's {gpus_text(len(here))}: "
+            "CUDA must show all of them to `prove`",
         ),
     )
     return next((why for holds, why in reasons if holds), "")

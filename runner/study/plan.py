@@ -14,6 +14,7 @@ from typing import get_args
 from runner.errors import UsageError
 from runner.model.study import Arm, Launch, Study
 from runner.suggest import instead
+from runner.text import gpus_text
 
 Setting = tuple[tuple[str, str], ...]
 
@@ -161,7 +162,7 @@ def _share(option: str, text: str, gpus: int) -> int:
         raise UsageError(what, where="--strong", fix=f"give it as --set {option}=N, a number of samples")
     if int(text) % gpus:
         raise UsageError(
-            f"a whole batch of {text} cannot be shared by {gpus} GPUs equally",
+            f"a whole batch of {text} cannot be shared by {gpus_text(gpus)} equally",
             where=f"--strong, --set {option}={text}",
             fix="give one that every size of --gpus divides",
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from runner.text import gpus_text
+
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
     (r"invalid account", f"name an account of yours with --account; {_MINE}"),
@@ -106,7 +108,9 @@ def more_than_there_is(nodes: int, listing: str) -> str:
     }
     if not gpus or nodes <= len(gpus):
         return ""
-    return f"the job needs {nodes} nodes; this cluster has {len(gpus)} ({sum(gpus.values())} GPUs): request no more"
+    return (
+        f"the job needs {nodes} nodes; this cluster has {len(gpus)} ({gpus_text(sum(gpus.values()))}): request no more"
+    )
 
 
 def explained(reason: str) -> str:

@@ -13,6 +13,7 @@ from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.sites.detection import pbs, slurm
 from runner.sites.detection.cluster import Detected
 from runner.suggest import instead
+from runner.text import gpus_text
 
 
 def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
@@ -114,7 +115,7 @@ def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding
     """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
     node = site.node
     if gpus != node.gpus:
-        what = f"a node has {gpus} GPUs, the file says {node.gpus}"
+        what = f"a node has {gpus_text(gpus)}, the file says {node.gpus}"
         yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
     if cpus != node.cpus:
         what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"

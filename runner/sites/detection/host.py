@@ -10,6 +10,7 @@ from pathlib import Path
 from runner.model.runtimes import PROGRAMS
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.text import gpus_text
 
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()
@@ -131,7 +132,7 @@ def _hardware(login: Host | None, node: Host | None, day: str) -> Iterator[Entry
         yield Unknown("hardware.compute_capability", "`nvidia-smi --query-gpu=compute_cap --format=csv` on a GPU node")
     sliced = sum(1 for gpu in node.gpus if gpu[2:] == ("Enabled",))
     if sliced:
-        yield Note("node.gpus", f"MIG is on for {sliced} of {len(node.gpus)} GPUs of {node.name}")
+        yield Note("node.gpus", f"MIG is on for {sliced} of {gpus_text(len(node.gpus))} of {node.name}")
 
 
 def _fabric(node: Host | None, day: str) -> Iterator[Entry]:

@@ -24,6 +24,7 @@ from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
 from runner.study.directory import StudyDirectory
 from runner.study.ways import Work, separate
+from runner.text import counted, gpus_text
 
 _POLL_S = 1.0
 _WHY = {
@@ -72,7 +73,9 @@ def _start(work: Work, wanted: Sequence[Launch]) -> None:
     job_id = allocation.start(work.study.path, work.study.name, planned, largest, keep_diff=work.keep_diff)
     if work.study.is_stopped:  # since it was looked at: `cancel` may not have seen this job
         cancel(work.study)
-    work.listener.tell(f"job {job_id}: {len(planned)} launches, one after another, on {largest.plan.tasks} GPUs")
+    work.listener.tell(
+        f"job {job_id}: {counted(len(planned), 'launch')}, one after another, on {gpus_text(largest.plan.tasks)}"
+    )
 
 
 def _largest(launches: Sequence[Launch]) -> Launch:

@@ -69,7 +69,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "run directory that cannot be mounted": (submit("--runs", "/tmp/a,b"), Exit.REFUSED, "run-directory-unmountable"),
     "no nodes": (submit("--nodes", "0"), Exit.USAGE, "0 nodes"),
     "more nodes than ranks": (submit("--nodes", "17"), Exit.USAGE, "17 nodes"),
-    "too few nodes": (submit("--nodes", "1"), Exit.REFUSED, "do not fit on 1 nodes of 8"),
+    "too few nodes": (submit("--nodes", "1"), Exit.REFUSED, "do not fit on 1 node of 8"),
     "unknown site": (["submit", "--gpus", "1", "--site", "tecnion"], Exit.USAGE, "did you mean 'technion'?"),
     "missing site file": (["submit", "--gpus", "1", "--site", "./no.yaml"], Exit.USAGE, "no such file"),
     "unknown recipe": (submit("--recipe", "horovod-pytroch"), Exit.USAGE, "did you mean 'horovod-pytorch'?"),

@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[list[str], Exit, str]] = {
     "an empty place": (["--gpus", "1,,2"], Exit.USAGE, "is no list of numbers"),
     "too many points": (["--gpus", ",".join(["1"] * 65)], Exit.USAGE, "65 numbers of GPUs are more than 64"),
     "too many GPUs": (["--gpus", "999999999"], Exit.REFUSED, "more than 10000 nodes"),
-    "too few nodes": (["--gpus", "16", "--nodes", "1"], Exit.REFUSED, "16 GPUs do not fit on 1 nodes"),
+    "too few nodes": (["--gpus", "16", "--nodes", "1"], Exit.REFUSED, "16 GPUs do not fit on 1 node of"),
     "two rates": (["--gpus", "8", "--images-per-s", "1", "--step-ms", "1"], Exit.USAGE, "exclude each other"),
     "a rate of 0": (["--gpus", "8", "--images-per-s", "0"], Exit.USAGE, "no rate of one GPU"),
     "no rate": (["--gpus", "8", "--images-per-s", "nan"], Exit.USAGE, "no rate of one GPU"),

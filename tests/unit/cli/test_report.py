@@ -82,13 +82,13 @@ def test_a_study_is_reported_by_its_id_and_what_is_missing_is_named(
     assert [row["state"] for row in made["result"]["rows"]] == ["proven", "missing"]
     assert [each["row"]["gpus"] for each in made["result"]["detailed"]] == [1]
     page = (place / f"report-{study.path.name}/report.html").read_text()
-    assert "1 of 2 runs hold no proven figure" in page
+    assert "1 of 2 runs without a proven figure" in page
 
 
 def test_a_study_and_runs_are_not_one_report(study: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner(["report", study.path.name, "runs/20261122-120000-resnet-4"]) == Exit.USAGE
     error = capsys.readouterr().err
-    assert "these are a study and 1 runs" in error and "fix:   report each study alone" in error
+    assert "these are a study and 1 run" in error and "fix:   report each study alone" in error
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,24 @@ def test_a_figure_is_judged_by_its_interval(
     assert found["at_least"] == pytest.approx(0.95 * value)
     assert found["interval_of"] == ("launches" if runs == 3 else "this run")
     assert found["low"] < found["figure"] < found["high"]
+
+
+def test_what_a_file_of_references_holds_changes_no_terminal_and_no_file_for_ci(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Marks that reorder a line, and control characters, in a source and in a recipe's name of another entry."""
+    hostile = 'run\u202e "x\x1b[2J\u2066'
+    text = ONE.replace("VALUE", "400").replace("https://example.org/run", json.dumps(hostile))
+    (tmp_path / "references.yaml").write_text(text, "utf-8")
+    run = str(measured_run(tmp_path / "runs", 0).path)
+    files = tmp_path / "junit.xml", tmp_path / "out.md"
+    assert runner(["compare", run, "--reference", "--junit", str(files[0]), "--markdown", str(files[1])]) == Exit.GOOD
+    (tmp_path / "references.yaml").write_text(text.replace("recipe: r", f"recipe: {json.dumps(hostile)}"), "utf-8")
+    assert runner(["compare", run, "--reference"]) == Exit.USAGE
+    printed = capsys.readouterr()
+    assert "\\u202e" in printed.out and "\\u202e" in printed.err
+    for shown in (printed.out, printed.err, *(file.read_text("utf-8") for file in files)):
+        assert all(each.isprintable() or each == "\n" for each in shown), shown
 
 
 def test_a_figure_above_its_reference_is_noted_and_a_unit_for_each_gpu_counts(

@@ -39,7 +39,7 @@ def test_the_first_nodes_that_have_what_is_needed(gpus: int, nodes: int, chosen:
     [
         (8, 1, "1 node with 8 GPUs and 256 CPUs each"),
         (8, 2, "2 nodes with 4 GPUs and 128 CPUs each"),
-        (3, 3, "3 nodes with 1 GPUs and 32 CPUs each"),
+        (3, 3, "3 nodes with 1 GPU and 32 CPUs each"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_both_sides(gpus: int, nodes: int, says: str) -> None:

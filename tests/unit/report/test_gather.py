@@ -75,7 +75,7 @@ def test_a_rank_is_held_against_those_that_are_not_slow(report: Report) -> None:
 def test_a_run_that_is_not_proven_is_in_no_figure_and_named_in_what_to_cite(report: Report) -> None:
     (missing,) = [row for row in report.rows if row.state != "proven"]
     assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
-    assert report.cite[-1] == "1 of 16 runs are not proven and in no figure."
+    assert report.cite[-1] == "1 of 16 runs not proven, and in no figure."
 
 
 def test_what_to_cite_has_the_figure_its_interval_and_what_it_ran_on(report: Report) -> None:
@@ -95,7 +95,7 @@ def test_the_environment_names_each_value_with_its_runs_where_they_differ(tmp_pa
     runs = [measured_run(tmp_path, f"2026112{n}-120000-r-2", 2, recipe="a" if n else "b", site="s") for n in range(3)]
     facts = {fact.name: fact.value for fact in of_runs([(run, "") for run in runs]).environment}
     assert facts["site"] == "s"
-    assert facts["recipe"] == "b (1 runs); a (2 runs)"
+    assert facts["recipe"] == "b (1 run); a (2 runs)"
     assert facts["NCCL's networks"] == "IB"
 
 
