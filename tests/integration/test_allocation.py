@@ -54,7 +54,7 @@ def test_shapes_one_after_the_other_in_one_allocation(runner: Runner, hold: Hold
         done = runner(*PROBE, "--gpus", gpus, "--nodes", nodes, code=0, env=env)
         run = runner.newest()
         assert placed(run) == spread
-        assert f"{gpus} of {gpus} ranks met on {nodes} hosts" in done.out, "what rank 0 says is seen"
+        assert f"{gpus} of {gpus} ranks met on {nodes} host" in done.out, "what rank 0 says is seen"
         assert "verdict: ran" in done.out
         assert json.loads((run / "plan.json").read_text())["held"]["nodes"] == ["dgx01", "dgx02"][: int(nodes)]
         assert all("SLURM_GPUS_PER_TASK" not in probe["environment_names"] for probe in records(run, "probe").values())
