@@ -177,6 +177,10 @@ def _print(recipe: Recipe, directory: str) -> None:
         choices = recipe.choices.get(key, ())
         one_of = f"   one of: {', '.join(map(str, choices))}" if choices else ""
         click.echo(f"    {key:{width}}  {_default(value)}{one_of}")
+    for key, by_value in recipe.limits.items():
+        for value, others in by_value.items():
+            left = (f"{other}={' or '.join(map(_default, allowed))}" for other, allowed in others.items())
+            click.echo(f"    with {key}={value} goes only {', '.join(left)}")
 
 
 def _default(value: Option) -> str:

@@ -87,7 +87,7 @@ def expect(
     given = dict(assumed or {})
     check_assumptions(given)
     _check_site(site)
-    chosen = values(found.options, site.options.get(found.name, {}), settings, found.choices)
+    chosen = values(found, site.options.get(found.name, {}), settings)
     known = load()
     work, shown = _workload(found, chosen, known, by_mpi=by_mpi)
     curve = _placed(curve, site)
@@ -192,7 +192,7 @@ def given_rate(
     if images_per_s is not None:
         rate, where = images_per_s, "--images-per-s"
     else:
-        chosen = values(found.options, site.options.get(found.name, {}), settings, found.choices)
+        chosen = values(found, site.options.get(found.name, {}), settings)
         batch = _batch(found, chosen)
         rate, where = (batch / step_ms * 1e3 if step_ms and step_ms > 0 else 0.0), "--step-ms"
     if not (math.isfinite(rate) and _LEAST_RATE <= rate <= _MOST):
@@ -296,9 +296,17 @@ def _check_site(site: Site) -> None:
 def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
     """Samples of a rank in a step."""
     batch = chosen.get(recipe.samples_option) if recipe.samples_option else None
-    if recipe.result != "throughput" or batch is None or recipe.name in _SHARDED:
+    if recipe.name in _SHARDED:
+        raise RefusedError(
+            f"the cost model does not cover the recipe {recipe.name}: it counts allreduces of gradients, and what FSDP "
+            "sends are gathers of parameters and reduce-scatters of gradients",
+            where="--recipe",
+            fix="--recipe ddp-pytorch has the same models and data; or measure: scale --recipe " + recipe.name,
+        )
+    if recipe.result != "throughput" or batch is None:
+        why = "it is no benchmark" if recipe.result != "throughput" else "it does not say which option is its batch"
         fix = f"name one of: {', '.join(MODELLED)}; or a recipe with `result: throughput` and `samples_option`"
-        raise RefusedError(f"the cost model does not cover the recipe {recipe.name}", where="--recipe", fix=fix)
+        raise RefusedError(f"the cost model does not cover the recipe {recipe.name}: {why}", where="--recipe", fix=fix)
     text = str(batch)
     if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
         raise UsageError(f"{text!r} is no batch", where=f"--set {recipe.samples_option}", fix="give 1 or more")

@@ -23,6 +23,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
         options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
         choices: the values that an option may have, where they are few; `submit` refuses any other.
+        limits: option -> its value -> the values that other options may have with it.
         samples_option: option that holds the samples (images) of a rank and step; empty where there is none.
         env: environment of every rank; null takes away what the site sets.
     """
@@ -37,5 +38,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processes: Literal["per-gpu", "own"] = "per-gpu"
     options: dict[str, Option] = {}
     choices: dict[str, tuple[str | int, ...]] = {}
+    limits: dict[str, dict[str, dict[str, tuple[str | int | bool, ...]]]] = {}
     samples_option: str = ""
     env: dict[str, str | None] = {}

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from runner.errors import UsageError
-from runner.model.recipe import Option
+from runner.model.recipe import Option, Recipe
 from runner.model.verdict import ARMS, RunArm
 from runner.suggest import instead
 
 
-def arguments(
-    defaults: Mapping[str, Option],
-    site: Mapping[str, Option],
-    user: Iterable[tuple[str, str]],
-    choices: Mapping[str, Sequence[str | int]] = MappingProxyType({}),
-) -> tuple[str, ...]:
+def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """``--key value`` arguments in the recipe's order; user wins over site, site over the recipe's defaults.
 
     A true option becomes ``--key``, a false or null one is left out. A value that starts with a dash is
@@ -27,7 +21,7 @@ def arguments(
         UsageError: as ``values``.
     """
     result: list[str] = []
-    for key, value in values(defaults, site, user, choices).items():
+    for key, value in values(recipe, site, user).items():
         if value is True:
             result.append(f"--{key}")
         elif value is not False and value is not None:
@@ -36,18 +30,14 @@ def arguments(
     return tuple(result)
 
 
-def values(
-    defaults: Mapping[str, Option],
-    site: Mapping[str, Option],
-    user: Iterable[tuple[str, str]],
-    choices: Mapping[str, Sequence[str | int]] = MappingProxyType({}),
-) -> dict[str, Option]:
+def values(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> dict[str, Option]:
     """Each option's value, in the recipe's order; user wins over site, site over the recipe's defaults.
 
     Raises:
         UsageError: a key that the recipe does not have (with the nearest that it has), a value that is none of the
-            option's choices, or a NUL.
+            option's choices, one that does not go with another option's, or a NUL.
     """
+    defaults = recipe.options
     chosen: dict[str, Option] = dict(defaults)
     for origin, pairs in (("the site's options", site.items()), ("--set", user)):
         for key, value in pairs:
@@ -55,11 +45,31 @@ def values(
                 fix = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
                 raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=fix)
             chosen[key] = _typed(key, value, defaults[key])
-            allowed = [str(choice) for choice in choices.get(key, ())]
+            allowed = [str(choice) for choice in recipe.choices.get(key, ())]
             if allowed and value is not None and str(value) not in allowed:
                 fix = instead(str(value), allowed, f"one of: {', '.join(allowed)}")
                 raise UsageError(f"{str(value)!r} is no choice of the option {key!r}", where=origin, fix=fix)
+    _within_limits(recipe, chosen)
     return chosen
+
+
+def _within_limits(recipe: Recipe, chosen: Mapping[str, Option]) -> None:
+    """Refuse values that the program refuses together (``limits`` of the recipe)."""
+    for key, by_value in recipe.limits.items():
+        for other, allowed in by_value.get(str(chosen.get(key)), {}).items():
+            value = chosen.get(other)
+            if value is not None and _written(value) not in map(_written, allowed):
+                left = " or ".join(f"{other}={_written(each)}" for each in allowed)
+                raise UsageError(
+                    f"{other}={_written(value)} does not go with {key}={chosen[key]}",
+                    where=f"the options of the recipe {recipe.name}",
+                    fix=f"leave one of them out; with {key}={chosen[key]} goes {left}",
+                )
+
+
+def _written(value: Option) -> str:
+    """A value as ``--set`` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _typed(key: str, value: Option, default: Option) -> Option:

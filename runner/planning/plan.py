@@ -91,7 +91,7 @@ def plan(
     )
     program = (
         *recipe.program,
-        *arguments(recipe.options, site.options.get(recipe.name, {}), request.options, recipe.choices),
+        *arguments(recipe, site.options.get(recipe.name, {}), request.options),
         *request.arguments,
     )
     return Plan(

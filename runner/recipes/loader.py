@@ -63,7 +63,25 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     if unknown is not None:
         fix = instead(unknown, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
         raise UsageError(f"the recipe has no option {unknown!r}", where=f"{directory / FILE}: choices", fix=fix)
+    _check_limits(recipe, f"{directory / FILE}: limits")
     return LoadedRecipe(recipe, directory)
+
+
+def _check_limits(recipe: Recipe, where: str) -> None:
+    """Refuse limits of options, or of values, that the recipe does not have: they would never hold."""
+    for key, by_value in recipe.limits.items():
+        for other in (key, *(other for limited in by_value.values() for other in limited)):
+            if other not in recipe.options:
+                fix = instead(other, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
+                raise UsageError(f"the recipe has no option {other!r}", where=where, fix=fix)
+        known = [str(value) for value in recipe.choices.get(key, ())]
+        for value in by_value:
+            if known and value not in known:
+                raise UsageError(
+                    f"{value!r} is no choice of the option {key!r}",
+                    where=where,
+                    fix=instead(value, known, f"one of: {', '.join(known)}"),
+                )
 
 
 def recipe_or_program(recipe: str | None, program: Sequence[str]) -> LoadedRecipe:

@@ -43,13 +43,35 @@ class Question:
         """The recipe's options of a launch.
 
         Raises:
-            UsageError: a whole batch that cannot be shared, or no option for it.
+            UsageError: a whole batch that cannot be shared, or no option for it; an arm that the recipe does not have.
         """
+        _check_arms(launch, recipe)
         if self.strong and not recipe.samples_option:
             raise UsageError(
                 f"the recipe {recipe.name} has no option for the batch", where="--strong", fix="leave --strong out"
             )
         return plan.options_of(launch, self.shared, recipe.samples_option if self.strong else "")
+
+
+def _check_arms(launch: Launch, recipe: Recipe) -> None:
+    """Refuse a launch whose arms the recipe's program does not have."""
+    turns = ",".join(launch.arms)
+    option = "arms" if turns else "hooks-at-one" if launch.arm == "solo-hooks" else ""
+    if not option:
+        return
+    if option not in recipe.options:
+        raise UsageError(
+            f"the recipe {recipe.name} has no arm {launch.arms[0] if turns else launch.arm}",
+            where="--arms",
+            fix=f"leave it out, or use a recipe with the option {option}, such as horovod-pytorch",
+        )
+    known = [str(choice) for choice in recipe.choices.get(option, ()) if "," in str(choice)]
+    if turns and known and turns not in known:
+        raise UsageError(
+            f"the recipe {recipe.name} cannot alternate between {turns.replace(',', ', ')}",
+            where="--arms",
+            fix=f"--arms {' or --arms '.join(known)}",
+        )
 
 
 @dataclass(frozen=True)

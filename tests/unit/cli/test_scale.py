@@ -66,6 +66,18 @@ REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
     "the same, planned": (("--gpus", "1,2", "--budget", "0.001", "--dry-run"), Exit.REFUSED, "the budget is 0.001"),
     "a check": (("--gpus", "1", "--mount", "/no/such:/no/such"), Exit.REFUSED, "mount-source-missing"),
     "a recipe that measures nothing": (("--gpus", "1", "--recipe", "probe"), Exit.USAGE, "measures nothing"),
+    "an arm that the recipe does not have": (
+        ("--gpus", "1,2", "--recipe", "fsdp-pytorch", "--arms", "uncoupled,full"), Exit.USAGE,
+        "the recipe fsdp-pytorch has no arm uncoupled\n  where: --arms",
+    ),
+    "arms of which the recipe has some": (
+        ("--gpus", "1,2", "--recipe", "ddp-pytorch", "--arms", "uncoupled,coordination,full"), Exit.USAGE,
+        "cannot alternate between uncoupled, coordination, full\n  where: --arms\n  fix:   --arms uncoupled,full\n",
+    ),
+    "an arm that the way of training does not have": (
+        ("--gpus", "1,2", "--recipe", "horovod-tensorflow", "--set", "mode=fit", "--arms", "uncoupled,full"),
+        Exit.USAGE, "arms=uncoupled,full does not go with mode=fit",
+    ),
     "no study": (("--resume", "none"), Exit.USAGE, "the study has its options already"),
 }  # fmt: skip
 

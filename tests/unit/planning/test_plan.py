@@ -18,6 +18,7 @@ from runner.model.site import Site, SlurmFacts
 from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
 from runner.planning.plan import image_reference, plan
+from runner.recipes.loader import read_recipe
 from runner.runtimes import runtime
 from runner.schedulers import render
 from tests.support.plans import RECIPE, SITE
@@ -118,15 +119,40 @@ def test_options_become_arguments_in_the_recipes_order() -> None:
 )
 def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        arguments(RECIPE.options, {}, ((key, value),))
+        arguments(RECIPE, {}, ((key, value),))
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "user", "says"),
+    [
+        ("horovod-tensorflow", {"mode": "fit", "arms": "uncoupled"}, "arms=uncoupled does not go with mode=fit"),
+        ("horovod-tensorflow", {"arms": "uncoupled", "mode": "graph"}, "arms=uncoupled does not go with mode=graph"),
+        ("horovod-tensorflow", {"mode": "graph", "compile": "true"}, "compile=true does not go with mode=graph"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused_before_a_job(recipe: str, user: dict[str, str], says: str) -> None:
+    found = read_recipe(recipe).recipe
+    with pytest.raises(UsageError, match=says) as caught:
+        arguments(found, {}, user.items())
+    assert caught.value.fix.startswith("leave one of them out; with ")
+    for alone in user.items():
+        assert arguments(found, {}, (alone,))
+
+
+def test_what_goes_together_is_not_refused() -> None:
+    found = read_recipe("horovod-tensorflow").recipe
+    for user in ({"mode": "fit", "arms": "full", "compile": "false"}, {"mode": "tape", "arms": "uncoupled,full"}):
+        assert "--arms" in arguments(found, {}, user.items())
+    program = arguments(found, {"mode": "fit"}, (("mode", "tape"), ("compile", "true")))
+    assert program[program.index("--mode") + 1] == "tape", "the user's value counts, not the site's"
 
 
 @pytest.mark.parametrize("origin", ["the site's options", "--set"])
 def test_a_value_that_is_no_choice_is_refused(origin: str) -> None:
     site, user = ({"model": "resnet5"}, ()) if origin != "--set" else ({}, (("model", "resnet5"),))
     with pytest.raises(UsageError) as caught:
-        arguments(RECIPE.options, site, user, {"model": ("resnet50", "vgg16")})
+        arguments(msgspec.structs.replace(RECIPE, choices={"model": ("resnet50", "vgg16")}), site, user)
     assert caught.value.where == origin
     assert caught.value.fix == "did you mean 'resnet50'?"
 

@@ -138,6 +138,8 @@ def test_a_recipe_is_shown_with_options_choices_image_and_commands(capfd: pytest
     assert "precision       amp-bf16   one of: amp-bf16, amp-fp16, fp32, tf32" in shown
     assert "--gpus 16 --site technion --recipe horovod-pytorch\n" in shown
     assert "--recipe horovod-pytorch   # needs your account\n" in shown
+    assert run(["recipe", "show", "horovod-tensorflow"]) == Exit.GOOD
+    assert "    with mode=graph goes only arms=full, compile=false\n" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("recipe", names())

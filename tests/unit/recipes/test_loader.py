@@ -32,6 +32,21 @@ def test_choices_of_an_option_that_is_not_there_are_refused(tmp_path: Path) -> N
         read_recipe(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ("mod: {x: {lr: [1]}}", "no option 'mod'.*did you mean 'mode'"),
+        ("mode: {x: {lrr: [1]}}", "no option 'lrr'.*did you mean 'lr'"),
+        ("mode: {z: {lr: [1]}}", "'z' is no choice of the option 'mode'.*one of: x, y"),
+    ],
+)
+def test_limits_that_could_never_hold_are_refused(tmp_path: Path, limits: str, says: str) -> None:
+    options = "options: {lr: 1, mode: x}\nchoices: {mode: [x, y]}\n"
+    (tmp_path / "recipe.yaml").write_text(f"{MINE}{options}limits:\n  {limits}\n")
+    with pytest.raises(UsageError, match=f"(?s){says}"):
+        read_recipe(str(tmp_path))
+
+
 @pytest.mark.parametrize("name", names())
 def test_the_choices_of_a_shipped_recipe_are_those_of_its_program(name: str) -> None:
     loaded = read_recipe(name)

@@ -74,9 +74,9 @@ def test_a_table_claims_nothing_of_launches_that_differ_much(framework: Framewor
 def test_every_option_of_speed_has_a_row_or_a_reason(framework: Framework) -> None:
     recipe = read_recipe(f"horovod-{framework}").recipe
     plain = {**SAME, **PLAIN[framework]}
-    base = values(recipe.options, {}, plain.items(), recipe.choices)
+    base = values(recipe, {}, plain.items())
     for setting in SETTINGS[framework]:
-        changed = values(recipe.options, {}, {**plain, **setting.options}.items(), recipe.choices)
+        changed = values(recipe, {}, {**plain, **setting.options}.items())
         assert (changed != base) != bool(setting.env), setting.name
     tried = {option for setting in SETTINGS[framework] for option in setting.options}
     assert set(recipe.options) - tried - set(SAME) == NOT_OF_SPEED & set(recipe.options)
