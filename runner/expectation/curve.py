@@ -11,7 +11,14 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
+Times = tuple[tuple[float, float], ...]  # (bytes, seconds)
 _LEAST = 1 << 20  # bytes: smaller messages take other protocols, and tell nothing of the bandwidth
+
+
+def too_small(times: Times) -> str:
+    """Why these times tell nothing of the bandwidth; empty where they do."""
+    largest = max(size for size, _ in times)
+    return f"its largest allreduce is of {largest:.0f} bytes, and tells nothing of 1 MiB or more" * (largest < _LEAST)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Curve:
 
     ranks: int
     nodes: int | None
-    times: tuple[tuple[float, float], ...]
+    times: Times
     source: str
     with_coordination: bool = False
 

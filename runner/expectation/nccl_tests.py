@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from runner.errors import UsageError
-from runner.expectation.curve import Curve
+from runner.expectation.curve import Curve, too_small
 from runner.text import counted
 
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
 _ROW = re.compile(r"\d+\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+")
+_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,18})\b")
 _SIZE_NAMES = ("size", "sizeb", "sizebytes", "bytes", "messagesize", "messagesizebytes")
 _TIME_NAMES = (
     *("time", "timeus", "timeoop", "timeoopus", "outofplacetime", "outofplacetimeus"),
@@ -71,11 +72,22 @@ def parse(text: str, name: str, ranks: int | None = None, nodes: int | None = No
         raise UsageError("an allreduce of one rank tells nothing of a network", where=name, fix="measure two or more")
     for row in rows:
         _check_factor(row, count)
+    _check_sums(lines, name)
     by_size: dict[float, list[float]] = {}
     for row in rows:
         by_size.setdefault(row.size, []).append(row.seconds)
     times = tuple((size, median_low(seconds)) for size, seconds in sorted(by_size.items()))
+    if reason := too_small(times):
+        raise UsageError(reason, where=name, fix="measure larger ones: all_reduce_perf -b 8 -e 1G -f 2")
     return Curve(count, nodes or len(set(hosts.values())) or None, times, f"nccl-tests, {name}")
+
+
+def _check_sums(lines: Iterable[str], name: str) -> None:
+    """The line at the end counts wrong sums in place, too."""
+    for number, line in enumerate(lines, start=1):
+        if (found := _WRONG.match(line)) and int(found[1]):
+            fix = "find out why first: times of wrong sums mean nothing"
+            raise UsageError(f"{int(found[1])} sums were wrong", where=f"{name}:{number}", fix=fix)
 
 
 def _without_prefix(line: str) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from runner.errors import RefusedError, UsageError
 from runner.expectation import nccl_tests
-from runner.expectation.curve import Curve
+from runner.expectation.curve import Curve, too_small
 from runner.expectation.expect import Machine, Placement, Workload, names, point
 from runner.expectation.parameters import Parameter, Parameters, load
 from runner.files import file_system
@@ -107,7 +107,12 @@ def expect(
     unused = [name for name in given if name not in inputs]
     notes = [f"{name} is given, and no point needs it" for name in unused]
     return Expectation(
-        site.name, found.name, shown, tuple(points), tuple(inputs.values()), (*_notes(curve, points, one_gpu), *notes)
+        site.name,
+        found.name,
+        shown,
+        tuple(points),
+        tuple(inputs.values()),
+        (*_notes(curve, points, one_gpu, inputs), *notes),
     )
 
 
@@ -232,6 +237,8 @@ def curve_of_run(run: RunDirectory) -> Curve:
         rows = [record.times[place_of_size].rounds_s for record in records]
         means = [sum(row[number] for row in rows) / len(rows) / iterations for number in range(rounds)]
         times.append((float(size), median(means)))
+    if reason := too_small(tuple(times)):
+        raise UsageError(reason, where=where, fix="measure larger ones: leave out --set max-bytes")
     through = first.through == "horovod"
     return Curve(plan.tasks, plan.nodes, tuple(times), f"measured by the run {run.run_id}", with_coordination=through)
 
@@ -434,7 +441,9 @@ def _missing(name: str, what: str) -> RefusedError:
     )
 
 
-def _notes(curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu | None) -> Iterable[str]:
+def _notes(
+    curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu | None, inputs: Mapping[str, Input]
+) -> Iterable[str]:
     if one_gpu is None:
         yield "the rate of one GPU is a published one: measure it (submit --gpus 1) and give the run with --one-gpu"
     if curve is not None:
@@ -444,4 +453,7 @@ def _notes(curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu
         calculated = [str(each.gpus) for each in points if not each.measured_allreduce and each.gpus > 1]
         if calculated:
             yield f"for {', '.join(calculated)} GPUs the measured times are extrapolated by the model"
+        bounds = [inputs[name].value * 1e6 for name in ("gradient-mb", "fusion-mb", "bucket-mb") if name in inputs]
+        if bounds and min(bounds) > curve.times[-1][0]:
+            yield f"messages have up to {min(bounds):.0f} bytes: beyond the measured ones times are extrapolated"
     yield "no run has shown the model right on this site: it is arithmetic with these inputs, not a measurement"

@@ -60,6 +60,18 @@ def test_measured_times_of_nccl_tests_decide(tmp_path: Path, capsys: pytest.Capt
     assert exposed(1000) > 5 * exposed(100)
 
 
+@pytest.mark.parametrize(("largest", "noted"), [(2 << 20, True), (1 << 30, False)])
+def test_messages_beyond_the_measured_ones_are_named(
+    largest: int, noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "all_reduce.csv"
+    path.write_text(f"size,time\n1048576,100\n{largest},{largest // 10_000}\n")
+    command = [*HERE, "--gpus", "16", "--images-per-s", "2400", "--nccl-tests", str(path), "--nccl-gpus", "16"]
+    assert run([*command, "--json"]) == Exit.GOOD
+    notes = document(capsys.readouterr().out).result["notes"]
+    assert any("messages have up to 102228128 bytes" in note for note in notes) is noted
+
+
 WRONG: dict[str, tuple[list[str], Exit, str]] = {
     "no GPUs": (["--gpus", "0"], Exit.USAGE, "0 GPUs are not possible"),
     "no number": (["--gpus", "٣"], Exit.USAGE, "is no list of numbers"),

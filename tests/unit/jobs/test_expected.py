@@ -219,6 +219,7 @@ def test_a_run_of_allreduce_gives_the_median_round_of_the_mean_rank(tmp_path: Pa
         ([record(rank, device_kind="cpu") for rank in range(4)], None, "in the memory of processors"),
         ([record(rank, size=1) for rank in range(4)], None, "no whole record of rank 0"),
         ([record(rank, times=[]) for rank in range(4)], None, "did not time the same"),
+        ([record(rank, times=record(0)["times"][:1]) for rank in range(4)], None, "of 8 bytes, and tells nothing"),
         ([record(rank, times=record(0)["times"][: 1 + rank % 2]) for rank in range(4)], None, "did not time the same"),
     ],
 )

@@ -16,6 +16,7 @@ from runner.sites.loader import names
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
 TUTORIALS = PAGES.parent / "tutorials"
+RECIPES = PAGES.parent / "recipes"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
 # What a machine that is not the cluster lacks.
 NOT_HERE = re.compile(
@@ -38,6 +39,12 @@ def commands(page: Path) -> list[list[str]]:
     """The words of every ``python -m runner`` line in the blocks of a page."""
     lines = re.findall(r"^ {4,}python -m runner (.*)$", page.read_text(), re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
+
+
+def of_table(page: Path) -> list[list[str]]:
+    """The words of every ``submit``, ``scale`` and ``expect`` in the table of a recipe's page."""
+    lines = re.findall(r"^\|.*`python -m runner ((?:submit|scale|expect) [^`]*)`", page.read_text(), re.MULTILINE)
+    return [shlex.split(line) for line in lines]
 
 
 def test_every_cluster_has_its_page_and_the_readme_links_it() -> None:
@@ -79,6 +86,14 @@ def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
         tried([given[0], *OWN.get(site, []), *given[1:]], tmp_path, capfd)
 
 
+def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "support/training_scripts/correct/c01.py"
+    found = [words for words in commands(TUTORIALS / "README.md") if words[:2] == ["recipe", "check"]]
+    assert found == [["recipe", "check", "train.py"]]
+    assert run(["recipe", "check", str(script)]) == Exit.GOOD
+    assert "8 average metrics" in capfd.readouterr().out
+
+
 def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a dry run, which may be refused for what is not here, but not as wrong usage."""
     own = ["--scratch", str(tmp_path)] if "--scratch" not in words else []
@@ -103,3 +118,26 @@ def test_what_a_page_submits_or_makes_is_no_wrong_usage(
             tried(words, tmp_path, capfd)
             submitted += 1
     assert submitted >= 3
+
+
+@pytest.mark.parametrize("page", sorted(page for page in RECIPES.glob("*.md") if of_table(page)), ids=lambda p: p.stem)
+def test_a_recipes_commands_are_no_wrong_usage_on_any_cluster(
+    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    submits = [words for words in of_table(page) if words[0] == "submit"]
+    assert {"SITE", "local", "box"} <= {words[words.index("--site") + 1] for words in submits}
+    for words in submits:
+        for site in CLUSTERS if "SITE" in words else [""]:
+            image = "registry.nersc.gov/m1234/horovod:25.02" if site == "perlmutter" else "mine:1"
+            given = [{"SITE": site, "IMAGE": image}.get(word, word) for word in words]
+            # What `--site local` takes by itself depends on what this machine has.
+            runtime = ["--runtime", "charliecloud"] if "local" in words and "--runtime" not in words else []
+            tried([given[0], *OWN.get(site, runtime), *given[1:]], tmp_path, capfd)
+
+
+def test_every_recipe_has_commands_on_a_page() -> None:
+    tried_recipes = {words[words.index("--recipe") + 1] for page in RECIPES.glob("*.md") for words in of_table(page)
+                     if "--recipe" in words}  # fmt: skip
+    shipped = {path.parent.name for path in (PAGES.parents[1] / "recipes").glob("*/recipe.yaml")}
+    assert shipped - tried_recipes == {"horovod-pytorch", "horovod-train-keras", "prove"}
