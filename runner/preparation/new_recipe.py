@@ -51,8 +51,8 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         name: of the recipe's folder; characters that a recipe's name cannot have are replaced.
 
     Raises:
-        UsageError: no program, one that starts ranks on other nodes, a file outside ``start``, or a character that no
-            file of YAML can hold.
+        UsageError: no program, one that starts ranks on other nodes, a script that is not there or outside ``start``,
+            or a character that no file of YAML can hold.
     """
     if not program:
         fix = f"{PROGRAM} recipe new DIR -- python train.py"
@@ -65,6 +65,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         raise UsageError(
             "an argument is not Unicode text", where=ascii(bad), fix="rename the file, or pass it by --set"
         )
+    _refuse_missing(words, start)
     found = [(file.resolve(), line) for file, line in sources(words, start)]
     inside = tuple(dict.fromkeys(file.relative_to(start) for file, _ in found if start in file.parents))
     named, left_out = _arguments(words, start)
@@ -125,6 +126,16 @@ def _refuse_starter(program: Sequence[str], start: Path) -> None:
     if rest is not None:
         fix += f" (recipe new DIR -- {shlex.join(program[rest:])})"
     raise UsageError(f"{first} starts ranks of its own", where=str(start), fix=fix)
+
+
+def _refuse_missing(words: Sequence[str], start: Path) -> None:
+    """A script by a relative path is looked for in the recipe's folder alone, never in the image."""
+    if not (_first(words).startswith("python") or _first(words) in _OF_ONE_NODE) or "-m" in words or "-c" in words:
+        return
+    script = next((word for word in words[1:] if word.endswith(".py")), None)
+    if script is not None and not Path(script).is_absolute() and not _is_file(start / script):
+        fix = "call `recipe new` in the program's directory"
+        raise UsageError(f"there is no file {script} in this directory", where=str(start), fix=fix)
 
 
 def _first(words: Sequence[str]) -> str:

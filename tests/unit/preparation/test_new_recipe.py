@@ -105,6 +105,14 @@ def test_a_program_of_another_directory_is_refused(project: Path) -> None:
         new_recipe("mine", ("python", "../train.py"), project / "data")
 
 
+@pytest.mark.parametrize("start", [("python3", "-u"), ("torchrun", "--nproc-per-node", "2")])
+def test_a_script_that_is_not_there_is_refused(project: Path, start: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"no file trian\.py in this directory"):
+        new_recipe("mine", (*start, "trian.py", "--lr", "1"), project)
+    assert new_recipe("mine", ("python", "/opt/in/the/image/train.py"), project).files == ()
+    assert new_recipe("mine", ("python", "-m", "package.train", "none.py"), project).files == ()
+
+
 @pytest.mark.parametrize("word", ["\udcff", "a\0b"])
 def test_an_argument_that_no_file_can_hold_is_refused(project: Path, word: str) -> None:
     with pytest.raises(UsageError, match="not Unicode"):
