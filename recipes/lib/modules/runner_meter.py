@@ -14,8 +14,9 @@ too, and prints what it finds. Standard library only, and the framework that the
 
 from __future__ import annotations
 
+import operator
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from gpu_runner_inside.meter import callbacks, hook
 from gpu_runner_inside.meter.meter import Meter, Settings
@@ -35,7 +36,11 @@ def start(
     sharded: bool = False,
     flops_per_sample: float | None = None,
     peak_flops: float | None = None,
-    **lengths: Any,
+    warmup_steps: int | None = None,
+    warmup_seconds: float | None = None,
+    steps: int | None = None,
+    window_seconds: float | None = None,
+    demonstration: bool | None = None,
 ) -> Meter:
     """Begin to measure; call ``step()`` of what this returns after each step of the optimizer.
 
@@ -48,16 +53,19 @@ def start(
         sharded: the parameters are divided among the ranks (DeepSpeed's ZeRO); FSDP is seen without it.
         flops_per_sample: floating-point operations of the model for one sample (or token), forward and backward;
             peak_flops: those that one device could do in a second. With both the verdict shows the utilisation.
-        lengths: ``warmup_steps``, ``warmup_seconds``, ``steps``, ``window_seconds`` (both at least), and
-            ``demonstration`` for a short window that makes no performance claim, as on processors.
+        warmup_steps, warmup_seconds, steps, window_seconds: at least so long (both of each); None: as the benchmarks.
+        demonstration: a short window that makes no performance claim; None: on processors.
 
     Raises:
         ValueError, TypeError: an argument cannot be right.
     """
-    _check(batch_size, accumulate, unit)
-    stated = "stated by the script" if sharded else ""
-    settings = Settings(batch_size * accumulate, unit, stated, flops_per_sample, peak_flops, **lengths)
-    if "torch" in sys.modules:
+    _check({name: value for name, value in locals().items() if name in _ARGUMENTS})
+    settings = Settings(
+        int(batch_size) * int(accumulate), unit, "stated by the script" if sharded else "",
+        _of(float, flops_per_sample), _of(float, peak_flops), _of(int, warmup_steps), _of(float, warmup_seconds),
+        _of(int, steps), _of(float, window_seconds), demonstration,
+    )  # fmt: skip
+    if _trains_with_torch(model, optimizer):
         from gpu_runner_inside.meter.torch_training import TorchTraining
 
         return hook.begin(settings, TorchTraining(model, _parameters(model, optimizer)), "script")
@@ -87,16 +95,78 @@ def keras_callback(batch_size: int, **stated: Any) -> Any:
     return callbacks.keras(start, batch_size, stated)
 
 
+def _trains_with_torch(model: Any, optimizer: Any) -> bool:
+    """Whether PyTorch trains, and does not only load data for another framework."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    others = any(name in sys.modules for name in ("jax", "tensorflow"))
+    distributed = torch.distributed
+    formed = distributed.is_available() and distributed.is_initialized()
+    return model is not None or optimizer is not None or formed or not others
+
+
 def _parameters(model: Any, optimizer: Any) -> list[Any]:
-    """The model's; where there is none, the optimizer's."""
-    if model is not None:
-        return list(model.parameters())
-    return [each for group in getattr(optimizer, "param_groups", ()) for each in group["params"]]
+    """The model's, and what the optimizer has beside them: a proof holds for all that is trained.
+
+    Raises:
+        TypeError: these are no model and no optimizer of PyTorch.
+    """
+    for name, given, needed in (("model", model, "parameters"), ("optimizer", optimizer, "param_groups")):
+        if given is not None and not hasattr(given, needed):
+            raise TypeError(f"runner_meter: {name}={given!r} has no {needed}: give the {name} that PyTorch trains with")
+    found = [] if model is None else list(model.parameters())
+    having = {id(each) for each in found}
+    groups = getattr(optimizer, "param_groups", ())
+    return found + [each for group in groups for each in group["params"] if id(each) not in having]
 
 
-def _check(batch_size: int, accumulate: int, unit: str) -> None:
-    for name, value in (("batch_size", batch_size), ("accumulate", accumulate)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"runner_meter: {name}={value!r} is no whole number of 1 or more")
-    if unit not in _UNITS:
-        raise ValueError(f"runner_meter: unit={unit!r} is none of {', '.join(_UNITS)}")
+def _of(kind: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else kind(value)
+
+
+def _check(stated: dict[str, Any]) -> None:
+    """Refuse what cannot be right, by name."""
+    for name, value in stated.items():
+        kind, what = _ARGUMENTS[name]
+        if not kind(value):
+            raise ValueError(f"runner_meter: {name}={value!r} is not {what}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    """Whether it is a whole number, of NumPy's too, from ``least`` to what a record can hold."""
+    try:
+        return not isinstance(value, bool) and least <= operator.index(value) <= _MOST
+    except TypeError:
+        return False
+
+
+def _is_number(value: Any, least: float) -> bool:
+    """Whether it is a finite number from ``least`` on, of NumPy's too."""
+    try:
+        return not isinstance(value, (bool, str, bytes)) and least <= float(value) <= _MOST**2
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+_MOST = 10**12
+_LONGEST_S = 1e6
+_COUNT = (lambda value: _is_whole(value, 1), "a whole number of 1 or more")
+_SECONDS = (
+    lambda value: value is None or (_is_number(value, 0.0) and float(value) <= _LONGEST_S),
+    f"a number of seconds from 0 to {_LONGEST_S:g}",
+)
+_RATE = (lambda value: value is None or _is_number(value, sys.float_info.min), "a finite number above 0")
+_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "batch_size": _COUNT,
+    "accumulate": _COUNT,
+    "unit": (lambda value: isinstance(value, str) and value in _UNITS, f"one of {', '.join(_UNITS)}"),
+    "sharded": (lambda value: isinstance(value, bool), "True or False"),
+    "flops_per_sample": _RATE,
+    "peak_flops": _RATE,
+    "warmup_steps": (lambda value: value is None or _is_whole(value, 0), "a whole number of 0 or more"),
+    "warmup_seconds": _SECONDS,
+    "steps": (lambda value: value is None or _is_whole(value, 1), "a whole number of 1 or more"),
+    "window_seconds": _SECONDS,
+    "demonstration": (lambda value: value is None or isinstance(value, bool), "True, False or None"),
+}

@@ -188,11 +188,99 @@ def test_a_process_that_the_program_starts_counts_nothing(tmp_path: Path) -> Non
     assert records(tmp_path, "report") == {}
 
 
-@pytest.mark.parametrize("words", ["batch_size=0", "batch_size=2, accumulate=0", "batch_size=2, unit='images'"])
-def test_what_cannot_be_right_is_refused(tmp_path: Path, words: str) -> None:
-    done = run(f"import runner_meter; runner_meter.start({words})", tmp_path)
-    assert done.returncode == 1
-    assert "ValueError: runner_meter: " in done.stderr
+BAD = {
+    "batch_size": ("0", "-1", "True", "2.5", "'32'", "None", "float('nan')", "10**30"),
+    "accumulate": ("0", "False", "None", "1.0"),
+    "unit": ("'images'", "None", "['samples']"),
+    "sharded": ("'no'", "1", "None"),
+    "flops_per_sample": ("0", "-1.0", "float('nan')", "float('inf')", "'1e9'", "True", "10**400"),
+    "peak_flops": ("0", "[]"),
+    "warmup_steps": ("-1", "2.0", "True", "'3'"),
+    "warmup_seconds": ("-0.1", "float('nan')", "float('inf')", "'5'", "1e300", "True"),
+    "steps": ("0", "-3", "20.0", "'20'", "True", "10**400"),
+    "window_seconds": ("-1", "float('nan')", "10**400"),
+    "demonstration": ("'no'", "0", "1.5"),
+}
+
+
+def test_what_cannot_be_right_is_refused_by_name(tmp_path: Path) -> None:
+    code = (
+        f"import runner_meter\nfor name, values in {BAD!r}.items():\n    for value in values:\n"
+        "        try: runner_meter.start(**{'batch_size': 2, name: eval(value)})\n"
+        "        except ValueError as error: assert str(error).startswith(f'runner_meter: {name}='), (value, error)\n"
+        "        else: raise AssertionError((name, value))\n"
+    )
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path, "meter") == {}
+
+
+def test_the_least_and_the_most_that_can_be_right_are_taken(tmp_path: Path) -> None:
+    """A number of NumPy's, too, which is no int."""
+    code = (
+        "import runner_meter\nclass Whole:\n    def __index__(self): return 3\n    def __int__(self): return 3\n"
+        "meter = runner_meter.start(batch_size=Whole(), warmup_steps=0, warmup_seconds=0, steps=1, window_seconds=0)\n"
+        "for _ in range(3): meter.step()\n"
+    )
+    done = run(code, tmp_path)
+    report = left(tmp_path, "report")
+    assert done.returncode == 0, done.stderr
+    assert (report["batch_size"], report["steps"], report["group_samples"]) == (3, 1, [3])
+
+
+def test_clocks_that_are_replaced_later_change_nothing(tmp_path: Path) -> None:
+    """As libraries do that freeze time for a test; each step still takes a millisecond and more."""
+    code = (
+        "import time, runner_meter\nsleep = time.sleep\n"
+        "time.monotonic = time.perf_counter = time.time = lambda: 1.0\n"
+        "time.sleep = lambda seconds: None\n"
+        "meter = runner_meter.start(batch_size=10)\n"
+        "for _ in range(40): sleep(0.001); meter.step()\n"
+    )
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path, "report")["ends_s"][-1] > 0.02
+
+
+@pytest.mark.parametrize("clock", ["lambda: 1.0", "time.process_time"])
+def test_clocks_that_were_replaced_before_are_not_believed(tmp_path: Path, clock: str) -> None:
+    code = f"import time\ntime.monotonic = {clock}\n" + TRAINS.format(more="", steps=40)
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    meter = left(tmp_path, "meter")
+    assert meter["state"] == "given-up"
+    assert meter["why"].startswith("time.monotonic had been replaced before the meter was imported")
+    assert records(tmp_path, "report") == {}
+
+
+def test_its_clock_brackets_the_marks_of_the_window(tmp_path: Path) -> None:
+    run(TRAINS.format(more="", steps=40), tmp_path)
+    report = left(tmp_path, "report")
+    before_s, after_s = report["marked_monotonic_s"]
+    began_s = report["window_began_monotonic_s"]
+    assert before_s <= began_s < began_s + report["ends_s"][-1] <= after_s
+
+
+def test_steps_of_two_threads_end_the_meter_and_not_the_program(tmp_path: Path) -> None:
+    code = TRAINS.format(more="", steps=5) + (
+        "import threading\nother = threading.Thread(target=meter.step)\nother.start(); other.join()\n"
+        "for _ in range(40): meter.step()\n"
+    )
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path, "meter")["why"].startswith("step() was called by more than one thread; fix: ")
+
+
+def test_a_meter_that_is_never_called_says_so(tmp_path: Path) -> None:
+    run(TRAINS.format(more="", steps=0), tmp_path)
+    assert left(tmp_path, "meter")["why"] == "the program ended after 0 steps, in the warm-up"
+
+
+@pytest.mark.parametrize("stated", ["soon", "nan", "-1", "inf", "0"])
+def test_a_patience_that_is_no_number_is_named(tmp_path: Path, stated: str) -> None:
+    run(TRAINS.format(more="", steps=40), tmp_path, RUNNER_METER_PATIENCE_S=stated)
+    why = left(tmp_path, "meter")["why"]
+    assert why.startswith(f"RUNNER_METER_PATIENCE_S='{stated}' is no number of seconds above 0; fix: ")
 
 
 def test_outside_of_a_job_it_prints_and_leaves_nothing(tmp_path: Path) -> None:
@@ -237,6 +325,21 @@ def test_two_meters_agree_through_the_launchers_rendezvous(store: rendezvous.Sto
         assert zero.gather("end", {"of": 0}) == [{"of": 0}, {"of": 1}]
         thread.join()
         assert found[1] == []
+
+
+def test_ranks_without_a_framework_measure_together(tmp_path: Path, store: rendezvous.Store) -> None:
+    """In JAX, or in TensorFlow without Horovod: the ranks as they were started, with a window that begins for both."""
+    env = {
+        "PATH": os.environ["PATH"], "RUNNER_RUN_DIR": str(tmp_path), "RUNNER_TOKEN": "t", "RUNNER_WORLD": "2",
+        "RUNNER_RENDEZVOUS": f"{store.address}:{store.port}/{TOKEN}",
+        **metering.variables({}, {"result": "if-left"}, "rendezvous"),
+    }  # fmt: skip
+    code = TRAINS.format(more="", steps=40)
+    ranks = [subprocess.Popen([sys.executable, "-c", code], env={**env, "RUNNER_RANK": each}) for each in "01"]
+    assert [each.wait(60) for each in ranks] == [0, 0]
+    made = records(tmp_path, "report")
+    assert {rank: (each["world_rank"], each["world_size"]) for rank, each in made.items()} == {0: (0, 2), 1: (1, 2)}
+    assert {each["synchronisation"] for each in made.values()} == {"not-given"}
 
 
 def test_a_meter_whose_program_ended_lets_the_others_know(store: rendezvous.Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
-from runner.model.records import MeterRecord, Report, Result
+from runner.model.records import MeterRecord, NodeRecord, Report, Result, WindowEnd
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, report
 from tests.support.plans import PLAN
@@ -72,6 +72,7 @@ def test_smaller_batches_count_as_they_are() -> None:
         ({"group_samples": (20, 20)}, "reports samples of 2 groups, and did 3"),
         ({"waiting_s": (0.5, 1.2, 0.1)}, "waited longer than its groups took"),
         ({"waiting_s": (0.5,)}, "waited longer than its groups took"),
+        ({"forwards_seen": 3}, "counted 6 steps, and its model made 3 forward passes"),
         ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
         (
             {"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
@@ -84,6 +85,34 @@ def test_what_does_not_hold_is_not_proven(changes: dict[str, Any], says: str) ->
     made = verdict(**changes)
     assert made.outcome == "not-proven"
     assert any(says in reason for reason in made.reasons), made.reasons
+
+
+def watched(began_s: float, ended_s: float) -> Verdict:
+    """The watcher of rank 0's node read the ends then; the program's clock before and after: 1004.9, 1008.4."""
+    ends = [WindowEnd(monotonic_s=moment, ports=()) for moment in (began_s, ended_s)]
+    record = NodeRecord("2", 0, 0, "n0", "t", window_begin=ends[0], window_end=ends[1])
+    own = run(marked_monotonic_s=(1004.9, 1008.4))
+    return judge(dataclasses.replace(own, watched={0: record}))
+
+
+@pytest.mark.parametrize(("began_s", "ended_s"), [(1004.95, 1008.05), (1004.9, 1008.4), (1005.0, 1008.0)])
+def test_a_clock_that_is_the_nodes_is_believed(began_s: float, ended_s: float) -> None:
+    assert watched(began_s, ended_s).outcome == "measured"
+
+
+@pytest.mark.parametrize(
+    ("began_s", "ended_s"), [(1004.95, 1008.6), (1004.95, 1007.95), (1005.1, 1008.1), (1004.8, 1008.1)]
+)
+def test_a_clock_that_the_program_changed_proves_nothing(began_s: float, ended_s: float) -> None:
+    made = watched(began_s, ended_s)
+    assert made.outcome == "not-proven"
+    assert made.reasons[0].startswith("the clock of rank 0's program is not that of n0: ")
+
+
+def test_a_mark_that_is_missing_says_nothing_of_the_clock() -> None:
+    own = run(marked_monotonic_s=(1.0, 2.0))
+    missing = NodeRecord("2", 0, 0, "n0", "t")
+    assert judge(dataclasses.replace(own, watched={0: missing})).outcome == "measured"
 
 
 def test_divided_parameters_are_measured_and_not_examined() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
+from time import monotonic, sleep  # taken here: the meter's program may replace those of the module
 
 from gpu_runner_inside.launcher import http_message
 
@@ -24,7 +24,7 @@ def request(
     Raises:
         OSError: not reachable, or no whole answer within ``timeout_s`` seconds; then it is a socket.timeout.
     """
-    until = time.monotonic() + timeout_s
+    until = monotonic() + timeout_s
     with socket.create_connection((address, port), timeout=timeout_s) as sock:
         head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
         sock.settimeout(_left_s(until))
@@ -59,7 +59,7 @@ def _received(sock: socket.socket, until: float) -> bytes:
 
 
 def _left_s(until: float) -> float:
-    left_s = until - time.monotonic()
+    left_s = until - monotonic()
     if left_s <= 0:
         raise socket.timeout("timed out")
     return left_s
@@ -80,7 +80,7 @@ class Store:
 
     def put(self, scope: str, key: str, value: bytes, timeout_s: float = ATTEMPT_S) -> None:
         """Set a value. Raises OSError, after ``timeout_s`` seconds at the latest."""
-        self._ask("PUT", scope, key, value, time.monotonic() + timeout_s)
+        self._ask("PUT", scope, key, value, monotonic() + timeout_s)
 
     def get(self, scope: str, key: str, timeout_s: float) -> bytes | None:
         """A value, waiting for it up to ``timeout_s`` seconds, a second at least; None when it did not come.
@@ -88,7 +88,7 @@ class Store:
         Raises:
             OSError: no answer, or a refusal.
         """
-        began = time.monotonic()
+        began = monotonic()
         until = began + max(timeout_s, ROUND_TRIP_S)
         while True:
             try:
@@ -97,7 +97,7 @@ class Store:
                 status, body = 404, b""
             if status == 200:
                 return body
-            if time.monotonic() >= began + timeout_s:
+            if monotonic() >= began + timeout_s:
                 return None
 
     def _ask(self, method: str, scope: str, key: str, body: bytes, until: float) -> tuple[int, bytes]:
@@ -109,9 +109,9 @@ class Store:
                 raise
             except OSError:
                 pause_s = 0.2 * 2**attempt
-                if attempt == _ATTEMPTS - 1 or time.monotonic() + pause_s >= until:
+                if attempt == _ATTEMPTS - 1 or monotonic() + pause_s >= until:
                     raise
-                time.sleep(pause_s)
+                sleep(pause_s)
                 continue
             if status not in (200, 404):
                 raise ConnectionError(f"the rendezvous at {self.address}:{self.port} refused: status {status}")

@@ -7,11 +7,13 @@ Values are JSON. O(N) messages for N ranks: each rank leaves its value, rank 0 r
 from __future__ import annotations
 
 import json
+import math
 import os
-import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from gpu_runner_inside.launcher.rendezvous import Store
+from gpu_runner_inside.meter import clocks
 
 PATIENCE_VARIABLE = "RUNNER_METER_PATIENCE_S"
 _PATIENCE_S = 120.0
@@ -62,13 +64,29 @@ class ByTorch:
 
     def get(self, key: str, timeout_s: float) -> bytes | None:
         # Asked again and again: a waiting call would hold up torch's own threads at the same store.
-        until, pause_s = time.monotonic() + timeout_s, _LEAST_PAUSE_S
+        until, pause_s = clocks.monotonic() + timeout_s, _LEAST_PAUSE_S
         while not self._store.check([f"runner-meter/{key}"]):
-            if time.monotonic() >= until:
+            if clocks.monotonic() >= until:
                 return None
-            time.sleep(pause_s)
+            clocks.sleep(pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
         return bytes(self._store.get(f"runner-meter/{key}"))
+
+
+def _patience_s(stated: str) -> float:
+    """Seconds that a rank waits for another one.
+
+    Raises:
+        GaveUpError: what is stated is no such number.
+    """
+    if not stated:
+        return _PATIENCE_S
+    with suppress(ValueError):
+        if 0.0 < float(stated) < math.inf:
+            return float(stated)
+    raise GaveUpError(
+        f"{PATIENCE_VARIABLE}={stated!r} is no number of seconds above 0; fix: --env {PATIENCE_VARIABLE}=300"
+    )
 
 
 class Channel:
@@ -77,12 +95,15 @@ class Channel:
     Args:
         values: None for a world of one, which needs none.
         life: tells this meter's values from those of an earlier one of the same job.
+
+    Raises:
+        GaveUpError: the variable that states the patience is no number.
     """
 
     def __init__(self, rank: int, size: int, values: KeyValue | None, life: str) -> None:
         self.rank, self.size = rank, size
         self._values, self._life = values, life
-        self._patience_s = float(os.environ.get(PATIENCE_VARIABLE) or _PATIENCE_S)
+        self._patience_s = _patience_s(os.environ.get(PATIENCE_VARIABLE) or "")
 
     def gather(self, name: str, value: Any) -> list[Any]:
         """Every rank's value on rank 0, by rank; on the others a list of nothing. All of them leave it together.
@@ -134,15 +155,15 @@ class Channel:
 
     def _wait(self, name: str, rank: int) -> Any:
         assert self._values is not None
-        until = time.monotonic() + self._patience_s
+        until = clocks.monotonic() + self._patience_s
         while True:
-            value = self._values.get(f"{self._life}/{name}", min(_LOOK_S, max(until - time.monotonic(), 0.0)))
+            value = self._values.get(f"{self._life}/{name}", min(_LOOK_S, max(until - clocks.monotonic(), 0.0)))
             if value is not None:
                 return json.loads(value)
             left = self._values.get(f"{self._life}/left/{rank}", 0.0)
             if left is not None:
                 raise GaveUpError(f"rank {rank} left: {left.decode(errors='replace')}")
-            if time.monotonic() >= until:
+            if clocks.monotonic() >= until:
                 raise GaveUpError(
                     f"rank {rank} did not come to the same step within {self._patience_s:g} s: every rank must do the "
                     "same number of steps"

@@ -12,7 +12,7 @@ import atexit
 import math
 import os
 import sys
-import time
+import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Iterator
@@ -21,7 +21,7 @@ from gpu_runner_inside import records, window
 from gpu_runner_inside.benchmark import figures, lengths, proof
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.launcher.rendezvous import Store
-from gpu_runner_inside.meter import channel
+from gpu_runner_inside.meter import channel, clocks
 
 LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
 UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
@@ -57,7 +57,7 @@ class Meter:
     """Measures from the first call of ``step`` on; one in a process.
 
     Args:
-        training: what it sees of the framework (torch_training.TorchTraining, keras_training.KerasTraining).
+        training: what it sees of the framework (torch_training.TorchTraining, other_training.OtherTraining).
         source: ``script`` or ``hook``: what calls ``step``.
         why_not: why this one measures nothing; empty for one that measures.
     """
@@ -82,6 +82,7 @@ class Meter:
         self._last = 0  # samples of the last step
         self._seen = 0  # samples by the first dimension of the model's inputs
         self._counts_batches = settings.batch_size > 0  # else those that the model's input shows
+        self._thread: int | None = None  # the one that calls step
         self._state, self._why = "begun", why_not
         self._course: Iterator[int] | None = None
         self._life = ""
@@ -96,6 +97,11 @@ class Meter:
         self._course = self._measure()
         self._note()
         atexit.register(self._at_exit)
+        if clocks.REPLACED:
+            self.give_up(
+                f"{' and '.join(clocks.REPLACED)} had been replaced before the meter was imported, so that no time can "
+                "be trusted; fix: import runner_meter before what freezes time"
+            )
 
     @property
     def pid(self) -> int:
@@ -111,7 +117,12 @@ class Meter:
         """A step of the optimizer has ended. ``samples``: that it took on this rank, where not the batch size."""
         if self._course is None or os.getpid() != self._pid:
             return
-        began_s, device_s = time.perf_counter(), self._device_s
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        elif self._thread != threading.get_ident():
+            self.give_up("step() was called by more than one thread; fix: call it in the one that trains")
+            return
+        began_s, device_s = clocks.perf_counter(), self._device_s
         self._steps += 1
         try:
             self._count(samples)
@@ -121,7 +132,7 @@ class Meter:
         self._left -= 1
         if self._left == 0 and self._course is not None:
             self._go_on()
-        now_s = time.perf_counter()
+        now_s = clocks.perf_counter()
         self._own_s = 0.0 if self._begins else self._own_s + now_s - began_s - (self._device_s - device_s)
         self._begins = False
         self._ended_s = now_s
@@ -146,12 +157,12 @@ class Meter:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
         if self._ended_s is None or os.getpid() != self._pid:
             return
-        now_s = time.perf_counter()
+        now_s = clocks.perf_counter()
         waited_s, self._ended_s = now_s - self._ended_s, None
         self._forwards += 1
         self._waiting_s += waited_s
         self._longest_s = max(self._longest_s, waited_s)
-        self._own_s += time.perf_counter() - now_s
+        self._own_s += clocks.perf_counter() - now_s
 
     def replace(self) -> None:
         """The script's own meter measures instead."""
@@ -191,11 +202,11 @@ class Meter:
         first = training.parameters_checksum()
         self._channel.gather("begin", None)
         parts: list[lengths.Part] = []
-        began_s, done_s = time.perf_counter(), 0.0
+        began_s, done_s = clocks.perf_counter(), 0.0
         while count := lengths.next_part(parts, options):
             yield count
             self._synchronize()
-            now_s = self._channel.agreed(f"warm-up/{len(parts)}", time.perf_counter() - began_s)
+            now_s = self._channel.agreed(f"warm-up/{len(parts)}", clocks.perf_counter() - began_s)
             parts.append((count, now_s - done_s))
             done_s = now_s
         length = lengths.planned(parts, options)
@@ -206,22 +217,25 @@ class Meter:
         ends_s: list[float] = []
         group_samples: list[int] = []
         waiting_s: list[float] = []
-        sees_forward = True
+        forwards, sees_forward = 0, True
         self._synchronize()
+        before_s = clocks.monotonic()
         window.mark("begin")
         self._channel.gather("window", None)
-        start_s = time.monotonic()
+        start_s = clocks.monotonic()
         self._samples, self._seen, self._waiting_s, self._longest_s, self._forwards = 0, 0, 0.0, 0.0, 0
         self._begins = True
         for _ in range(length.groups):
             yield length.group_steps
             self._synchronize()
-            ends_s.append(time.monotonic() - start_s)
+            ends_s.append(clocks.monotonic() - start_s)
             group_samples.append(self._samples)
             waiting_s.append(self._waiting_s)
+            forwards += self._forwards
             sees_forward = sees_forward and self._forwards >= length.group_steps
             self._samples, self._waiting_s, self._forwards = 0, 0.0, 0
         window.mark("end")
+        after_s = clocks.monotonic()
         timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
         last = training.parameters_checksum()
         self._channel.gather("end", None)  # now every rank is here, so that a collective ends
@@ -238,6 +252,8 @@ class Meter:
         )
         own = {
             "group_samples": group_samples,
+            "marked_monotonic_s": [before_s, after_s],
+            "forwards_seen": forwards or None,
             "samples_seen": self._seen if sees_forward and self._seen > 0 else None,
             "waiting_s": waiting_s if sees_forward else [],
             "longest_waiting_s": self._longest_s if sees_forward else None,
@@ -358,9 +374,9 @@ class Meter:
         )
 
     def _synchronize(self) -> None:
-        began_s = time.perf_counter()
+        began_s = clocks.perf_counter()
         self._training.synchronize()
-        self._device_s += time.perf_counter() - began_s
+        self._device_s += clocks.perf_counter() - began_s
 
     def _run_dir(self) -> str | None:
         """Where records go; nowhere outside of a job."""

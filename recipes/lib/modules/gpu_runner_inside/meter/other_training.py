@@ -56,12 +56,19 @@ class OtherTraining:
         """Nothing was opened."""
 
     def world(self) -> World:
-        """The world that Horovod has formed."""
+        """The world that Horovod has formed; else the ranks as they were started: nothing shows whether they train
+        together, and nothing is claimed of it.
+        """
         for name in _HOROVOD:
             horovod = sys.modules.get(name)
             if horovod is not None and horovod.is_initialized():
                 return World("horovod", horovod.rank(), horovod.size(), horovod.local_rank())
-        return World("none", 0, 1, 0)
+        env = os.environ
+        if env.get("RUNNER_METER_UNWATCHED") or not env.get("RUNNER_WORLD"):
+            return World("none", 0, 1, 0)
+        return World(
+            "none", int(env.get("RUNNER_RANK") or 0), int(env["RUNNER_WORLD"]), int(env.get("LOCAL_RANK") or 0)
+        )
 
     def device(self) -> Device:
         """The one GPU that TensorFlow uses; the processor where it uses none."""
