@@ -54,6 +54,8 @@ class World(distributed.World):
 class Training(distributed.Training):
     """The model, its data, and one step of it (benchmark.Training)."""
 
+    sharded = "FSDP2"
+
     def __init__(self, options: argparse.Namespace, device: benchmark.Device) -> None:
         super().__init__(options, device, dist.get_rank())
         self.world, self.versions = World(self._place), distributed.versions()

@@ -22,8 +22,8 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
         return
     if is_divided(evidence):
         yield (
-            f"synchronisation not examined: the parameters are divided among the ranks ({found[0].sharded}), so they "
-            "cannot be compared"
+            f"synchronisation not examined: the parameters or the optimizer's state are divided among the ranks "
+            f"({found[0].sharded}), and nothing showed whether their gradients were reduced"
         )
     first = found[0]
     if first.unit == "steps":

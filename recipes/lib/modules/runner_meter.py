@@ -68,7 +68,7 @@ def start(
     if _trains_with_torch(model, optimizer):
         from gpu_runner_inside.meter.torch_training import TorchTraining
 
-        return hook.begin(settings, TorchTraining(model, _parameters(model, optimizer)), "script")
+        return hook.begin(settings, TorchTraining(model, _parameters(model, optimizer), optimizer), "script")
     from gpu_runner_inside.meter.other_training import OtherTraining
 
     return hook.begin(settings, OtherTraining(), "script")

@@ -54,7 +54,7 @@ def test_the_hook_changes_nothing_either(local: Runner) -> None:
     ("peculiarity", "of_a_group"),
     [
         ("accumulation", 64), ("skipped", 32), ("evaluation", 32), ("checkpoint", 32), ("workers", 32),
-        ("spawned-workers", 32), ("exec", 32), ("two-meters", 32), ("divided-optimizer", 32),
+        ("spawned-workers", 32), ("exec", 32), ("two-meters", 32),
         ("sparse", 32), ("saved-whole", 32), ("rollout", 32),
     ],
 )  # fmt: skip
@@ -92,8 +92,31 @@ def test_evaluation_between_epochs_is_in_the_figure_and_shown(local: Runner) -> 
 
 
 @BOTH
-def test_sharded_parameters_are_not_examined(local: Runner, source: str) -> None:
-    _run, verdict = measure(local, "sharded", source)
+@pytest.mark.parametrize("peculiarity", ["sharded", "sharded-by-module", "divided-optimizer"])
+def test_what_is_divided_is_proven_by_what_was_reduced(local: Runner, source: str, peculiarity: str) -> None:
+    run, verdict = measure(local, peculiarity, source)
+    for report in is_measured(run, verdict).values():
+        assert report["reduced_gradients_error"] < 1e-3
+    assert any("what they reduced was their mean" in sentence for sentence in verdict["proven"])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "peculiarity",
+    [
+        "sharded-unreduced", "sharded-alone", "sharded-by-module-unreduced", "sharded-by-module-alone",
+        "divided-optimizer-unreduced",
+    ],
+)  # fmt: skip
+def test_what_is_divided_and_not_reduced_is_not_proven(local: Runner, source: str, peculiarity: str) -> None:
+    """Parameters that are gathered are equal all the same, but for worlds of one."""
+    _run, verdict = measure(local, peculiarity, source, code=6)
+    says = "the ranks are not synchronised" if peculiarity.endswith("alone") else "the gradients were not reduced over"
+    assert any(says in reason for reason in verdict["reasons"]), verdict
+
+
+def test_what_is_stated_to_be_divided_is_not_examined(local: Runner) -> None:
+    _run, verdict = measure(local, "stated-sharded", "script")
     assert (verdict["outcome"], verdict["synchronisation"]) == ("measured", "not-examined")
     assert not any("synchronised" in sentence for sentence in verdict["proven"])
 

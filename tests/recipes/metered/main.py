@@ -23,6 +23,7 @@ STATED: dict[str, dict[str, Any]] = {
     "tokens": {"unit": "tokens", "flops_per_sample": 1e3, "peak_flops": 1e12},
     "accumulation": {"accumulate": 2},
     "evaluation": {"steps": 30},
+    "stated-sharded": {"sharded": True},
 }
 
 
@@ -55,20 +56,44 @@ def parallel(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
         hvd.broadcast_parameters(net.state_dict(), root_rank=0)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
         return net, hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
-    if peculiarity == "sharded":
-        from torch.distributed.fsdp import FullyShardedDataParallel
-
-        model: nn.Module = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
-        return model, torch.optim.SGD(model.parameters(), lr=0.01)
-    alone = peculiarity in ("alone", "unsynchronised", "uneven")
+    if peculiarity.startswith("sharded"):
+        return sharded(peculiarity, net)
+    alone = peculiarity in ("alone", "unsynchronised", "uneven", "divided-optimizer-unreduced")
     model = net if alone or dist.get_world_size() == 1 else nn.parallel.DistributedDataParallel(net)
     if peculiarity == "sparse":
         return model, torch.optim.SGD(model.parameters(), lr=0.01)
-    if peculiarity == "divided-optimizer":
+    if peculiarity.startswith("divided-optimizer"):
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
     return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def keep(output: torch.Tensor, part: torch.Tensor) -> None:
+    """What a collective does that reduces nothing."""
+    output.copy_(part)
+
+
+def sharded(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
+    """By FSDP1, or by FSDP2 (fully_shard); each may lack the reduction, or divide among one rank alone."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    alone = [dist.new_group([each]) for each in range(size)][rank] if peculiarity.endswith("alone") else None
+    if peculiarity.startswith("sharded-by-module"):
+        model = net
+        mesh = DeviceMesh.from_group(alone or dist.group.WORLD, "cpu")
+        fully_shard(model[4], mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        if peculiarity.endswith("unreduced"):
+            for name in ("reduce_scatter_tensor", "reduce_scatter_single"):  # the second since torch 2.13
+                setattr(dist, name, lambda output, input, **_named: keep(output, input.chunk(size)[rank]))
+    else:
+        model = FullyShardedDataParallel(net, process_group=alone, device_id=torch.device("cpu"))
+        if peculiarity.endswith("unreduced"):
+            model.register_comm_hook(None, lambda _state, whole, part: part.copy_(whole.chunk(size)[rank]))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def state_of(net: nn.Module, optimizer: Any) -> str:
@@ -76,7 +101,8 @@ def state_of(net: nn.Module, optimizer: Any) -> str:
     tensors = [*net.state_dict().values(), *(each.grad for each in net.parameters() if each.grad is not None)]
     tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
     digest = hashlib.sha256()
-    for each in (*tensors, torch.get_rng_state()):
+    for placed in (*tensors, torch.get_rng_state()):
+        each = placed.to_local() if hasattr(placed, "to_local") else placed  # of FSDP2: this rank's part
         digest.update(each.to_dense().numpy().tobytes())
     return digest.hexdigest()[:16]
 

@@ -127,6 +127,32 @@ def test_divided_parameters_are_measured_and_not_examined() -> None:
     assert "FullyShardedDataParallel" in said
 
 
+def divided(error: float | None, **changes: Any) -> Verdict:
+    """Parameters that are divided, and gathered in the end."""
+    return verdict(sharded="FullyShardedDataParallel", reduced_gradients_error=error, **changes)
+
+
+def test_divided_parameters_are_proven_by_what_was_reduced() -> None:
+    made = divided(1e-7)
+    assert (made.outcome, made.synchronisation) == ("measured", "")
+    assert any("what they reduced was their mean" in sentence for sentence in made.proven)
+
+
+@pytest.mark.parametrize(
+    ("error", "changes", "says"),
+    [
+        (None, {}, "not every rank compared the reduced gradients with the ranks' own"),
+        (1.0, {}, "the gradients were not reduced over all ranks"),
+        (1e-7, {"parameter_checksum": lambda rank: f"p{rank}"}, "the ranks are not synchronised: 4 different sets"),
+        (1e-7, {"gradient_checksum": "g"}, "they trained on the same data"),
+    ],
+)
+def test_equal_gathered_parameters_alone_prove_nothing(error: float | None, changes: dict[str, Any], says: str) -> None:
+    made = divided(error, **changes)
+    assert made.outcome == "not-proven"
+    assert any(says in reason for reason in made.reasons), made.reasons
+
+
 def test_without_a_model_it_only_ran() -> None:
     made = verdict(None, synchronisation="not-given", gradient_checksum=None, parameter_checksum=None)
     assert (made.outcome, made.images_per_s) == ("ran", None)

@@ -184,6 +184,12 @@ def test_gathered_parameters_that_are_equal_prove_nothing_of_the_gradients(
     assert any(says in reason for reason in bad.reasons)
 
 
+def test_a_recipe_that_divides_its_parameters_must_have_compared_them() -> None:
+    """Without a comparison on any rank, equal gathered parameters are all that there is."""
+    bad = judge(changed(reports={rank: report(rank, sharded="FSDP2") for rank in range(4)}))
+    assert bad.reasons == ("not every rank compared the reduced gradients with the ranks' own",)
+
+
 def test_gradients_on_any_other_device_than_the_gpu_are_a_fault() -> None:
     verdict = judge(with_report(1, gradients_device="xla"))
     assert verdict.reasons == ("the gradients of rank 1 were not on the GPU when they were reduced",)

@@ -66,6 +66,7 @@ class Training(Protocol):
             that is not known, or other collectives carry gradients.
         reduced_gradients_error: may be left out; of divided parameters, how far the reduced gradients of a step were
             from the mean of the ranks' own (0: equal).
+        sharded: may be left out; what divides the parameters among the ranks, which then need reduced_gradients_error.
         hooks: whether the gradients go through Horovod at all (at size 1 they may not).
         versions: of what computed, by the names of schema.json.
         instrumentation_s: time that the host has spent so far in the calls that a step makes only to be measured,
@@ -137,6 +138,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         gradients_device=training.gradients_device,
         allreduce_bytes_per_step=training.allreduce_bytes,
         reduced_gradients_error=_of_reduced(training),
+        sharded=getattr(training, "sharded", ""),
         peak_memory_bytes=training.peak_memory_bytes(),
     )
     if others:

@@ -14,14 +14,14 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
 from gpu_runner_inside import records, window
 from gpu_runner_inside.benchmark import figures, lengths, proof
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.launcher.rendezvous import Store
-from gpu_runner_inside.meter import channel, clocks
+from gpu_runner_inside.meter import channel, clocks, reduction
 
 LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
 UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
@@ -239,19 +239,23 @@ class Meter:
         timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
         last = training.parameters_checksum()
         self._channel.gather("end", None)  # now every rank is here, so that a collective ends
+        gathered = training.gathered_checksum()
+        error, examined = self._reduced(world, gathered)
         facts = proof.RankFacts(
             rank=world.rank,
             size=world.size,
             host=os.environ.get("RUNNER_HOST") or os.uname().nodename,
             device=device.identity,
             gradients=training.gradients or "",
-            parameters=last or "",
+            parameters=gathered or last or "",
             moved=first != last,
             onehot=training.onehot_holds(world),
             finite=training.all_finite(),
         )
         own = {
             "group_samples": group_samples,
+            "reduced_gradients_error": error,
+            "synchronisation": self._synchronisation(examined=examined),
             "marked_monotonic_s": [before_s, after_s],
             "forwards_seen": forwards or None,
             "samples_seen": self._seen if sees_forward and self._seen > 0 else None,
@@ -272,7 +276,7 @@ class Meter:
     ) -> None:
         """Leave the records, as benchmark.run does, and say on rank 0 what they give."""
         settings, training = self.settings, self._training
-        synchronisation = self._synchronisation()
+        synchronisation = own["synchronisation"]
         versions = training.versions(world)
         report = figures.report_of(versions, asdict(device), facts, timed, length, self._batch)
         for derived in ("loss_final", "loss_finite"):  # a meter sees no loss
@@ -291,7 +295,6 @@ class Meter:
             meter=self.source,
             unit=self._unit,
             batch_seen=not settings.batch_size and self._unit != "steps",
-            synchronisation=synchronisation,
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
             flops_per_sample=settings.flops_per_sample,
@@ -310,6 +313,8 @@ class Meter:
         rate = sum(each["samples"] for each in gathered) / window_s
         expected = int((os.environ.get("RUNNER_WORLD") if self._watched else None) or world.size)
         proven = proof.judge([proof.RankFacts(**each["facts"]) for each in gathered], expected)
+        if own["reduced_gradients_error"] is not None and own["reduced_gradients_error"] > reduction.LARGEST:
+            proven = replace(proven, reasons=(*proven.reasons, "the gradients were not reduced over all ranks"))
         reasons = proven.reasons if synchronisation == _PARAMETERS else ()
         if run_dir is not None and synchronisation != "not-given":
             result = _result(versions, device, length, world.size, window_s, None if reasons else rate, proven, reasons)
@@ -338,10 +343,28 @@ class Meter:
         else:
             self._batch, self._unit, self._counts_batches = 1, "steps", True
 
-    def _synchronisation(self) -> str:
+    def _synchronisation(self, *, examined: bool) -> str:
         if not self._training.parameters:
             return "not-given"
-        return "not-examined" if self.settings.sharded or self._training.sharded else _PARAMETERS
+        divided = self.settings.sharded or self._training.sharded
+        return "not-examined" if divided and not examined else _PARAMETERS
+
+    def _reduced(self, world: Any, gathered: str | None) -> tuple[float | None, bool]:
+        """Of what is divided among the ranks: how far the reduced gradients are from the mean of the ranks' own, and
+        whether that, or different gathered parameters, shows how the ranks are synchronised. Raises as Channel.gather.
+        """
+        training, own_channel = self._training, self._channel
+        assert own_channel is not None
+        if not training.sharded or world.size == 1:
+            return None, False
+        looks = own_channel.gather("reduction", {"gathered": gathered, "look": training.reduction})
+        error = -1.0
+        if world.rank == 0 and gathered is not None:
+            found = reduction.error_of([each["look"] for each in looks])
+            unequal = len({each["gathered"] for each in looks}) > 1
+            error = found if found is not None else 1.0 if unequal else -1.0
+        error = own_channel.agreed("reduced", error)
+        return (None, False) if error < 0.0 else (error, True)
 
     def _values(self, world: Any) -> channel.KeyValue | None:
         """Where the ranks' meters meet; None for one rank.

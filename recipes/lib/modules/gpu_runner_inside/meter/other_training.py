@@ -38,6 +38,7 @@ class OtherTraining:
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
+        self.reduction: dict[str, Any] = {}
 
     def watch_forward(self, _began: Callable[[], None]) -> None:
         """Nothing shows where a forward pass begins."""
@@ -87,6 +88,10 @@ class OtherTraining:
 
     def parameters_checksum(self) -> str | None:
         """Parameters are not known."""
+        return None
+
+    def gathered_checksum(self) -> str | None:
+        """Nothing is divided that is known."""
         return None
 
     def all_finite(self) -> bool:

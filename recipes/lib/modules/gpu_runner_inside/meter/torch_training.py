@@ -22,6 +22,7 @@ import torch
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.proof import checksum
+from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 _MOST_LOOKS = 20  # backward passes that may have gradients that are not finite (a loss scale that is still too large)
 
@@ -83,6 +84,8 @@ def _versions(framework: str) -> dict[str, Any]:
 
 def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
     """What divides the parameters among the ranks, so that they differ by right; empty where nothing is known to."""
+    if model is not None and any(type(each).__name__ == "DeepSpeedEngine" for each in model.modules()):
+        return "DeepSpeed"
     if model is not None and any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
         return "FullyShardedDataParallel"
     for each in parameters:
@@ -167,26 +170,39 @@ class TorchTraining:
     Args:
         model: of which forward passes are seen; None where none is known.
         parameters: those that the proof compares; empty where the script gave neither model nor optimizer.
+        optimizer: that steps them; None where none is known.
 
     Attributes:
-        sharded: what divides them among the ranks; empty for nothing.
+        sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
     """
 
-    def __init__(self, model: Any, parameters: Sequence[torch.Tensor]) -> None:
+    def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None) -> None:
         self.parameters = list(parameters)
-        self.sharded = _sharding_of(model, self.parameters)
+        self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
         self._samples = 0
         self._model = model
         self._handle: Any = None
         self._began: Callable[[], None] | None = None
-        self._look = GradientLook([] if self.sharded else self.parameters)
+        self._look = GradientLook([] if self.sharded not in ("", WHOLE) else self.parameters)
+        self._reduction = ReductionLook(model, self.parameters, self.sharded) if self.sharded else None
 
     @property
     def gradients(self) -> str | None:
         """Checksum of this rank's own gradients."""
-        return self._look.seen
+        return self._look.seen or (None if self._reduction is None else self._reduction.own)
+
+    @property
+    def reduction(self) -> dict[str, Any]:
+        """What was seen of the reduction of gradients (reduction.error_of); empty for nothing."""
+        return {} if self._reduction is None else self._reduction.seen
+
+    def gathered_checksum(self) -> str | None:
+        """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
+        if self._reduction is None:
+            return None
+        return self.parameters_checksum() if self.sharded == WHOLE else self._reduction.gathered_checksum()
 
     def watch_forward(self, began: Callable[[], None]) -> None:
         """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on."""
@@ -195,6 +211,8 @@ class TorchTraining:
     def after_step(self) -> None:
         """A step has ended."""
         self._look.after_step()
+        if self._reduction is not None:
+            self._reduction.after_step()
         if self._began is None:
             return
         began, self._began = self._began, None
@@ -221,6 +239,8 @@ class TorchTraining:
     def end_of_look(self) -> None:
         """The warm-up is over."""
         self._look.end()
+        if self._reduction is not None:
+            self._reduction.end()
 
     def world(self) -> World:
         """The world that the framework has formed."""
@@ -274,7 +294,7 @@ class TorchTraining:
 
     def close(self) -> None:
         """Look at nothing any more."""
-        self._look.end()
+        self.end_of_look()
         if self._handle is not None:
             self._handle.remove()
 

@@ -1,0 +1,93 @@
+"""What shows that divided gradients were reduced: sums in buckets, over ranks that keep parts of a vector."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from gpu_runner_inside.meter.reduction import BUCKETS, LARGEST, error_of
+
+SIZE, RANKS = 1000, 4
+
+
+def buckets(values: list[float], begin: int = 0) -> list[float]:
+    sums = [0.0] * BUCKETS
+    for place, value in enumerate(values, start=begin):
+        sums[place % BUCKETS] += value
+    return sums
+
+
+def looks(reduce: Any, common: float = 1.0, noise: float = 1.0) -> list[dict[str, Any]]:
+    """Four ranks, whose gradients have a common part; ``reduce``: what a rank keeps, by all gradients and a place."""
+    drawn = random.Random(7)
+    shared = [common * drawn.gauss(0.0, 1.0) for _ in range(SIZE)]
+    own = [[each + noise * drawn.gauss(0.0, 1.0) for each in shared] for _ in range(RANKS)]
+    made = []
+    for rank in range(RANKS):
+        places = range(rank * SIZE // RANKS, (rank + 1) * SIZE // RANKS)
+        made.append(
+            {
+                "own": buckets(own[rank]),
+                "own_part": buckets([own[rank][place] for place in places], places[0]),
+                "reduced": buckets([reduce(own, rank, place) for place in places], places[0]),
+            }
+        )
+    return made
+
+
+def mean(own: list[list[float]], _rank: int, place: int) -> float:
+    return sum(each[place] for each in own) / RANKS
+
+
+def alone(own: list[list[float]], rank: int, place: int) -> float:
+    return own[rank][place]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.01, 65536.0])
+def test_the_mean_is_what_was_reduced_whatever_it_was_scaled_by(factor: float) -> None:
+    """Clipped by its norm, or with a loss scale."""
+    error = error_of(looks(lambda *of: factor * mean(*of)))
+    assert error is not None
+    assert error < 1e-9
+
+
+@pytest.mark.parametrize("noise", [10.0, 1.0, 0.1])
+def test_own_parts_are_no_reduction_even_where_gradients_are_much_alike(noise: float) -> None:
+    error = error_of(looks(alone, noise=noise))
+    assert error is not None
+    assert error >= 1.0 > LARGEST
+
+
+def test_a_coarser_number_is_the_mean_all_the_same() -> None:
+    drawn = random.Random(3)
+    error = error_of(looks(lambda *of: mean(*of) * (1.0 + drawn.uniform(-1, 1) / 256)))
+    assert error is not None
+    assert error < LARGEST
+
+
+@pytest.mark.parametrize(
+    ("reduce", "noise"),
+    [
+        (lambda *of: max(min(mean(*of), 0.3), -0.3), 1.0),  # each value clipped
+        (lambda *of: (mean(*of) + alone(*of)) / 2, 1.0),
+        (lambda *of: 0.0, 1.0),
+        (lambda *of: float("nan"), 1.0),
+        (mean, 1e-6),  # ranks whose gradients are the same
+        (alone, 0.0),
+    ],
+)
+def test_what_is_neither_cannot_be_told(reduce: Any, noise: float) -> None:
+    assert error_of(looks(reduce, noise=noise)) is None
+
+
+def test_a_rank_that_saw_nothing_leaves_it_open() -> None:
+    assert error_of([*looks(mean)[1:], {}]) is None
+    assert error_of([]) is None
+
+
+def test_whole_gradients_are_reduced_where_all_have_the_same() -> None:
+    """Of an optimizer that alone is divided: what it steps with must be equal."""
+    assert error_of([{"whole": "a"}, {"whole": "a"}]) == 0.0
+    assert error_of([{"whole": "a"}, {"whole": "b"}]) == 1.0
+    assert error_of([{"whole": "a"}, {}]) is None
