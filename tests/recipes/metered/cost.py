@@ -1,59 +1,79 @@
-"""What the meter costs a small convolutional network on one processor: blocks with and without it, in turns.
+"""What the meter costs a small convolutional network on one processor: ``cost.py WIDTH SECONDS``.
 
-Prints milliseconds of a step without the meter, and the share that it adds: the median over the rounds, with its 95 %
-interval by order statistics.
+Three networks that are alike train in short blocks, in turns and back (plain, metered, control, control, metered,
+plain): one with the meter and its hooks, two without. Prints, as one line of JSON, the steps of the window and the
+seconds of each arm's steps in each round.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import sys
 import time
-from statistics import median
+from collections.abc import Callable
+from typing import Any
 
 import runner_meter
 import torch
 from torch import nn
 
-BLOCK = 10
+BLOCK = 5  # steps
+WARMUP = 4  # rounds
 
 
-def main(rounds: int) -> None:
+def trained(width: int) -> tuple[nn.Module, Any, Callable[[], None]]:
+    """A network, its optimizer, and one step of it."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     net = nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(),
-        nn.Linear(32 * 14 * 14, 10),
+        nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, stride=2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(2 * width * 14 * 14, 10),
     )  # fmt: skip
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
     images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
-    meter = runner_meter.start(batch_size=16, model=net, optimizer=optimizer, steps=2 * rounds * BLOCK - 100)
 
-    def block(measured: bool) -> float:
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+
+    return net, optimizer, step
+
+
+def main(width: int, seconds: float) -> None:
+    torch.set_num_threads(1)
+    _net, _optimizer, plain = trained(width)
+    _net, _optimizer, control = trained(width)
+    net, optimizer, step = trained(width)
+
+    def block(one: Callable[[], None]) -> float:
         began_s = time.perf_counter()
         for _ in range(BLOCK):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(images), labels).backward()
-            optimizer.step()
-            if measured:
-                meter.step()
+            one()
         return (time.perf_counter() - began_s) / BLOCK
 
-    for _ in range(10):
-        block(True)
-    without_s, shares = [], []
+    for _ in range(WARMUP):
+        first_s = min(block(plain), block(control), block(step))
+    rounds = max(round(seconds / (6 * BLOCK * first_s)), 30)
+    meter = runner_meter.start(batch_size=16, model=net, optimizer=optimizer, steps=2 * rounds * BLOCK)
+
+    def metered() -> None:
+        step()
+        meter.step()
+
+    for _ in range(WARMUP):
+        block(metered)
+    found: dict[str, list[float]] = {"plain": [], "metered": [], "control": []}
+    turns = (("plain", plain), ("metered", metered), ("control", control))
     for _ in range(rounds):
-        first, second, third, fourth = (block(measured) for measured in (False, True, True, False))
-        without_s += [first, fourth]
-        shares.append((second + third) / (first + fourth) - 1.0)
-    shares.sort()
-    off = math.floor(rounds / 2 - 0.98 * math.sqrt(rounds))
-    low, high = shares[max(off, 0)], shares[min(rounds - 1 - off, rounds - 1)]
-    print(
-        f"a step takes {1e3 * median(without_s):.2f} ms; with the meter {100 * median(shares):+.2f} % "
-        f"(95 %: {100 * low:+.2f} to {100 * high:+.2f} %)"
-    )
+        taken = dict.fromkeys(found, 0.0)
+        for name, one in (*turns, *reversed(turns)):
+            taken[name] += block(one) / 2
+        for name, step_s in taken.items():
+            found[name].append(step_s)
+    while meter.active:
+        metered()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))
