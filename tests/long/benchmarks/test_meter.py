@@ -26,7 +26,7 @@ HEAD = (
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> str:
-    """By how much a step of the first takes longer: the mean over rounds, with the interval that a run's groups have."""
+    """By how much a step of the first takes longer: the mean over rounds, with the interval of a run's groups."""
     logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
     found = mean_interval(logs)
     mean = math.expm1(math.fsum(logs) / len(logs))
