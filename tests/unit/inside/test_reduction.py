@@ -40,7 +40,7 @@ def mean(own: list[list[float]], _rank: int, place: int) -> float:
     return sum(each[place] for each in own) / RANKS
 
 
-def alone(own: list[list[float]], rank: int, place: int) -> float:
+def own_part(own: list[list[float]], rank: int, place: int) -> float:
     return own[rank][place]
 
 
@@ -54,7 +54,7 @@ def test_the_mean_is_what_was_reduced_whatever_it_was_scaled_by(factor: float) -
 
 @pytest.mark.parametrize("noise", [10.0, 1.0, 0.1])
 def test_own_parts_are_no_reduction_even_where_gradients_are_much_alike(noise: float) -> None:
-    error = error_of(looks(alone, noise=noise))
+    error = error_of(looks(own_part, noise=noise))
     assert error is not None
     assert error >= 1.0 > LARGEST
 
@@ -70,14 +70,14 @@ def test_a_coarser_number_is_the_mean_all_the_same() -> None:
     ("reduce", "noise"),
     [
         (lambda *of: max(min(mean(*of), 0.3), -0.3), 1.0),  # each value clipped
-        (lambda *of: (mean(*of) + alone(*of)) / 2, 1.0),
+        (lambda *of: (mean(*of) + own_part(*of)) / 2, 1.0),
         (lambda *of: 0.0, 1.0),
         (lambda *of: float("nan"), 1.0),
         (mean, 1e-6),  # ranks whose gradients are the same
-        (alone, 0.0),
+        (own_part, 0.0),
     ],
 )
-def test_what_is_neither_cannot_be_told(reduce: Any, noise: float) -> None:
+def test_what_is_neither_is_left_open(reduce: Any, noise: float) -> None:
     assert error_of(looks(reduce, noise=noise)) is None
 
 

@@ -147,7 +147,9 @@ def test_divided_parameters_are_proven_by_what_was_reduced() -> None:
         (1e-7, {"gradient_checksum": "g"}, "they trained on the same data"),
     ],
 )
-def test_equal_gathered_parameters_alone_prove_nothing(error: float | None, changes: dict[str, Any], says: str) -> None:
+def test_equal_gathered_parameters_prove_nothing_by_themselves(
+    error: float | None, changes: dict[str, Any], says: str
+) -> None:
     made = divided(error, **changes)
     assert made.outcome == "not-proven"
     assert any(says in reason for reason in made.reasons), made.reasons

@@ -26,6 +26,7 @@ from gpu_runner_inside.meter import channel, clocks, reduction
 LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
 UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
 _DEMONSTRATION_WARMUP, _DEMONSTRATION_WINDOW = (3, 0.0), (20, 0.0)
+_NOT_EXAMINED, _REFUTED = -1, -2  # in place of an error of the reduction
 _PARAMETERS = "parameters"  # synchronisation: it is for the judge to prove
 
 
@@ -357,14 +358,16 @@ class Meter:
         assert own_channel is not None
         if not training.sharded or world.size == 1:
             return None, False
-        looks = own_channel.gather("reduction", {"gathered": gathered, "look": training.reduction})
-        error = -1.0
+        seen = {"gathered": gathered, "own": training.gradients, "look": training.reduction}
+        looks = own_channel.gather("reduction", seen)
+        error = float(_NOT_EXAMINED)
         if world.rank == 0 and gathered is not None:
             found = reduction.error_of([each["look"] for each in looks])
             unequal = len({each["gathered"] for each in looks}) > 1
-            error = found if found is not None else 1.0 if unequal else -1.0
+            same_data = None not in (owns := {each["own"] for each in looks}) and len(owns) == 1
+            error = found if found is not None else float(_REFUTED if unequal or same_data else _NOT_EXAMINED)
         error = own_channel.agreed("reduced", error)
-        return (None, False) if error < 0.0 else (error, True)
+        return (error if error >= 0.0 else None), error != _NOT_EXAMINED
 
     def _values(self, world: Any) -> channel.KeyValue | None:
         """Where the ranks' meters meet; None for one rank.
