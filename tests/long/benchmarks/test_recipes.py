@@ -103,7 +103,8 @@ def recipe_rate(local: Runner, framework: Framework, setting: Setting) -> float:
     """Steps a second of the recipe, by rank 0's record; the run must be proven."""
     options = {**SAME, **PLAIN[framework], **LENGTHS, **setting.options}
     changes = [part for key, value in options.items() for part in ("--set", f"{key}={value}")]
-    env = [part for key, value in setting.env.items() for part in ("--env", f"{key}={value}")]
+    variables = {**setting.env, "TORCHINDUCTOR_CACHE_DIR": str(local.runs.parent / "inductor")}  # one launch compiles
+    env = [part for key, value in variables.items() for part in ("--env", f"{key}={value}")]
     program = ("--recipe", f"horovod-{framework}", "--gpus", str(RANKS), "--wait")
     local("submit", *program, *changes, *env, code=0)
     run = local.newest()
