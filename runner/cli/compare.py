@@ -16,7 +16,6 @@ from runner.files import atomic
 from runner.text import gpus_text, printable
 
 if TYPE_CHECKING:
-    from runner.compare.compare import Side
     from runner.model.compared import Compared
     from runner.model.output import Problem
 
@@ -81,15 +80,16 @@ def command(
     """
     from runner.compare.compare import compare_sides, compare_with_references, exit_of
     from runner.compare.references import default_file
+    from runner.study.subject import side
 
     if (second is None) == (reference is None):
         raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")
     if second is None:
         if fail_below is not None or force:
             raise UsageError("--fail-below and --force need B", fix="the reference's own limits hold")
-        compared = compare_with_references(_side(first), margin, Path(reference) if reference else default_file())
+        compared = compare_with_references(side(first), margin, Path(reference) if reference else default_file())
     else:
-        sides = _side(first), _side(second)
+        sides = side(first), side(second)
         compared = compare_sides(*sides, margin, fail_below=fail_below, force=force)
     code = exit_of(compared)
     _write_files(compared, junit, markdown)
@@ -99,24 +99,6 @@ def command(
         return json_output.show(compared, exit_code=code, error=_problem(compared, code))
     _show(compared)
     return code
-
-
-def _side(text: str) -> Side:
-    """A run, several with commas between them, or a study with or without settings."""
-    from runner.cli.subject import find_subject
-    from runner.compare.sides import side_of
-    from runner.jobs.directory import RunDirectory
-    from runner.study.sides import chosen_settings, side_of_study
-
-    name, chosen = chosen_settings(text)
-    if "," in name and not Path(name).exists():
-        return side_of(text)
-    subject = find_subject(name)
-    if not isinstance(subject, RunDirectory):
-        return side_of_study(subject, text, chosen)
-    if chosen:
-        raise UsageError(f"{subject.run_id} is a run, and only a study has settings", where=text)
-    return side_of(text)
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:

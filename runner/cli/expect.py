@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from runner.cli.options import by_shell, setting
-from runner.errors import Exit, UsageError
+from runner.errors import Exit
 from runner.model.names import Wireup
 
 _MOST_POINTS = 64
@@ -91,37 +91,13 @@ def command(
     Nothing is run. The time of one GPU's step and the times of allreduces are taken as measured where you give them,
     else from what is published and from the site's file. docs/expect.md explains the model.
     """
-    from runner.jobs import expected
-    from runner.jobs.lookup import find
-    from runner.model.request import Request
-    from runner.planning.wireup import BY_MPI
-    from runner.preparation.request import DEFAULT_RECIPE
-    from runner.preparation.site import read_user_site
+    from runner.preparation.expectation import expectation
 
-    _one_of({"--one-gpu": one_gpu, "--images-per-s": images_per_s, "--step-ms": step_ms})
-    _one_of({"--nccl-tests": nccl_tests, "--allreduce": allreduce})
-    if nccl_gpus is not None and nccl_tests is None:
-        raise UsageError(
-            "--nccl-gpus says on how many GPUs a file was measured", fix="give the file: --nccl-tests FILE"
-        )
-    if input_images_per_s is not None:
-        assumed = {"input-images-per-s": (input_images_per_s,) * 3, **assumed}
-        expected.check_assumptions(assumed)
-    base = None
-    if one_gpu is not None:
-        run = find(one_gpu)
-        plan = run.plan()
-        base = expected.one_gpu_of(run)
-        recipe = recipe if recipe is not None else plan.recipe
-        site = site if site is not None else plan.site
-        settings = expected.with_settings(base, settings)
-    named = recipe if recipe is not None else DEFAULT_RECIPE
-    curve = expected.curve_of_file(nccl_tests, nccl_gpus) if nccl_tests is not None else None
-    curve = expected.curve_of_run(find(allreduce)) if allreduce is not None else curve
-    place = read_user_site(site, Request(gpus=max(gpus)), for_job=True, keep=False).site
-    if images_per_s is not None or step_ms is not None:
-        base = expected.given_rate(place, named, settings, images_per_s, step_ms)
-    answer = expected.expect(place, named, settings, gpus, base, curve, assumed, nodes=nodes, by_mpi=wireup in BY_MPI)
+    answer = expectation(
+        gpus, nodes=nodes, site=site, recipe=recipe, settings=settings, one_gpu=one_gpu, images_per_s=images_per_s,
+        step_ms=step_ms, input_images_per_s=input_images_per_s, nccl_tests=nccl_tests, nccl_gpus=nccl_gpus,
+        allreduce=allreduce, wireup=wireup, assumed=assumed,
+    )  # fmt: skip
     if as_json:
         from runner.cli import json_output
 
@@ -131,9 +107,3 @@ def command(
 
     click.echo("\n".join(lines(answer, width_of_terminal())))
     return Exit.GOOD
-
-
-def _one_of(options: dict[str, object]) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other", where="expect", fix="give one of them")

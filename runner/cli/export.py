@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from runner.cli.bundling import KEY, bundle_of, runs_of
+from runner.cli.bundling import KEY
 from runner.cli.options import by_shell
 from runner.errors import Exit, InfrastructureError, UsageError
 from runner.model.exported import Format
@@ -53,7 +53,7 @@ def command(
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
-    from runner.cli.subject import find_subject
+    from runner.study.subject import find_subject, runs_of
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
@@ -93,6 +93,8 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
 
 
 def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+    from runner.study.subject import bundle_of
+
     made = bundle_of(subjects, file, key)
     if as_json:
         from runner.cli import json_output

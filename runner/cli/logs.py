@@ -76,8 +76,8 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 
 def _directory(wanted: str | None) -> RunDirectory:
-    from runner.cli.subject import find_subject
     from runner.jobs.directory import RunDirectory
+    from runner.study.subject import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, RunDirectory):

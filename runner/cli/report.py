@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.bundling import KEY, bundle_of
+from runner.cli.bundling import KEY
 from runner.cli.options import by_shell, say
 from runner.errors import Exit, UsageError
-from runner.text import counted
-
-if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
-    from runner.model.report import Report
-    from runner.study.directory import StudyDirectory
 
 
 @click.command()
@@ -45,15 +37,17 @@ def command(
 
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
+    from runner.cli.show import warn
     from runner.report import writing
+    from runner.study.subject import bundle_of, find_subjects, report_of
 
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
-    found = _found(subjects)
+    found = find_subjects(subjects)
     if bundle is not None:
         made = bundle_of(found, bundle, key)
         say(f"bundle {made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}, sha256 {made.sha256}")
-    report, name = _report(found)
+    report, name = report_of(found, warn)
     directory = output if output is not None else Path(f"report-{name}")
     complete = writing.write(report, directory, say)
     if as_json:
@@ -64,46 +58,3 @@ def command(
 
     show_report(complete, directory)
     return Exit.GOOD
-
-
-def _found(names: tuple[str, ...]) -> tuple[RunDirectory | StudyDirectory, ...]:
-    """What these names mean, each once; the newest run without any."""
-    from runner.cli.subject import find_subject
-    from runner.jobs.lookup import find
-
-    return tuple({each.path: each for each in ([find_subject(name) for name in names] or [find(None)])}.values())
-
-
-def _report(meant: Sequence[RunDirectory | StudyDirectory]) -> tuple[Report, str]:
-    """The report on runs or on a study, and a name for it."""
-    from runner.jobs.directory import RunDirectory
-    from runner.report.gather import of_runs, of_study
-
-    runs = [each for each in meant if isinstance(each, RunDirectory)]
-    studies = [each for each in meant if not isinstance(each, RunDirectory)]
-    if not studies:
-        more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
-        return of_runs([(run, _state(run)) for run in runs]), f"{runs[0].run_id}{more}"
-    if len(meant) > 1:
-        others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
-        raise UsageError(
-            f"a report is on one study or on runs, and these are {others}",
-            fix="report each study alone; `compare` holds two against each other",
-        )
-    from runner.study.gather import facts
-
-    return of_study(facts(studies[0])), studies[0].path.name
-
-
-def _state(run: RunDirectory) -> str:
-    """The state of a run that has no verdict; a run that has ended is judged first."""
-    from runner.cli.show import warn
-    from runner.errors import RunnerError
-    from runner.jobs.life import Standing, standing
-
-    try:
-        now = standing(run)
-    except RunnerError as error:
-        warn(f"{run.run_id}: {error.what}")
-        return "unknown"
-    return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,27 +227,11 @@ class _Call:
         return click.confirm(f"submit {counted(jobs, 'job')} for {counted(launches, 'launch')}?", default=True)
 
     def _begun(self, chosen: Offer) -> StudyDirectory:
-        from runner.model.study import Study
-        from runner.study.directory import create
+        from runner.study.beginning import begin
 
         first = self.jobs.of(chosen.launches[0])
-        asked = self.question
-        study = Study(
-            schema="1",
-            study="",
-            created=datetime.now(timezone.utc).replace(microsecond=0),
-            command=command_line(first.site_file),
-            site=first.plan.site,
-            recipe=first.plan.recipe,
-            way=chosen.cost.way,
-            gpus=asked.gpus,
-            arms=asked.arms,
-            settings=asked.settings,
-            repeats=asked.repeats,
-            strong=asked.strong,
-            launches=chosen.launches,
-        )
-        made = create(Path(self._given.get("runs", "runs")), first.plan.job_name, study, time.time())
+        runs = Path(self._given.get("runs", "runs"))
+        made = begin(self.question, chosen, first, command_line(first.site_file), runs)
         if not self.as_json:
             click.echo(f"study {made.path.name}: {made.path}")
         return made

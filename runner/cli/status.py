@@ -168,11 +168,11 @@ def _show_notes(listing: Listing) -> None:
 
 def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.cli.show import show_verdict, warn
-    from runner.cli.subject import find_subject
     from runner.cli.waiting import display
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing, standing, tasks_of
     from runner.jobs.lookup import kept_outcome
+    from runner.study.subject import find_subject
 
     run = find_subject(wanted)
     if not isinstance(run, RunDirectory):

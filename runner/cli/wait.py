@@ -20,8 +20,8 @@ def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool,
     An id or name, or its beginning; a job id; a directory; or the newest run.
     """
     from runner.cli.show import wait_and_judge
-    from runner.cli.subject import find_subject
     from runner.jobs.directory import RunDirectory
+    from runner.study.subject import find_subject
 
     subject = find_subject(run)
     if not isinstance(subject, RunDirectory):

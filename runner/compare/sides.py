@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.compare.compare import PointLaunches, Side
@@ -17,7 +18,15 @@ def runs_of(text: str) -> tuple[RunDirectory, ...]:
     Raises:
         UsageError: one of them is none, or is there twice.
     """
-    names = [text] if Path(text).exists() else [name for name in text.split(",") if name]
+    return runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name])
+
+
+def runs_named(names: Sequence[str]) -> tuple[RunDirectory, ...]:
+    """The runs of these names, one each.
+
+    Raises:
+        UsageError: as ``runs_of``.
+    """
     if not names:
         raise UsageError("no run is named", fix="give a run, or several with commas between them")
     runs = tuple(find(name) for name in names)
@@ -34,5 +43,14 @@ def side_of(text: str) -> Side:
     Raises:
         UsageError: as ``runs_of``. NotProvenError: one is not measured.
     """
-    launches = tuple(measured_launch(run) for run in runs_of(text))
-    return Side(text, {(launches[0].gpus, ()): PointLaunches(launches)})
+    return side_of_runs(text, runs_of(text))
+
+
+def side_of_runs(name: str, runs: Sequence[RunDirectory]) -> Side:
+    """The side of these runs, one at least.
+
+    Raises:
+        NotProvenError: one is not measured.
+    """
+    launches = tuple(map(measured_launch, runs))
+    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})

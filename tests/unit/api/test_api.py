@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,13 @@ import msgspec
 import pytest
 
 import runner
-from runner import CheckRefusedError, Options, Run, runs, submit
+from runner import CheckRefusedError, Options, Run, Study, runs, submit
+from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
 from runner.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.jobs.directory import RunDirectory
+from runner.model.origin import CommandLine
 from tests.support.json_schema import faults
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,6 +38,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print('trained')\n")
+    shutil.copytree(ROOT / "tests/support/timed_recipe", tmp_path / "my-recipe")
 
 
 def cells() -> list[str]:
@@ -46,7 +51,7 @@ def cells() -> list[str]:
 def test_the_page_is_true_cell_by_cell(capfd: pytest.CaptureFixture[str]) -> None:
     notebook: dict[str, object] = {}
     found = cells()
-    assert len(found) == 7
+    assert len(found) == 12
     for cell in found:
         exec(compile(cell, "cell", "exec"), notebook)
     out, err = capfd.readouterr()
@@ -54,6 +59,21 @@ def test_the_page_is_true_cell_by_cell(capfd: pytest.CaptureFixture[str]) -> Non
     assert "#SBATCH --nodes=2" in out
     assert "still running" in out
     assert err == ""
+    study = notebook["study"]
+    assert isinstance(study, Study)
+    goes_on_by_the_command_line(study, capfd)
+
+
+def goes_on_by_the_command_line(study: Study, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its recorded command line is one of ``scale``, and that of each launch one of ``submit``."""
+    launch = study.status().launches[0]
+    submitted = RunDirectory(Path(launch.directory)).read("command.json", CommandLine)
+    assert submitted is not None and submitted.arguments[0] == "submit"
+    shutil.rmtree(launch.directory)
+    assert study.status().state == "incomplete"
+    capfd.readouterr()
+    assert command_line(["scale", "--resume", study.id, "--dry-run"]) == Exit.GOOD
+    assert launch.launch.key in capfd.readouterr().out
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[RunnerError], str]] = {

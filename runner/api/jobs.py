@@ -1,4 +1,4 @@
-"""gpu-runner from Python: ``from runner import submit, runs``. docs/python.md is the page on it.
+"""Jobs from Python.
 
 The same stages as the command line's, and the same objects as its JSON. Nothing is printed; what goes wrong is raised
 as an error of ``runner.errors``, whose ``code`` is the command line's exit code.
@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 import msgspec
 
+from runner.api.arguments import values_of, words_of
 from runner.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.facts import run_facts
 from runner.model.finding import Finding
 from runner.model.names import Wireup
 from runner.model.output import Cancellation, Preparation, RunFacts
-from runner.model.request import Request, parse_duration_s, parse_mount
+from runner.model.request import Request
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-__all__ = ["CheckRefusedError", "Options", "Run", "runs", "submit"]
-
-T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
@@ -138,11 +134,8 @@ class Run:
         """
         from runner.jobs.life import finish
 
-        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-        if timeout is not None and not (is_number and timeout >= 0):  # nor NaN
-            fix = "a number of seconds, zero or more; None waits to the end"
-            raise UsageError(f"the timeout is {timeout!r}", where="timeout", fix=fix)
-        return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
+        check_timeout(timeout)
+        return finish(self._files, lambda _progress: None, warn, timeout_s=timeout)
 
     def cancel(self) -> Cancellation:
         """Cancel its job; no error if it has already ended.
@@ -212,10 +205,10 @@ def submit(
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_options
 
-    values = _values(options)
+    values = values_of("submit", options, Options.__annotations__)
     keep_diff = not values.pop("no_diff", False)
-    job = make_options(gpus=gpus, arguments=_words(command), **values)
-    _check_types(job.request)
+    job = make_options(gpus=gpus, arguments=words_of(command), **values)
+    check_types(job.request)
     prepared = prepare(job, keep=not dry_run)
     if dry_run:
         return Preparation(prepared.script, prepared.plan, prepared.findings, prepared.unconfirmed)
@@ -238,104 +231,30 @@ def runs(name: str | None = None) -> list[Run]:
     return [Run(run.path) for run in linked() if is_meant(run) and not was_refused(run)]
 
 
-def _words(command: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(command, str):
-        fix = f'a list of words, which no shell reads: command=["python", ...], not {command!r}'
-        raise UsageError("the command is one text", where="command", fix=fix)
-    try:
-        return tuple(_path(word) for word in command)
-    except TypeError as error:
-        raise UsageError(f"the command cannot be read: {error}", where="command", fix="a list of texts") from None
+def check_types(request: Request) -> None:
+    """What a command line cannot hold, Python can: a text for a number, a number for a text.
 
-
-def _check_types(request: Request) -> None:
-    """What a command line cannot hold, Python can: a text for a number, a number for a text."""
+    Raises:
+        UsageError: there is one.
+    """
     try:
         msgspec.convert(msgspec.to_builtins(request), Request)
     except msgspec.ValidationError as error:
         raise UsageError(f"an option has a wrong type: {error}", fix="docs/python.md shows the forms") from None
 
 
-def _values(options: Options) -> dict[str, Any]:
-    """The options as ``make_options`` takes them.
+def check_timeout(timeout: float | None) -> None:
+    """Whether it is a number of seconds, or None.
 
     Raises:
-        UsageError: one is unknown, or wrong.
+        UsageError: it is something else.
     """
-    from runner.suggest import instead
-
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in given:
-        if name not in Options.__annotations__:
-            names = Options.__annotations__
-            raise UsageError(f"submit has no option {name!r}", where=name, fix=instead(name, names, ", ".join(names)))
-    values: dict[str, Any] = {"site": os.environ.get("RUNNER_SITE") or None}
-    for name, value in given.items():
-        to, read = _READ.get(name, (name, _as_it_is))
-        try:
-            values[to] = read(value)
-        except (ValueError, TypeError, AttributeError) as error:
-            # Not the value: it may hold a secret.
-            what = f"the option {name!r} cannot be read: {error}"
-            raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
-    return values
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout >= 0):  # nor NaN
+        fix = "a number of seconds, zero or more; None waits to the end"
+        raise UsageError(f"the timeout is {timeout!r}", where="timeout", fix=fix)
 
 
-def _as_it_is(value: T) -> T:
-    return value
-
-
-def _pairs(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """As the command line writes them: true and false as in YAML."""
-    return tuple(
-        (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in values.items()
-    )
-
-
-def _path(value: str | os.PathLike[str]) -> str:
-    text = os.fspath(value)
-    if not isinstance(text, str):
-        raise TypeError(f"it is {type(text).__name__}, and must be a text or a path")
-    return text
-
-
-def _place(value: str | os.PathLike[str]) -> Path:
-    text = _path(value)
-    if "\0" in text:
-        raise ValueError("it has a NUL character")
-    return Path(text)
-
-
-def _seconds(limit: str | int) -> int:
-    if not isinstance(limit, int):
-        return parse_duration_s(limit)
-    if limit <= 0:
-        raise ValueError("a time limit of zero, or less")
-    return limit
-
-
-def _several(values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise ValueError("it is one text, and must be a list")
-    return tuple(values)
-
-
-# Option -> the name that ``make_options`` has for it, and how its value is read.
-_READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "site": ("site", _path),
-    "recipe": ("recipe", _path),
-    "hostfile": ("hostfile", lambda path: str(_place(path))),
-    "image": ("image", _path),
-    "runs": ("runs", _place),
-    "mount": ("mounts", lambda texts: tuple(map(parse_mount, _several(texts)))),
-    "env": ("env", lambda variables: tuple(variables.items())),
-    "set": ("options", _pairs),
-    "scheduler_option": ("scheduler_options", _pairs),
-    "force": ("force", _several),
-    "time": ("walltime_s", _seconds),
-    "name": ("job_name", str),
-}
-
-
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """A warning of Python's."""
     warnings.warn(text, RuntimeWarning, stacklevel=3)
