@@ -55,7 +55,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path, capsys: pytest
     assert compare(a[0], b[0]).points[0].verdict == "no verdict"
 
 
-def test_a_report_is_written_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_report_is_written_only_where_an_output_is_named(tmp_path: Path) -> None:
     (run,), _ = launched(tmp_path, "A", 1.0)
     before = {path.name for path in tmp_path.iterdir()}
     made = report(run)
