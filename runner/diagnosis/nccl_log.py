@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runner.text import counted
+
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,(]+)")
@@ -59,9 +61,13 @@ class NcclLog:
         """The ways in words; empty where nothing is known."""
         parts = []
         if self.with_gdr or self.without_gdr:
-            parts.append(f"GPUDirect RDMA on {self.with_gdr} of {self.with_gdr + self.without_gdr} connections")
+            parts.append(
+                f"GPUDirect RDMA on {self.with_gdr} of {counted(self.with_gdr + self.without_gdr, 'connection')}"
+            )
         if self.p2p or self.shm:
-            parts.append(f"inside nodes {self.p2p} connections from GPU to GPU, {self.shm} through the host's memory")
+            parts.append(
+                f"inside nodes {counted(self.p2p, 'connection')} from GPU to GPU, {self.shm} through the host's memory"
+            )
         if self.mnnvl:
             parts.append("NVLink between nodes")
         if self.nvls:

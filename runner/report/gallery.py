@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from runner.model.report import Report, Row, RunReport
 from runner.model.study import Estimate, PointFacts, StudyFacts
@@ -39,7 +40,13 @@ MOST_ROWS = 200  # of a table on the page; the files have all
 
 
 def gallery(report: Report) -> Iterator[Picture]:
-    """Every picture that the report has figures for."""
+    """Every picture that the report has figures for: as many of the last kind as fill the page's two columns."""
+    others = list(_without_time_lines(report))
+    yield from others
+    yield from islice(_time_lines(report), _MOST_TIME_LINES - len(others) % 2)
+
+
+def _without_time_lines(report: Report) -> Iterator[Picture]:
     study = report.study
     if study is not None and largest_point(study) is not None:
         yield from _scaling(study, report)
@@ -49,7 +56,6 @@ def gallery(report: Report) -> Iterator[Picture]:
     if study is not None:
         yield from _losses(study, report)
         yield from _whole(study, report)
-    yield from _time_lines(report)
 
 
 def ideal_each(points: Sequence[PointFacts]) -> float | None:

@@ -40,7 +40,7 @@ class _Batch(msgspec.Struct):
 
 def of_study(study: StudyFacts) -> Report:
     """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
-    rows = tuple(_row_of_launch(each) for each in study.launches)
+    rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else f"{sizes[0] if sizes else 0} GPUs"
     kind = "strong scaling" if study.strong else "weak scaling"
@@ -133,7 +133,8 @@ def _proven(rows: Sequence[Row]) -> str:
     return f"{proven} of {counted(len(rows), 'run')} proven"
 
 
-def _row_of_launch(facts: LaunchFacts) -> Row:
+def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
+    """A launch; where no figure of its study is a claim, nor is its own."""
     launch = facts.launch
     return Row(
         key=launch.key,
@@ -151,7 +152,7 @@ def _row_of_launch(facts: LaunchFacts) -> Row:
         step_s=facts.step_s,
         sm_clock_mhz=facts.sm_clock_mhz,
         nodes=facts.nodes,
-        demonstration=facts.demonstration,
+        demonstration=facts.demonstration or demonstration,
         why=facts.why,
     )
 

@@ -41,7 +41,7 @@ def _header(report: Report) -> Markup:
         "header",
         tag("p", "gpu-runner report", class_="eyebrow"),
         tag("h1", report.title),
-        tag("p", f"{report.subtitle}.", class_="subtitle"),
+        tag("p", *_prose(f"{report.subtitle}."), class_="subtitle"),
         label,
     )
 
@@ -140,7 +140,10 @@ def _expected(report: Report) -> Iterator[Markup]:
     ]
     note = "By the cost model of `expect`, which is arithmetic: a range from what is known of the site and of one GPU."
     yield _section(
-        "Measured against expected", tag("p", note), _table(Table(head, rows), "Measured and expected"), *causes
+        "Measured against expected",
+        tag("p", *_prose(note)),
+        _table(Table(head, rows), "Measured and expected"),
+        *causes,
     )
 
 
@@ -195,6 +198,12 @@ def _footer(report: Report) -> Markup:
         else ""
     )
     return tag("footer", tag("p", f"Made {report.made:%Y-%m-%d %H:%M} UTC by gpu-runner {report.version}.{files}"))
+
+
+def _prose(text: str) -> Iterator[str]:
+    """A sentence of ours, in which `` ` `` marks what can be typed."""
+    for place, part in enumerate(text.split("`")):
+        yield tag("code", part) if place % 2 else part
 
 
 def _sentence(label: str) -> str:

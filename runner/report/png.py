@@ -14,7 +14,7 @@ from runner import paths
 from runner.model.report import Report
 from runner.model.study import PointFacts
 from runner.report.gallery import expected_efficiency, ideal_each, main_kinds
-from runner.report.numbers import curve, main_settings, of_each, percent, rate, settings_text, units_of
+from runner.report.numbers import NARROW, curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
 from runner.text import gpus_text, printable
 
@@ -30,6 +30,7 @@ _PARTS = (
 _HEAT = ("#eff3f8", "#d0ddeb", "#9fbbd8", "#3b6c9f", "#12355c")
 _ON_HEAT = ("#17191c", "#17191c", "#17191c", "#ffffff", "#ffffff")
 _MOST_UNITS = 3
+_MOST_TITLE = 54  # characters in large letters
 _INCHES, _DPI = (16.0, 9.0), 120
 
 
@@ -67,16 +68,18 @@ def _drawn(report: Report) -> bytes:
     panels = _panels(report)
     with mpl.rc_context(style):
         figure = Figure(figsize=_INCHES, dpi=_DPI, facecolor="white")
-        columns = 2 if len(panels) > 1 else 1
         rows = (len(panels) + 1) // 2 or 1
-        grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        for draw, axes in zip(panels, grid, strict=False):
-            draw(report, axes)
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
+        grid = figure.add_gridspec(rows, 2)
+        for place, draw in enumerate(panels):
+            is_last_alone = place == len(panels) - 1 and place % 2 == 0
+            draw(report, figure.add_subplot(grid[place // 2, slice(0, 2) if is_last_alone else place % 2]))
         figure.subplots_adjust(left=0.06, right=0.975, top=0.80, bottom=0.115, hspace=0.55, wspace=0.2)
-        figure.text(0.035, 0.945, _plain(report.title, 70), fontsize=28, fontweight="bold")
-        figure.text(0.035, 0.902, _plain(report.subtitle, 130), fontsize=15, color=_QUIET)
+        # Beside a long title there is room for the label of a demonstration only where the title is smaller.
+        most = _MOST_TITLE // 2 if report.demonstration else _MOST_TITLE
+        size = 28 if len(report.title) <= most else 17
+        figure.text(0.035, 0.945, _plain(report.title, 62 if report.demonstration else 92), fontsize=size,
+                    fontweight="bold")  # fmt: skip
+        figure.text(0.035, 0.902, _plain(report.subtitle.replace("`", ""), 130), fontsize=15, color=_QUIET)
         if report.demonstration:
             figure.text(0.975, 0.95, "DEMONSTRATION, NO PERFORMANCE CLAIM", fontsize=13, fontweight="bold",
                         color=_LABEL, ha="right",
@@ -124,6 +127,7 @@ def _per_gpu(report: Report, axes: Axes) -> None:
         axes.annotate("ideal: one GPU alone", (1.0, ideal), xycoords=("axes fraction", "data"), ha="right", va="bottom",
                       xytext=(0, 4), textcoords="offset points", color=_QUIET, fontsize=13)  # fmt: skip
     axes.set_ylim(0, 1.15 * max(axes.get_ylim()[1], ideal or 0.0))
+    axes.yaxis.set_major_formatter(_grouped)
     axes.set_title(f"Throughput per GPU, {report.unit}/s")
 
 
@@ -298,6 +302,7 @@ def _runs_of(unit: str) -> Any:
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
         axes.set_xlabel("GPUs; limits: precision of each run, no claim")
+        axes.yaxis.set_major_formatter(_grouped)
         axes.set_title(f"Throughput per GPU, {unit}/s")
 
     return draw
@@ -320,6 +325,11 @@ def _steps(report: Report, axes: Axes) -> None:
     axes.tick_params(length=0)
     axes.set_xlabel("seconds in the window")
     axes.set_title(f"Step time, ms, {gpus_text(each.row.gpus)}")
+
+
+def _grouped(value: float, _at: float) -> str:
+    """A number of an axis as the values beside it are written."""
+    return f"{value:,g}".replace(",", NARROW)
 
 
 def _plain(content: str, most: int) -> str:

@@ -66,7 +66,7 @@ def test_a_way_through_the_hosts_memory_is_counted() -> None:
 def test_a_networks_name_may_hold_a_blank() -> None:
     log = parse(SLINGSHOT)
     assert log == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1, providers=frozenset({"cxi"}), processes=1)
-    assert log.sentence == "GPUDirect RDMA on 1 of 1 connections; libfabric's provider cxi"
+    assert log.sentence == "GPUDirect RDMA on 1 of 1 connection; libfabric's provider cxi"
 
 
 @pytest.mark.parametrize(

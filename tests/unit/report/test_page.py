@@ -32,7 +32,6 @@ def test_every_picture_has_a_name_a_description_and_a_table(report: Report) -> N
     assert [next(each.all("h2")).text for each in shown] == [
         "Throughput per GPU", "Weak-scaling efficiency", "Compute time by rank, 16 GPUs", "Where the rest goes",
         "Throughput of all GPUs", "Step times, 16 GPUs", "Step times, 8 GPUs", "Step times, 4 GPUs",
-        "Step times, 2 GPUs",
     ]  # fmt: skip
     for figure in shown:
         (svg,) = figure.all("svg")
@@ -74,7 +73,7 @@ def test_expected_stands_in_the_curve_and_in_a_table_with_its_causes(report: Rep
 def test_a_demonstration_is_labelled_on_each_picture(study: StudyFacts, report: Report) -> None:
     label = "demonstration, no performance claim: CPU"
     shown = figures(page(of_study(msgspec.structs.replace(study, demonstration=label))))
-    assert len(shown) == 9
+    assert len(shown) == 8
     for figure in shown:
         (svg,) = figure.all("svg")
         assert "DEMONSTRATION, NO PERFORMANCE CLAIM" in [text.text for text in svg.all("text")]

@@ -264,3 +264,20 @@ def test_a_sentence_of_a_demonstration_claims_no_gpus(study: StudyFacts) -> None
     assert "on 16 ranks (a demonstration) of technion" in figure
     assert "GPU" not in figure
     assert not any("its own device" in each for each in said)
+
+
+def test_a_study_of_demonstrations_names_no_slow_node(study: StudyFacts) -> None:
+    made = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
+    names = [each.name for each in made.highlights]
+    assert "Stands out (demonstration)" in names and "Slowest" not in names
+    assert not any("Slow: " in each.takeaway for each in gallery(made))
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_picture_for_slides_has_room_for_a_long_title(report: Report, count: int, tmp_path: Path) -> None:
+    """Nothing is cut off at its right edge."""
+    long = msgspec.structs.replace(report, title="a long name of runs, " * count, demonstration="demonstration: CPU")
+    write(long, tmp_path, silent)
+    with Image.open(tmp_path / "report.png") as picture:
+        edge = picture.convert("L").crop((1900, 0, 1920, 200))
+        assert edge.getextrema() == (255, 255)
