@@ -189,11 +189,11 @@ def overlaps(texts: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def test_a_screen_reader_gets_a_name_and_a_table_for_each_picture(browser: Tab, pages: dict[str, Path]) -> None:
     browser.open(pages["study"], 1440, "light")
     pictures = [name for name in browser.names("image") if name]
-    assert len(pictures) == browser.evaluate("document.querySelectorAll('figure').length") == 9
+    assert len(pictures) == browser.evaluate("document.querySelectorAll('figure').length") == 8
     assert all("Demonstration, no performance claim." in name for name in pictures)
     browser.evaluate(OPEN)
     tables = browser.names("table")
-    assert all(tables) and len(tables) == 9 + browser.evaluate("document.querySelectorAll('section table').length")
+    assert all(tables) and len(tables) == 8 + browser.evaluate("document.querySelectorAll('section table').length")
 
 
 def test_it_is_printed_with_its_pictures(browser: Tab, pages: dict[str, Path], tmp_path: Path) -> None:
