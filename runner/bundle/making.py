@@ -14,7 +14,7 @@ from runner.bundle.proof import canonical_json, check_different, proven_run
 from runner.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.bundle.redaction import redacted_file, secrets_of
 from runner.errors import NotProvenError, UsageError
-from runner.files import atomic
+from runner.files import atomic, file_system
 from runner.files.hashes import sha256
 from runner.jobs.directory import RunDirectory
 from runner.model.bundle import Bundle, BundledRun, MadeBundle
@@ -46,6 +46,7 @@ def make(
         UsageError: it cannot be made of these runs, or the key cannot sign.
         OSError: a file cannot be read or written.
     """
+    check_replaceable(file)
     with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
         data = Path(directory)
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
@@ -70,6 +71,24 @@ def make(
     return MadeBundle(
         str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, bundled, together
     )
+
+
+def check_replaceable(file: Path) -> None:
+    """Whether a bundle may be written there: where nothing is, an empty file, or an earlier bundle.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    fix = "name a new file, or an earlier bundle, which is replaced"
+    try:
+        with file_system.open_regular(file) as opened:
+            begins_so = opened.read(len(TOP)) in (TOP.encode(), b"")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"no bundle can be written there: {error.strerror}", where=str(file), fix=fix) from None
+    if not begins_so:
+        raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
 def _copied(run: RunDirectory, data: Path) -> BundledRun:

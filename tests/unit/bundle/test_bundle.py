@@ -150,6 +150,26 @@ def test_a_run_that_is_not_measured_has_no_bundle(
     assert not file.exists()
 
 
+def test_only_an_earlier_bundle_is_replaced(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.tar"
+    for chosen in (runs, runs[:1]):
+        assert runner(["export", *chosen, "--bundle", str(file)]) == Exit.GOOD
+    (tmp_path / "empty").touch()
+    assert runner(["export", *runs, "--bundle", str(tmp_path / "empty")]) == Exit.GOOD
+    capsys.readouterr()
+    assert runner(["verify", str(file), "--json"]) == Exit.GOOD
+    assert [run["run"] for run in result(capsys.readouterr().out)["runs"]] == [Path(runs[0]).name]
+    (tmp_path / "thesis.tex").write_text("my words")
+    for path in (tmp_path / "thesis.tex", tmp_path):
+        for words in (["export", *runs, "--bundle"], ["report", *runs, "-o", str(tmp_path / "report"), "--bundle"]):
+            assert runner([*words, str(path)]) == Exit.USAGE
+            assert "bundle" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "my words"
+    assert not (tmp_path / "report").exists()
+
+
 WRONG = {
     "a directory that is none": (["verify", "/nowhere/b.tar"], Exit.USAGE, "no such file"),
     "a directory": (["verify", "/"], Exit.USAGE, "cannot be read"),
