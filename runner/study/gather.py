@@ -41,6 +41,14 @@ class _Plan(msgspec.Struct, frozen=True):
     whole_nodes: bool = False
     walltime_s: float = 0.0
 
+    @property
+    def gpus(self) -> int:
+        """That the job takes away from others, as cost.gpus_of; 0 where the plan names no rank."""
+        if self.whole_nodes:
+            return len(self.tasks_per_node) * self.gpus_per_node
+        ranks = max(self.tasks_per_node, default=0)
+        return sum(self.tasks_per_node) * (self.gpus_per_node // ranks) if ranks else 0
+
 
 class _Start(msgspec.Struct, frozen=True):
     time_s: Seconds
@@ -256,9 +264,8 @@ def _gpu_hours(run: RunDirectory) -> float:
     plan, start, marker = run.read("plan.json", _Plan), run.read("ranks/0.start.json", _Start), _marker(run)
     if plan is None or start is None:
         return 0.0
-    gpus = len(plan.tasks_per_node) * plan.gpus_per_node if plan.whole_nodes else sum(plan.tasks_per_node)
     end_s = marker.end_s if marker is not None else min(_last_sign_s(run), start.time_s + plan.walltime_s)
-    return max(0.0, end_s - start.time_s) * gpus / 3600.0
+    return max(0.0, end_s - start.time_s) * plan.gpus / 3600.0
 
 
 def _last_sign_s(run: RunDirectory) -> float:

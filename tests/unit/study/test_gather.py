@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from runner.jobs.directory import RunDirectory
 from runner.model.verdict import Verdict
 from runner.study import gather
 from tests.support.plans import PLAN
@@ -44,13 +46,28 @@ def test_a_job_that_was_killed_with_its_script_has_used_its_gpus_until_its_last_
 ) -> None:
     of = on_disk(tmp_path, study((1,), 1))
     run = left_run(of, "g0001-full-r1", Verdict("infrastructure", ("a node failed",)))
+    _began(run, last_s)
+    gpus = len(PLAN.tasks_per_node) * PLAN.gpus_per_node if PLAN.whole_nodes else PLAN.tasks
+    assert gather.facts(of).gpu_hours == pytest.approx(hours * gpus)
+
+
+@pytest.mark.parametrize("whole_nodes", [True, False])
+def test_a_program_that_starts_its_own_processes_uses_all_gpus_of_its_task(tmp_path: Path, whole_nodes: bool) -> None:
+    of = on_disk(tmp_path, study((8,), 1))
+    run = left_run(of, "g0008-full-r1", Verdict("infrastructure", ("a node failed",)))
+    own = {"wireup": "own", "tasks_per_node": (1, 1), "gpus_per_node": 4, "whole_nodes": whole_nodes}
+    run.write("plan.json", msgspec.structs.replace(PLAN, **own))
+    _began(run, 30.0)
+    assert gather.facts(of).gpu_hours == pytest.approx(30.0 / 3600.0 * 8)
+
+
+def _began(run: RunDirectory, last_s: float) -> None:
+    """Its rank 0 did, at the second 1000, and wrote last so many seconds later."""
     start, log = run.ranks / "0.start.json", run.logs / "rank-0.out"
     start.write_text('{"time_s": 1000.0}')
     log.touch()
     os.utime(start, (1000.0, 1000.0))
     os.utime(log, (1000.0 + last_s, 1000.0 + last_s))
-    gpus = len(PLAN.tasks_per_node) * PLAN.gpus_per_node if PLAN.whole_nodes else PLAN.tasks
-    assert gather.facts(of).gpu_hours == pytest.approx(hours * gpus)
 
 
 def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -> None:
