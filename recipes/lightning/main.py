@@ -1,4 +1,4 @@
-"""A small image classifier trained with Lightning, which goes to several GPUs and nodes by itself.
+"""A small classifier of images, or of text, trained with Lightning, which goes to several GPUs and nodes by itself.
 
 Lightning wraps the model in DistributedDataParallel, gives each rank its part of the data, averages metrics and keeps
 rank 0's output apart. What it cannot know is the world: ranks of a node and number of nodes, here from the variables
@@ -17,9 +17,7 @@ sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "mo
 
 import runner_meter  # noqa: E402
 import torch  # noqa: E402
-from gpu_runner_inside import digits  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 try:
     from lightning.pytorch.plugins.environments import TorchElasticEnvironment
@@ -30,33 +28,7 @@ except ImportError as error:
         f"{error}; fix: python -m runner build pytorch --requirement lightning==2.6.6, then submit --image with the "
         "name that this prints"
     )
-
-
-class Classifier(lightning.LightningModule):
-    """Two convolutions and two layers, for images of 8 x 8."""
-
-    def __init__(self, learning_rate: float) -> None:
-        super().__init__()
-        self.learning_rate = learning_rate
-        self.network = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(32 * (digits.SIDE // 2) ** 2, 64), nn.ReLU(), nn.Linear(64, 10),
-        )  # fmt: skip
-
-    def training_step(self, batch: tuple[Tensor, Tensor], _place: int) -> Tensor:
-        images, labels = batch
-        return nn.functional.cross_entropy(self.network(images), labels)
-
-    def validation_step(self, batch: tuple[Tensor, Tensor], _place: int) -> None:
-        images, labels = batch
-        scores = self.network(images)
-        right = (scores.argmax(1) == labels).float().mean()
-        # The mean over ranks, on every rank.
-        values = {"validation_loss": nn.functional.cross_entropy(scores, labels), "accuracy": right}
-        self.log_dict(values, sync_dist=True)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=self.learning_rate, momentum=0.9)
+from models import MODELS  # noqa: E402
 
 
 def main() -> int:
@@ -71,9 +43,15 @@ def main() -> int:
     if options.device == "cuda" and gpus < here:
         sys.exit(f"this rank sees {gpus} GPUs of {here}: Lightning wants each rank to see all GPUs of its node")
     lightning.seed_everything(options.seed)
-    training, validation = loaders(options)
+    model = MODELS[options.model]
+    training, validation = model.data(options.data)
+    if options.batch_size * world > len(training):
+        sys.exit(
+            f"{world} ranks with {options.batch_size} samples each want more than the {len(training)} that there are; "
+            "fix: a smaller --batch-size, or fewer ranks"
+        )
     meter = runner_meter.lightning_callback(
-        batch_size=options.batch_size, demonstration=options.demonstration or not gpus
+        batch_size=options.batch_size * model.units, unit=model.unit, demonstration=options.demonstration or not gpus
     )
     trainer = lightning.Trainer(
         accelerator="gpu" if gpus else "cpu",
@@ -89,7 +67,12 @@ def main() -> int:
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    trainer.fit(Classifier(options.learning_rate * world), training, validation)
+    # Lightning itself divides both among the ranks (DistributedSampler).
+    trainer.fit(
+        model(options.learning_rate, world),
+        DataLoader(training, options.batch_size, shuffle=True, drop_last=True),
+        DataLoader(validation, options.batch_size),
+    )
     found = {name: float(value) for name, value in trainer.callback_metrics.items()}
     place = f"local rank {trainer.local_rank}, node {trainer.node_rank}"
     print(f"hello from rank {trainer.global_rank} of {trainer.world_size}, {place}")
@@ -99,35 +82,21 @@ def main() -> int:
     return 0
 
 
-def loaders(options: argparse.Namespace) -> tuple[DataLoader, DataLoader]:
-    """Lightning itself divides them among the ranks (DistributedSampler)."""
-    try:
-        found = digits.load(options.data)
-    except ImportError as error:
-        sys.exit(f"--data digits: {error}; --data drawn needs no scikit-learn")
-    images = torch.tensor(found.images).reshape(-1, 1, digits.SIDE, digits.SIDE)
-    labels = torch.tensor(found.labels)
-    cut = digits.TRAINING
-    training = TensorDataset(images[:cut], labels[:cut])
-    validation = TensorDataset(images[cut:], labels[cut:])
-    return (
-        DataLoader(training, options.batch_size, shuffle=True, drop_last=True),
-        DataLoader(validation, options.batch_size),
-    )
-
-
 def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="main.py", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--model", choices=sorted(MODELS), default="image")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=32, help="images of a rank and step")
-    parser.add_argument("--learning-rate", type=float, default=0.02, help="of one rank; times the number of ranks")
-    parser.add_argument("--data", choices=("auto", "digits", "drawn"), default="auto")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples of a rank and step")
+    parser.add_argument("--learning-rate", type=float, help="of one rank; more ranks raise it")
+    parser.add_argument("--data", choices=("auto", "digits", "drawn"), default="auto", help="images")
     parser.add_argument("--demonstration", action="store_true", help="a short window that makes no performance claim")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.epochs < 1 or options.batch_size < 1:
         parser.error("--epochs and --batch-size are at least 1")
+    if options.learning_rate is not None and options.learning_rate <= 0.0:
+        parser.error("--learning-rate is above 0")
     return options
 
 

@@ -79,12 +79,8 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if not groups or not group_steps or not batch or group_steps < 1 or batch < 1:
         yield "the ranks' reports lack what a throughput is computed from"
         return
-    samples = evidence.plan.samples_per_step
-    if samples is not None and batch != samples:
-        yield f"the ranks took batches of {batch}, planned {samples}"
-    broken = [fault for rank, report in sorted(reports.items()) if (fault := _times_fault(evidence, rank, report))]
-    if broken:
-        yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
+    if broken := _batch_fault(evidence, batch) or _times_faults(evidence, reports):
+        yield broken
         return
     yield from _common_start(evidence, reports)
     if evidence.plan.arms[-1] != "uncoupled":
@@ -94,6 +90,23 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield from wrong
         return
     yield from _against_result(evidence, throughput(windows(evidence)))
+
+
+def _times_faults(evidence: Evidence, reports: Mapping[int, Report]) -> str:
+    """What is wrong with a rank's times, and of how many; empty for nothing."""
+    broken = [fault for rank, report in sorted(reports.items()) if (fault := _times_fault(evidence, rank, report))]
+    return f"{broken[0]} (and {len(broken) - 1} other ranks)" if len(broken) > 1 else "".join(broken)
+
+
+def _batch_fault(evidence: Evidence, batch: int) -> str:
+    """What is wrong with a rank's batch, beside the planned samples of a step; empty for nothing."""
+    samples = evidence.plan.samples_per_step
+    if samples is None:
+        return ""
+    if metering.unit(evidence) == "tokens":  # how many a sample has is the program's own
+        uneven = f"the ranks took batches of {batch} tokens, which are not the same number for {samples} samples each"
+        return uneven if batch % samples else ""
+    return f"the ranks took batches of {batch}, planned {samples}" if batch != samples else ""
 
 
 def figure(evidence: Evidence) -> Figure:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gpu_runner_inside import bandwidth
+from gpu_runner_inside import bandwidth, sentences
 from gpu_runner_inside.bandwidth import Timed
 
 from runner.images.conversion.squashfs import convert
@@ -274,23 +274,38 @@ def with_lightning(command: Runner, client: docker.DockerClient) -> str:
     return convert(reference, client, Silent()).image.reference
 
 
-def test_lightning_on_two_nodes(runner: Runner, engine_client: docker.DockerClient) -> None:
-    words = ("--recipe", "lightning", "--gpus", "4", "--nodes", "2", "--wireup", "torchrun", "--set", "data=drawn")
-    done = runner(
-        "submit", *words, "--set", "epochs=8", "--image", with_lightning(runner, engine_client), "--wait", code=0
-    )
+@pytest.mark.parametrize(
+    ("model", "unit", "steps"),
+    [
+        ("image", "samples", 96),  # 8 epochs: a quarter of 1536 images on each rank, in batches of 32
+        ("text", "tokens", 256),  # a quarter of 4096 sentences
+    ],
+)
+def test_lightning_on_two_nodes(
+    runner: Runner, engine_client: docker.DockerClient, model: str, unit: str, steps: int
+) -> None:
+    words = ("--recipe", "lightning", "--gpus", "4", "--nodes", "2", "--wireup", "torchrun", "--set", f"model={model}")
+    image = ("--image", with_lightning(runner, engine_client))
+    done = runner("submit", *words, *image, "--set", "data=drawn", "--set", "epochs=8", "--wait", code=0)
     run = runner.newest()
     assert outcome(run) == "measured"
     assert "synchronised: gradients differed" in done.out
+    assert json.loads((run / "verdict.json").read_text())["unit"] == unit
     places = [f"hello from rank {rank} of 4, local rank {rank % 2}, node {rank // 2}" for rank in range(4)]
     assert [place in printed(run, rank) for rank, place in enumerate(places)] == [True] * 4
-    # A quarter of 1536 images on each rank, in batches of 32.
-    found = re.search(r"Lightning 2\.6\.6, 96 steps; validation: loss [\d.]+, ([\d.]+)% right", printed(run))
+    losses = [float(each) for each in re.findall(r"epoch \d, validation: loss ([\d.]+)", printed(run))]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] / 2
+    found = re.search(rf"Lightning 2\.6\.6, {steps} steps; validation: loss [\d.]+, ([\d.]+)% right", printed(run))
     assert found and float(found[1]) > 80
+    for report in records(run, "report").values():
+        check(report)
+        assert {each // report["group_steps"] for each in report["group_samples"]} == {report["batch_size"]}
+        assert report["batch_size"] == 32 * (sentences.LENGTH if model == "text" else 1)
 
 
 def test_lightning_in_worlds_of_one_is_not_proven(local: Runner, engine_client: docker.DockerClient) -> None:
-    words = ("python3", "main.py", "/opt/recipes/lightning", "lightning-alone", "--data", "drawn", "--demonstration")
+    words = ("python3", "main.py", "/opt/recipes/lightning", "lightning-alone", "--model", "text", "--demonstration")
     image = ("--image", with_lightning(local, engine_client))
     done = local("submit", "--gpus", "2", *image, "--wait", "--", *words, code=6, cwd=ALTERED)
     assert "saw a world of size 1, planned 2" in " ".join(done.out.split())

@@ -43,6 +43,17 @@ def test_a_proven_script_is_measured_in_its_own_unit() -> None:
     assert judge(GOOD).unit == "images"
 
 
+def test_a_batch_of_tokens_is_one_of_whole_samples() -> None:
+    """Of reports with batches of 10: 5 samples of 2 tokens, or 10 of 1; the plan knows the samples alone."""
+    for samples, outcome in ((5, "measured"), (10, "measured"), (4, "not-proven")):
+        planned = dataclasses.replace(run(unit="tokens"), plan=msgspec.structs.replace(OWN, samples_per_step=samples))
+        made = judge(planned)
+        assert made.outcome == outcome, (samples, made.reasons)
+    assert "batches of 10 tokens, which are not the same number for 4 samples each" in made.reasons[0]
+    counted = dataclasses.replace(run(), plan=msgspec.structs.replace(OWN, samples_per_step=5))
+    assert "took batches of 10, planned 5" in judge(counted).reasons[0]
+
+
 def test_its_own_sum_is_held_against_the_raw_times() -> None:
     lies = Result("2", size=4, window_s=3.3, preliminary_images_per_s=999.0)
     made = verdict(lies, unit="tokens")

@@ -129,6 +129,7 @@ def test_a_wrong_option_is_named_with_the_right_one(key: str, value: str, says: 
         ("horovod-tensorflow", {"mode": "fit", "arms": "uncoupled"}, "arms=uncoupled does not go with mode=fit"),
         ("horovod-tensorflow", {"arms": "uncoupled", "mode": "graph"}, "arms=uncoupled does not go with mode=graph"),
         ("horovod-tensorflow", {"mode": "graph", "compile": "true"}, "compile=true does not go with mode=graph"),
+        ("lightning", {"model": "text", "data": "digits"}, "data=digits does not go with model=text"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused_before_a_job(recipe: str, user: dict[str, str], says: str) -> None:
