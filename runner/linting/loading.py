@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from runner.linting.names import RANK, SIZE
-from runner.linting.trace import Event, Trace, Value
+from runner.linting.trace import NOTHING, Event, Trace, Value
 
 BACKWARD = frozenset((".backward", ".apply_gradients", ".minimize", ".train_on_batch", ".train_step", ".gradient"))
+_READS = frozenset(
+    ("load", "load_data", "load_dataset", "memmap", "fromfile", "loadtxt", "read_csv", "read_parquet", "imread")
+)
 FITS = frozenset((".fit", ".fit_generator"))
 
 
@@ -36,6 +39,14 @@ def loaders(trace: Trace) -> dict[str, Event]:
         for event in trace.events
         if event.last == "DataLoader" and "class " not in event.name
     }
+
+
+def reads_data(trace: Trace) -> bool:
+    """Whether data can be seen: a loader, what is given to ``fit``, a file's, or a loop over more than a count."""
+    if loaders(trace) or any(event.name in FITS or event.last in _READS for event in trace.events):
+        return True
+    overs = [trace.loops[number].over for number in training_loops(trace)]
+    return any(over != NOTHING and "count" not in over.tags for over in overs)
 
 
 def samplers(trace: Trace) -> dict[str, Event]:

@@ -111,6 +111,7 @@ def _other(call: Call) -> Value:
 _ROWS: tuple[tuple[Callable[[Call], bool], Callable[[Call], Value]], ...] = (
     (lambda call: call.path in names.CALLS, lambda call: Value(names.CALLS[call.path])),
     (lambda call: call.path in ("io.BytesIO", "io.StringIO"), lambda _call: Value(frozenset(("in_memory",)))),
+    (lambda call: call.path == "builtins.range", lambda call: Value(call.tags | {"count"})),
     (_is_number, lambda call: call.arguments[0]),
     (_is_text, lambda call: text_of(Value(call.tags))),
     (lambda call: bool(names.meaning(call.last)), lambda call: Value(names.meaning(call.last))),

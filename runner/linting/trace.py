@@ -17,9 +17,9 @@ class Value:
             only made with it; ``by_rank_in_text``: a text that depends on it; ``fixed``: it is one element of a list;
             ``over_size``: it was divided by the size; ``is_root``, ``not_root``, ``is_local_root``: it is true there;
             ``root_only``: it is None, or not set, elsewhere; ``gpu0``: it names one fixed GPU;
-            ``in_memory``: a buffer, no file; ``wrapped``; ``one_of``: it is one of its items; ``all_keys``: a
-            dictionary that has no other keys than its items; and things that were made, with a number each:
-            ``loader:3``, ``sampler:2``, ``optimizer:5``, ``model:1``.
+            ``in_memory``: a buffer, no file; ``wrapped``; ``count``: a range of numbers; ``one_of``: it is one of its
+            items; ``all_keys``: a dictionary that has no other keys than its items; and things that were made, with a
+            number each: ``loader:3``, ``sampler:2``, ``optimizer:5``, ``model:1``.
         path: dotted name of what was imported, ``torch.optim.SGD``; empty for anything else.
         constant: of a literal; ``...`` for no literal.
         reference: a function or class of the source, with what it belongs to.
@@ -50,7 +50,7 @@ ITSELF = frozenset(("exact", "root_only", "fixed", "one_of", "all_keys"))
 # What a thing does not have because its owner has it.
 SCALARS = ITSELF | frozenset(
     ("rank", "local_rank", "size", "local_size", "cross_rank", "is_root", "not_root", "is_local_root", "over_size",
-     "by_rank_in_text", "gpu0")
+     "by_rank_in_text", "gpu0", "count")
 )  # fmt: skip
 
 

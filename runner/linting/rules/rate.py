@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.linting.findings import Finding, Script, ok, unclear, wrong
-from runner.linting.loading import loaders
+from runner.linting.loading import loaders, reads_data
 from runner.linting.names import LOCAL_SIZE, SIZE, is_optimizer
 from runner.linting.results import rate_of
 from runner.linting.trace import NOTHING, Event
@@ -67,6 +67,8 @@ def judge(script: Script) -> list[Finding]:
         return [unclear(trace.uncertain, event, fix)]
     if script.way == "none":
         return [Finding("missing", "the rate does not depend on the number of ranks", event.place, fix)]
+    if not reads_data(trace):
+        return [unclear("no data set that can be seen: a benchmark needs no scaled rate", event, fix)]
     return [wrong("the rate does not depend on the number of ranks", event, fix)]
 
 

@@ -564,6 +564,24 @@ def test_options_that_are_not_all_known_leave_the_loader_open(tmp_path: Path, ch
     assert states(checked(tmp_path, script)) == {3: "cannot tell"}
 
 
+# A benchmark: one batch, again and again.
+SYNTHETIC = (
+    HOROVOD.replace("loader = DataLoader(dataset, batch_size=32, sampler=sampler)", "x = torch.randn(32, 8)")
+    .replace("for x, y in loader", "for step in range(100)")
+    .replace("lr=0.1 * hvd.size()", "lr=0.1")
+    .replace("criterion(model(x.cuda()), y.cuda())", "model(x.cuda()).sum()")
+)
+
+
+def test_the_rate_of_a_benchmark_without_data_is_left_open(tmp_path: Path) -> None:
+    assert states(checked(tmp_path, SYNTHETIC)).get(4) == "cannot tell"
+    for reads in ("data = np.memmap('x.bin')", "data = pd.read_csv('x.csv')"):
+        script = SYNTHETIC.replace(
+            "x = torch.randn(32, 8)", f"import numpy as np, pandas as pd\n{reads}\nx = data[:32]"
+        )
+        assert states(checked(tmp_path, script)).get(4) == "wrong"
+
+
 def test_a_method_of_something_unknown_is_read_by_its_telling_name(tmp_path: Path) -> None:
     meter = "class Meter:\n    def average_over_ranks(self):\n        return hvd.allreduce(self.total)\n"
     text = HOROVOD.replace("hvd.init()", f"{meter}hvd.init()").replace(
