@@ -69,6 +69,7 @@ unit: venv ## unit and golden tests: no root, engine or Slurm needed
 
 # CI=true: a selected test may not skip. COLD=1: an empty cache and a private engine without images, both removed at the
 # end. As both are empty, COLD is unset for the commands: with it, each test would build everything again.
+# Integration tests run one at a time, after the others; the last line counts all. Status 1 of pytest: tests failed.
 .PHONY: test
 test: venv ## everything: lint, then all tests on real parts (COLD=1: with an empty cache)
 	@started=$$SECONDS; \
@@ -85,7 +86,13 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 		export DOCKER_HOST; \
 	fi; \
 	echo "lint and preparation: $$((SECONDS - started)) s"; \
-	CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)) $(BIN)/pytest
+	export CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)); \
+	reports="$$(mktemp)"; \
+	trap 'rm -f "$$reports"; if [ "$$cold" ]; then $(RUNNER) clean >/dev/null; fi' EXIT; \
+	units=0; \
+	$(BIN)/pytest tests/unit tests/golden $(SIDE_BY_SIDE) --leave="$$reports" || units=$$?; \
+	if [ $$units -gt 1 ]; then exit $$units; fi; \
+	$(BIN)/pytest tests/integration --count-in="$$reports"
 
 # Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
 .PHONY: test-faults test-images test-prove test-recipes test-sites test-slurm-versions test-studies

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import one_account
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 
@@ -31,10 +32,29 @@ os.environ["RUNNER_CONFIG"] = os.devnull + "/no-configuration"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden scripts anew; read the diff")
+    parser.addoption("--leave", type=Path, metavar="FILE", help="leave the reports of this run for --count-in")
+    parser.addoption(
+        "--count-in", type=Path, metavar="FILE", help="the reports of an earlier run are part of this one's"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A failure of the earlier run is one of this run."""
+    earlier = session.config.getoption("count_in")
+    if earlier and one_account.failed(earlier) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The wall time of all of ``make test``, above pytest's own last line."""
+    """One account of both runs, and the wall time of all of ``make test``, above pytest's own last line."""
+    config = terminalreporter.config
+    if hasattr(config, "workerinput"):
+        return  # one of the processes of pytest-xdist, each of which has a part of the reports
+    if config.getoption("count_in"):
+        one_account.count_in(config.getoption("count_in"), terminalreporter)
+    if config.getoption("leave"):
+        one_account.leave(config.getoption("leave"), terminalreporter)
     began = os.environ.get("MAKE_TEST_BEGAN")
     if began:
         terminalreporter.write_line(f"wall time of make test so far: {time.time() - int(began):.0f} s")
