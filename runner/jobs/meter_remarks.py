@@ -36,6 +36,12 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
             f"a step takes {first.batch_size} samples of a rank by the first dimension of what the model was given; "
             "--meter-batch N states it"
         )
+    beside = max(report.trained_beside for report in found)
+    if beside:
+        yield (
+            f"the proof does not cover {beside} values of parameters that another optimizer trained; fix: "
+            "runner_meter.start with the model and the optimizer that hold them"
+        )
     yield from _stated(found)
     yield from _waiting(found)
     yield from _cost(found)

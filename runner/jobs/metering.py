@@ -99,7 +99,7 @@ def _passes(found: Iterable[Report]) -> Iterable[str]:
         steps = len(report.ends_s) * (report.group_steps or 0)
         if report.forwards_seen is not None and 0 < report.forwards_seen < steps:
             yield (
-                f"rank {report.rank} counted {steps} steps, and its model made {report.forwards_seen} forward passes "
-                "in training; fix: call step() once after each step of the optimizer"
+                f"rank {report.rank} counted {steps} steps, and {report.forwards_seen} of them had a forward pass of "
+                "its model in training; fix: call step() once after each step of the optimizer"
             )
             return

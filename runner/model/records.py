@@ -143,7 +143,8 @@ class Report(msgspec.Struct, frozen=True):
         group_samples: what the rank took in each group, in ``unit``; empty: the batch in each step.
         marked_monotonic_s: a meter's clock before it marked the window's begin for the node's watcher, and after it
             marked the end; empty of a recipe.
-        forwards_seen: of the window, forward passes of the model in training; None: not seen.
+        forwards_seen: of the window, steps that had a forward pass of the model in training; None: not seen.
+        trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
         samples_seen: of the window, the first dimensions of what the model was given, summed; None: not seen.
         batch_seen: the batch is the first dimension of what the model was given, not stated.
         waiting_s: of each group, seconds between the end of a step and the next forward pass; empty where not seen.
@@ -189,6 +190,7 @@ class Report(msgspec.Struct, frozen=True):
     group_samples: tuple[Count, ...] = ()
     marked_monotonic_s: tuple[Seconds, ...] = ()
     forwards_seen: Count | None = None
+    trained_beside: Count = 0
     samples_seen: Count | None = None
     batch_seen: bool = False
     waiting_s: tuple[Seconds, ...] = ()

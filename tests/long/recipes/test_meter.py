@@ -115,6 +115,18 @@ def test_what_is_divided_and_not_reduced_is_not_proven(local: Runner, source: st
     assert any(says in reason for reason in verdict["reasons"]), verdict
 
 
+def test_a_step_that_is_counted_twice_is_not_proven(local: Runner) -> None:
+    _run, verdict = measure(local, "counted-twice", "script", code=6)
+    assert "rank 0 counted 20 steps, and 10 of them had a forward pass" in verdict["reasons"][0]
+
+
+@BOTH
+def test_what_another_optimizer_trains_is_named(local: Runner, source: str) -> None:
+    run, verdict = measure(local, "trained-beside", source)
+    is_measured(run, verdict)
+    assert any("does not cover 100 values of parameters" in sentence for sentence in verdict["remarks"])
+
+
 def test_what_is_stated_to_be_divided_is_not_examined(local: Runner) -> None:
     _run, verdict = measure(local, "stated-sharded", "script")
     assert (verdict["outcome"], verdict["synchronisation"]) == ("measured", "not-examined")

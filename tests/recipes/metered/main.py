@@ -125,6 +125,7 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
         meter = runner_meter.start(batch_size=BATCH, **stated)
         if peculiarity == "two-meters":
             runner_meter.start(batch_size=BATCH, model=model, optimizer=optimizer)
+    beside = nn.Parameter(torch.zeros(10, 10))
     loader: Any = None
     if peculiarity in ("workers", "spawned-workers"):
         context = "spawn" if peculiarity == "spawned-workers" else "fork"
@@ -150,6 +151,11 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
         else:
             scaler.step(optimizer)
             scaler.update()
+        if peculiarity == "counted-twice" and meter is not None:
+            meter.step()
+        if peculiarity == "trained-beside":
+            beside.sum().backward()
+            torch.optim.SGD([beside], lr=0.01).step()
         if meter is not None:
             meter.step(taken if peculiarity == "last-batch" else None)
         if peculiarity == "rollout":

@@ -83,7 +83,7 @@ def test_smaller_batches_count_as_they_are() -> None:
         ({"group_samples": (20, 20)}, "reports samples of 2 groups, and did 3"),
         ({"waiting_s": (0.5, 1.2, 0.1)}, "waited longer than its groups took"),
         ({"waiting_s": (0.5,)}, "waited longer than its groups took"),
-        ({"forwards_seen": 3}, "counted 6 steps, and its model made 3 forward passes"),
+        ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
         ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
         (
             {"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
@@ -221,6 +221,13 @@ def test_a_stated_batch_that_the_models_input_contradicts_is_named() -> None:
     assert "(4 times)" in said
     for fine in ({"samples_seen": 60}, {"samples_seen": None}, {"samples_seen": 15, "unit": "tokens"}):
         assert not any("may be wrong" in sentence for sentence in verdict(**fine).remarks), fine
+
+
+def test_what_was_trained_beside_the_proof_is_named() -> None:
+    """A script may give the meter a small model that is synchronised, and train another one."""
+    (said,) = (sentence for sentence in verdict(trained_beside=4000).remarks if "the proof does not cover" in sentence)
+    assert said.startswith("the proof does not cover 4000 values of parameters that another optimizer trained")
+    assert not any("does not cover" in sentence for sentence in verdict(trained_beside=0).remarks)
 
 
 def test_a_meter_that_costs_much_says_so() -> None:

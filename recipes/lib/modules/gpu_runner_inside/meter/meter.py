@@ -298,6 +298,7 @@ class Meter:
             batch_seen=not settings.batch_size and self._unit != "steps",
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
+            trained_beside=training.trained_beside,
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )

@@ -39,6 +39,7 @@ class OtherTraining:
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
         self.reduction: dict[str, Any] = {}
+        self.trained_beside = 0
 
     def watch_forward(self, _began: Callable[[], None]) -> None:
         """Nothing shows where a forward pass begins."""

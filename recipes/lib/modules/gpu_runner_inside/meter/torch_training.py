@@ -175,6 +175,7 @@ class TorchTraining:
     Attributes:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
+        trained_beside: values of the parameters that an optimizer stepped in the warm-up, and no proof covers.
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None) -> None:
@@ -187,6 +188,9 @@ class TorchTraining:
         self._began: Callable[[], None] | None = None
         self._look = GradientLook([] if self.sharded not in ("", WHOLE) else self.parameters)
         self._reduction = ReductionLook(model, self.parameters, self.sharded) if self.sharded else None
+        self._covered = {id(each) for each in self.parameters}
+        self.trained_beside = 0
+        self._stepped = self._watch_optimizers() if self.parameters and not self.sharded else None
 
     @property
     def gradients(self) -> str | None:
@@ -197,6 +201,25 @@ class TorchTraining:
     def reduction(self) -> dict[str, Any]:
         """What was seen of the reduction of gradients (reduction.error_of); empty for nothing."""
         return {} if self._reduction is None else self._reduction.seen
+
+    def _watch_optimizers(self) -> Any:
+        """See which parameters any optimizer steps; None before torch 2.0.
+
+        Before a step: the meter of --meter begins after one, where torch must not get a further hook for its end.
+        """
+        try:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+        except ImportError:
+            return None
+
+        def stepped(optimizer: Any, _args: Any, _named: Any) -> None:
+            for group in optimizer.param_groups:
+                for each in group["params"]:
+                    if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
+                        self._covered.add(id(each))
+                        self.trained_beside += each.numel()
+
+        return register_optimizer_step_pre_hook(stepped)
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
@@ -241,6 +264,8 @@ class TorchTraining:
         self._look.end()
         if self._reduction is not None:
             self._reduction.end()
+        if self._stepped is not None:
+            self._stepped.remove()
 
     def world(self) -> World:
         """The world that the framework has formed."""
