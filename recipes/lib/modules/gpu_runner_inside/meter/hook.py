@@ -175,7 +175,9 @@ def _begin_for(optimizer: Any) -> None:
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     model = torch_training.model_with(parameters[0]) if parameters else None
     batch = int(os.environ.get(BATCH_VARIABLE) or 0)
-    begin(Settings(batch), torch_training.TorchTraining(model, parameters, optimizer), "hook")
+    # ZeRO's optimizer has parts of its own, which no module has.
+    divided = "DeepSpeed" if model is None and "deepspeed" in sys.modules else ""
+    begin(Settings(batch, sharded=divided), torch_training.TorchTraining(model, parameters, optimizer), "hook")
 
 
 def _say(what: str) -> None:
