@@ -1,8 +1,8 @@
 """Studies with known losses, simulated: raw step times of every rank in every arm, through the rules that judge runs.
 
 A step of a rank is computing, gradient hooks and input. Ranks that communicate wait in each step for the slowest, then
-coordinate, then move gradients. Nodes have up to eight GPUs. Each repeat runs one GPU alone on every node in turn, then
-the same with hooks, then all GPUs with arms in alternation.
+coordinate, then move gradients. Nodes have up to eight GPUs. Each repeat runs every GPU alone, without and with hooks,
+then all GPUs with arms in alternation.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from runner.model.study import Arm, Launch, LaunchFacts
 from runner.model.verdict import ArmFigure, RunArm
@@ -72,16 +74,15 @@ def launches(
     made: list[LaunchFacts] = []
     for repeat in range(1, repeats + 1):
         shared = math.exp(random.gauss(0.0, 0.005))  # what all launches of a repeat have in common
-        # Few GPUs are all tried in each repeat, many in turn.
-        devices = [rank for rank in range(gpus) if gpus <= 16 or rank % per_node == repeat % per_node]
         arms: tuple[Arm, Arm] = ("solo", "solo-hooks")
         for arm in arms:
-            for rank in devices:
+            for rank in range(gpus):
                 extra = 0.0 if arm == "solo" else planted.hooks
                 step_s = STEP_S * (levels[rank] + extra) * shared * _launch(random)
-                made.append(_facts(1, arm, repeat, rank, BATCH / step_s, ()))
+                made.append(_facts(1, arm, repeat, divmod(rank, per_node), BATCH / step_s, ()))
         figures = _alternating(random, [level * shared * _launch(random) for level in levels], planted, steps)
-        made.append(_facts(gpus, "full", repeat, None, figures[-1].samples_per_s, figures))
+        facts = _facts(gpus, "full", repeat, (None, None), figures[-1].samples_per_s, figures)
+        made.append(msgspec.structs.replace(facts, tasks_per_node=_ranks(gpus, per_node)))
     return made
 
 
@@ -89,11 +90,22 @@ def _launch(random: Random) -> float:
     return math.exp(random.gauss(0.0, 0.002))
 
 
+def _ranks(gpus: int, per_node: int) -> tuple[int, ...]:
+    whole, rest = divmod(gpus, per_node)
+    return (per_node,) * whole + ((rest,) if rest else ())
+
+
 def _facts(
-    gpus: int, arm: Arm, repeat: int, device: int | None, rate: float, arms: tuple[ArmFigure, ...]
+    gpus: int,
+    arm: Arm,
+    repeat: int,
+    place: tuple[int | None, int | None],
+    rate: float,
+    arms: tuple[ArmFigure, ...],
 ) -> LaunchFacts:
-    key = f"g{gpus:04}-{arm}-{device}-r{repeat}"
-    launch = Launch(key, gpus, arm, repeat, 0, arms=tuple(each.arm for each in arms), device=device)
+    node, device = place
+    key = f"g{gpus:04}-{arm}-{node}-{device}-r{repeat}"
+    launch = Launch(key, gpus, arm, repeat, 0, arms=tuple(each.arm for each in arms), node=node, device=device)
     return LaunchFacts(launch, "proven", images_per_s=rate, arms=arms, sm_clock_mhz=1400.0)
 
 

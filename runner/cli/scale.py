@@ -36,6 +36,12 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 @click.option(
     "--same-nodes", is_flag=True, help="One job of the largest size, and in it all launches, one after another."
 )
+@click.option(
+    "--solo-gpus",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="With --same-nodes, GPUs of each node that are alone in one repeat; others in the next. All by default.",
+)
 @click.option("--budget", type=click.FloatRange(min=0), metavar="GPU-HOURS", help="Refuse a study that takes more.")
 @click.option(
     "--attempts",
@@ -286,6 +292,7 @@ def _question(values: Mapping[str, Any]) -> Question:
         pairs,
         int(values.get("repeats", _REPEATS)),
         strong=bool(values.get("strong")),
+        solo_gpus=int(values["solo_gpus"]) if "solo_gpus" in values else None,
     )
 
 

@@ -8,7 +8,17 @@ from datetime import datetime
 from runner.cli.table import GAP, aligned, fitting, wrapped
 from runner.cli.text import age
 from runner.invocation import PROGRAM
-from runner.model.study import Estimate, Launch, LaunchFacts, ListedStudy, Loss, PointFacts, StudyFacts, WayCost
+from runner.model.study import (
+    Estimate,
+    Launch,
+    LaunchFacts,
+    ListedStudy,
+    Loss,
+    PointFacts,
+    SingleGpus,
+    StudyFacts,
+    WayCost,
+)
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 from runner.text import counted, gpus_text, printable
 
@@ -158,7 +168,8 @@ def _notes(facts: StudyFacts) -> list[str]:
         notes.append(printable(f"{each.launch.key}: {_state(each)}"))
     if len(behind) > _MOST_REASONS:
         notes.append(f"{counted(len(behind), 'launch')} are not proven; all of them: --json")
-    if any(each.proven == 1 for each in facts.points):
+    notes += [printable(_alone(each, is_claim=not facts.demonstration)) for each in facts.single_gpus]
+    if any(each.images_per_s is not None and each.images_per_s.low is None for each in facts.points):
         notes.append("one launch makes no claim: it has no interval")
     unexamined = sum(bool(each.synchronisation) for each in facts.launches)
     if unexamined:
@@ -198,6 +209,17 @@ def _notes(facts: StudyFacts) -> list[str]:
     elif facts.state == "incomplete":
         notes.append(f"next: {PROGRAM} scale --resume {name}")
     return notes
+
+
+def _alone(found: SingleGpus, *, is_claim: bool) -> str:
+    """Of a demonstration none is named as slow."""
+    setting = "".join(f", {name}={value}" for name, value in found.settings)
+    spread = "" if found.spread is None else f", standard deviation between them {100 * found.spread:.2g} %"
+    slowest = f", slowest {found.slowest}: {100 * (found.slowest_by or 0.0):.1f} % below the mean"
+    lacks = f"; not proven: {', '.join(found.missing[:_MOST_REASONS])}" if found.missing else ""
+    more = f" and {len(found.missing) - _MOST_REASONS} more" if len(found.missing) > _MOST_REASONS else ""
+    head = f"{found.arm}{setting}: {found.gpus} of {found.wanted} GPUs, each alone"
+    return f"{head}{spread}{slowest if found.slowest and is_claim else ''}{lacks}{more}"
 
 
 def _state(launch: LaunchFacts) -> str:

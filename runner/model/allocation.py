@@ -33,9 +33,11 @@ class ListedLaunch(msgspec.Struct, frozen=True):
         directory: of its run, absolute.
         needs_s: it is begun only where so many seconds are left.
         first_node, nodes: which of the allocation's nodes it has.
+        with_next: the next one in the list, which is on other nodes, runs at the same time.
     """
 
     directory: str
     needs_s: int
     first_node: int = 0
     nodes: int = 1
+    with_next: bool = False

@@ -156,7 +156,8 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         why: why it is not proven, one sentence; empty else.
         images_per_s: of the named arm, in ``unit`` per second. step_s: median time of a step.
         synchronisation: of its verdict: ``not-examined`` where nothing showed whether the ranks train together.
-        nodes: names, where recorded.
+        nodes: names, where recorded. tasks_per_node: ranks on each, in one allocation's order, of a launch that has the
+            first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
     """
@@ -174,6 +175,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     demonstration: str = ""
     step_s: float | None = None
     nodes: tuple[str, ...] = ()
+    tasks_per_node: tuple[int, ...] = ()
     sm_clock_mhz: float | None = None
     arms: tuple[ArmFigure, ...] = ()
 
@@ -201,6 +203,27 @@ class PointFacts(msgspec.Struct, frozen=True):
     efficiency_of_uncoupled: Estimate | None = None
     spread: float | None = None
     launches_needed: dict[str, int] = {}
+
+
+class SingleGpus(msgspec.Struct, frozen=True):
+    """How the GPUs of one allocation differ, each of them alone.
+
+    Attributes:
+        arm: ``solo`` or ``solo-hooks``.
+        gpus, wanted: number of GPUs that have a rate, and that shall have one.
+        spread: standard deviation between GPUs over their mean, each by the mean of its launches; None below 2.
+        slowest: which one, empty below 2. slowest_by: share that it is below the mean.
+        missing: GPUs with launches that are not proven, by name.
+    """
+
+    arm: Arm
+    settings: tuple[tuple[str, str], ...]
+    gpus: int
+    wanted: int
+    spread: float | None = None
+    slowest: str = ""
+    slowest_by: float | None = None
+    missing: tuple[str, ...] = ()
 
 
 class LossRow(msgspec.Struct, frozen=True):
@@ -239,6 +262,7 @@ class StudyFacts(msgspec.Struct, frozen=True):
         state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven.
         demonstration: why no figure of it is a performance claim; empty where they are.
         gpu_hours: that its jobs have used so far, by their own records.
+        single_gpus: of its GPUs alone, in one allocation.
         differences: of launches in one allocation: what was not the same for them, a sentence each, so that comparing
             them has no verdict. switches: node -> its leaf switch, where it is known.
     """
@@ -257,5 +281,6 @@ class StudyFacts(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     demonstration: str = ""
     gpu_hours: float = 0.0
+    single_gpus: tuple[SingleGpus, ...] = ()
     differences: tuple[str, ...] = ()
     switches: dict[str, str] = {}

@@ -93,6 +93,17 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
         yield Highlight("Largest loss", worst.name, about)
     elif loss is not None and loss.why:
         yield Highlight("Largest loss", "unknown", loss.why)
+    yield from _alone(study, point)
+
+
+def _alone(study: StudyFacts, point: PointFacts) -> Iterator[Highlight]:
+    """How the GPUs differ alone. Of a demonstration none is named as slow."""
+    found = next((each for each in study.single_gpus if (each.arm, each.settings) == ("solo", point.settings)), None)
+    if found is not None and found.spread is not None:
+        slowest = f"slowest: {found.slowest}, {percent(found.slowest_by or 0.0)} below the mean"
+        about = f"standard deviation between {found.gpus} of {found.wanted} GPUs"
+        note = about if study.demonstration else f"{about}; {slowest}"
+        yield Highlight("Difference between GPUs, each alone", percent(found.spread), note)
 
 
 def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:

@@ -16,8 +16,10 @@ from statistics import fmean
 from runner.model.study import LaunchFacts as Launch
 from runner.model.study import Loss, LossRow, Way
 from runner.model.verdict import ArmFigure
+from runner.statistics import single_gpus
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.decomposition import Block, decompose
+from runner.text import counted
 
 HOOKS = "gradient hooks"
 NODE = "node, power and input"
@@ -45,8 +47,9 @@ def attribution(
     """Where the loss at one size goes; ``why`` says why there is no attribution.
 
     Takes proven launches of this size that alternated between their arms in one process, and those of one GPU alone,
-    with the same settings and the same batch of each GPU, from one allocation. A repeat in which both ran is a round,
-    whose common part cancels; with fewer than 3 complete rounds the launches count as independent.
+    with the same settings and the same batch of each GPU, from one allocation: of each GPU of this size, where all of
+    them were alone, and their mean counts. A repeat in which both ran is a round, whose common part cancels; with fewer
+    than 3 complete rounds the repeats of each count as independent.
 
     Args:
         launches: of the whole study. strong: the whole batch is fixed, so that each size has another batch of a GPU.
@@ -57,18 +60,23 @@ def attribution(
     solo = [each for each in of_one if each.launch.arm == "solo"]
     solo = solo or [each for each in of_one if each.launch.arm == "full"]
     hooks = [each for each in of_one if each.launch.arm == "solo-hooks"]
+    of_size = together[0].tasks_per_node if together else ()
+    solo, lacks = single_gpus.of_size(solo, of_size)
+    hooks, hooks_lack = single_gpus.of_size(hooks, of_size)
+    has_hooks = _repeats(hooks) >= LEAST_LAUNCHES
     why = _refusal(gpus, way, solo, together, strong=strong)
     if why:
         return Loss(gpus, settings, why=why)
     parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", ""))]
-    if len(hooks) >= LEAST_LAUNCHES:
-        parts.append((hooks, _one(HOOKS, "")))
+    if has_hooks:
+        parts.append((hooks, _one(HOOKS, hooks_lack or lacks)))
     has = {
         "coordination": all("coordination" in _arms(each) for each in together),
         "compute": all(arm.compute_s is not None for each in together for arm in each.arms if arm.arm != "uncoupled"),
-        "hooks": len(hooks) >= LEAST_LAUNCHES,
+        "hooks": has_hooks,
     }
-    parts.append((together, lambda each: _together(gpus, each, has)))
+    base_lacks = hooks_lack if has_hooks else lacks
+    parts.append((together, lambda each: _together(gpus, each, has, base_lacks)))
     named = [[level(each) for each in group] for group, level in parts]
     made = decompose(_blocks([group for group, _ in parts], named))
     rows = []
@@ -90,9 +98,14 @@ def _refusal(gpus: int, way: Way, solo: Sequence[Launch], together: Sequence[Lau
     if way == "separate":
         return "the launches were separate jobs, so that other nodes and other times are in their differences"
     for what, found in (("one GPU alone", solo), ("the arms uncoupled and full in one process", together)):
-        if len(found) < LEAST_LAUNCHES:
-            return f"{len(found)} proven launches of {what}; {LEAST_LAUNCHES} are needed"
+        if (repeats := _repeats(found)) < LEAST_LAUNCHES:
+            return f"{counted(repeats, 'repeat')} with proven launches of {what}; {LEAST_LAUNCHES} are needed"
     return ""
+
+
+def _repeats(launches: Sequence[Launch]) -> int:
+    """In how many there is one: several GPUs that were alone in one repeat share what the repeat has in common."""
+    return len({each.launch.repeat for each in launches})
 
 
 def _arms(each: Launch) -> Mapping[str, ArmFigure]:
@@ -103,7 +116,7 @@ def _one(row: str, note: str) -> Callable[[Launch], list[_Level]]:
     return lambda each: [_Level(row, math.log(each.images_per_s or 1.0), each.sm_clock_mhz, note)]
 
 
-def _together(gpus: int, each: Launch, has: Mapping[str, bool]) -> list[_Level]:
+def _together(gpus: int, each: Launch, has: Mapping[str, bool], base_lacks: str) -> list[_Level]:
     """The levels of a launch whose process alternated between its arms."""
     arms = _arms(each)
     uncoupled, full = arms["uncoupled"], arms["full"]
@@ -112,8 +125,9 @@ def _together(gpus: int, each: Launch, has: Mapping[str, bool]) -> list[_Level]:
     if has["compute"] and coupled.jitter_s is not None:
         slowest -= math.log1p(coupled.jitter_s / uncoupled.slowest_step_s)
     clock = uncoupled.sm_clock_mhz
+    note = "; ".join(filter(None, ("" if has["hooks"] else "with gradient hooks", base_lacks)))
     levels = [
-        _Level(NODE, math.log(uncoupled.samples_per_s / gpus), clock, "" if has["hooks"] else "with gradient hooks"),
+        _Level(NODE, math.log(uncoupled.samples_per_s / gpus), clock, note),
         _Level(WAITING, slowest, clock),
     ]
     last = math.log(full.samples_per_s / gpus)
@@ -130,7 +144,7 @@ def _together(gpus: int, each: Launch, has: Mapping[str, bool]) -> list[_Level]:
 
 
 def _blocks(groups: Sequence[Sequence[Launch]], named: Sequence[Sequence[Sequence[_Level]]]) -> list[Block]:
-    """One block of rounds where at least three repeats have every group; else a block for each group."""
+    """One block of rounds where at least three repeats have every group; else a block of repeats for each group."""
     by_repeat: list[dict[int, list[Sequence[_Level]]]] = []
     for group, levels in zip(groups, named, strict=True):
         found: dict[int, list[Sequence[_Level]]] = {}
@@ -140,7 +154,7 @@ def _blocks(groups: Sequence[Sequence[Launch]], named: Sequence[Sequence[Sequenc
     repeats = set(by_repeat[0]).intersection(*by_repeat[1:])
     if len(repeats) == max(len(found) for found in by_repeat) >= LEAST_LAUNCHES:
         return [[[value for found in by_repeat for value in _means(found[repeat])] for repeat in sorted(repeats)]]
-    return [[[level.value for level in row] for row in levels] for levels in named]
+    return [[_means(rows) for _, rows in sorted(found.items())] for found in by_repeat]
 
 
 def _means(rows: Sequence[Sequence[_Level]]) -> list[float]:

@@ -33,6 +33,7 @@ from runner.preparation.job import PreparedJob, as_launch, make_launch, schedule
 from runner.runtimes import runtime, staging
 from runner.schedulers import render_launches
 from runner.study import cost
+from runner.study import plan as plans
 
 ALLOCATIONS, LAUNCHES = "allocations", "launches"
 
@@ -57,7 +58,7 @@ def limit_s(launches: Sequence[tuple[float, int]], site: Site, queue: str | None
     """The time limit of an allocation, seconds: what all launches need, at most what the site allows.
 
     Args:
-        launches: expected length and time limit of each, seconds.
+        launches: expected length and time limit of each, seconds; of those that run at one time, the longest.
     """
     most = (site.queues.get(queue or "", Queue()).max_walltime_s, site.max_walltime_s)
     return (
@@ -94,7 +95,11 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
         UsageError, InfrastructureError, NotAcceptedError: as ``runner.preparation.job.start``; nothing is left.
         UnknownStateError: it is unknown whether the scheduler accepted it; the run directories stay.
     """
-    lengths = [(each.expected_s, each.prepared.plan.walltime_s) for each in launches]
+    planned = {each.launch.key: each for each in launches}
+    turns = [[planned[each.key] for each in turn] for turn in plans.turns(each.launch for each in launches)]
+    lengths = [
+        (max(each.expected_s for each in turn), max(each.prepared.plan.walltime_s for each in turn)) for turn in turns
+    ]
     plan = msgspec.structs.replace(
         largest.plan, job_name=name, walltime_s=limit_s(lengths, largest.site, largest.plan.queue)
     )
@@ -106,7 +111,11 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
         for each in launches:
             placed = as_launch(each.prepared, in_place(each.prepared.plan, each.launch, largest.plan))
             runs.append(make_launch(placed, each.runs, own, command=each.command, keep_diff=keep_diff))
-        listed = [_listed(run, each, largest.plan) for run, each in zip(runs, launches, strict=True)]
+        beside = {each.launch.key for turn in turns for each in turn[:-1]}
+        listed = [
+            _listed(run, each, largest.plan, with_next=each.launch.key in beside)
+            for run, each in zip(runs, launches, strict=True)
+        ]
         script = render_launches(plan, step, listed)
         atomic.write_private(own / SCRIPT, script)
         RunDirectory(own).write("plan.json", record_of(plan, largest.findings))
@@ -178,10 +187,11 @@ def _made(study: Path) -> Path:
     return own
 
 
-def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan) -> ListedLaunch:
+def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan, *, with_next: bool) -> ListedLaunch:
     plan = planned.prepared.plan
     first = place(planned.launch, largest).first_node
-    return ListedLaunch(str(run.path), cost.needed_s(planned.expected_s, plan.walltime_s), first, plan.nodes)
+    needs_s = cost.needed_s(planned.expected_s, plan.walltime_s)
+    return ListedLaunch(str(run.path), needs_s, first, plan.nodes, with_next)
 
 
 def _keep_id(run: RunDirectory, job_id: str) -> None:

@@ -20,10 +20,12 @@ import msgspec
 from runner.files import file_system
 from runner.jobs.directory import NODES, RunDirectory
 from runner.model.job import ExitMarker, JobState
+from runner.model.plan import LaunchPlace
 from runner.model.records import Seconds
 from runner.model.study import BASES, Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
+from runner.statistics.single_gpus import of_size, single_gpus
 from runner.study import allocation, sameness
 from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
 from runner.study.directory import StudyDirectory
@@ -36,6 +38,7 @@ _Rates = Mapping[int, float]  # by the repeat
 
 
 class _Plan(msgspec.Struct, frozen=True):
+    launch: LaunchPlace | None = None
     tasks_per_node: tuple[int, ...] = ()
     gpus_per_node: int = 0
     whole_nodes: bool = False
@@ -101,6 +104,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         gpu_hours=allocation.gpu_hours(study.path)
         if together
         else math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
+        single_gpus=single_gpus(found) if together else (),
         differences=differences,
         switches=allocation.switches(study.path) if together else {},
     )
@@ -142,7 +146,7 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     arms = {arm: place for place, arm in enumerate(study.arms)}
     places = {setting: place for place, setting in enumerate(study.settings)}
     order = sorted(groups, key=lambda point: (places[point[0]], point[1], arms[point[2]]))
-    return tuple(_point(study, point, groups[point], rates) for point in order)
+    return tuple(_point(study, point, groups, rates) for point in order)
 
 
 def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
@@ -160,12 +164,16 @@ def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
     )
 
 
-def _point(study: Study, point: _Point, launches: Sequence[LaunchFacts], rates: Mapping[_Point, _Rates]) -> PointFacts:
+def _point(
+    study: Study, point: _Point, groups: Mapping[_Point, Sequence[LaunchFacts]], rates: Mapping[_Point, _Rates]
+) -> PointFacts:
     setting, gpus, arm = point
-    own = rates[point]
+    own, launches = rates[point], groups[point]
     values = list(own.values())
     spread = statistics.spread(values)
-    base = next((found for name in BASES if (found := rates.get((setting, 1, name)))), {})
+    base_point = next((each for name in BASES if rates.get(each := (setting, 1, name))), None)
+    of_one = base_point is not None and base_point != point
+    base = _of_size(groups[base_point], base_point[2], launches) if base_point is not None else {}
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
@@ -175,7 +183,7 @@ def _point(study: Study, point: _Point, launches: Sequence[LaunchFacts], rates: 
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own and base is not own else None,
+        efficiency_of_one=_efficiency(study, own, gpus, base) if of_one and base and own else None,
         # Of one process and one allocation: what changes from launch to launch cancels.
         efficiency_of_uncoupled=statistics.efficiency(
             [own[each] for each in both], [together[each] for each in both], rounds=True
@@ -196,6 +204,12 @@ def _efficiency(study: Study, own: _Rates, gpus: int, base: _Rates) -> Estimate:
     if study.way == "one-allocation" and len(both) == len(per_gpu) == len(base):
         return statistics.efficiency([per_gpu[each] for each in both], [base[each] for each in both], rounds=True)
     return statistics.efficiency(list(per_gpu.values()), list(base.values()), rounds=False)
+
+
+def _of_size(alone: Sequence[LaunchFacts], arm: Arm, launches: Sequence[LaunchFacts]) -> _Rates:
+    """The rates of one GPU alone that launches are compared with: of the GPUs that they have, where these are known."""
+    ranks = next((each.tasks_per_node for each in launches if each.tasks_per_node), ())
+    return _rates(of_size([each for each in alone if each.state == "proven"], ranks)[0], arm)
 
 
 def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
@@ -232,6 +246,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),
+        tasks_per_node=_ranks(attempt.run) if proven and launch.node is None else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict and proven else None,
         arms=verdict.arms if verdict and proven else (),
     )
@@ -243,6 +258,13 @@ def _step_s(run: RunDirectory) -> float | None:
     if report is None or not report.group_steps or not report.ends_s:
         return None
     return median(end - begin for begin, end in pairwise((0.0, *report.ends_s))) / report.group_steps
+
+
+def _ranks(run: RunDirectory) -> tuple[int, ...]:
+    """On each node of the study's allocation, from its first GPU on; empty outside of one."""
+    plan = run.read("plan.json", _Plan)
+    place = plan.launch if plan is not None else None
+    return plan.tasks_per_node if plan is not None and place is not None and not place.first_gpu else ()
 
 
 def _nodes(run: RunDirectory) -> tuple[str, ...]:

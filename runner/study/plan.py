@@ -7,7 +7,7 @@ points A and B give ABBABAABABBA), so that neither a linear drift nor a place in
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from typing import get_args
 
@@ -83,14 +83,16 @@ def launches(
     settings: Sequence[Setting],
     repeats: int,
     *,
-    solo_places: tuple[int, int] | None = None,
+    solo_places: Sequence[int] | None = None,
+    solo_gpus: int | None = None,
 ) -> tuple[Launch, ...]:
     """All launches of a study, in their order.
 
     Args:
         settings: at least one, which may be empty.
-        solo_places: where nodes are fixed: number of nodes and GPUs of each. Every repeat then has one solo launch a
-            node, on another GPU each time; else there is one a repeat, wherever it comes to lie.
+        solo_places: where nodes are fixed: how many GPUs of each node the study has. Every repeat then has each of them
+            alone, one of each node at a time; else there is one a repeat, wherever it comes to lie.
+        solo_gpus: of each node in one repeat, and others in the next; None for all.
     """
     found: list[Launch] = []
     keys: set[str] = set()
@@ -99,7 +101,7 @@ def launches(
             point
             for setting in settings
             for point in (
-                *_alone(arms, setting, repeat, solo_places),
+                *_alone(arms, setting, repeat, solo_places, solo_gpus),
                 *_together(gpus, arms, setting, repeat),
             )
         ]
@@ -176,16 +178,41 @@ def _together(gpus: Sequence[int], arms: Collection[Arm], setting: Setting, repe
         yield Launch("", count, "full", repeat, 0, inside, setting)
 
 
-def _alone(arms: Collection[Arm], setting: Setting, repeat: int, places: tuple[int, int] | None) -> Iterator[Launch]:
-    for arm in _ALONE:
-        if arm not in arms:
-            continue
-        if places is None:
-            yield Launch("", 1, arm, repeat, 0, (), setting)
-            continue
-        nodes, devices = places
-        for node in range(nodes):
-            yield Launch("", 1, arm, repeat, 0, (), setting, node, (repeat - 1 + node) % devices)
+def _alone(
+    arms: Collection[Arm], setting: Setting, repeat: int, places: Sequence[int] | None, most: int | None
+) -> Iterator[Launch]:
+    own = [arm for arm in _ALONE if arm in arms]
+    if places is None:
+        yield from (Launch("", 1, arm, repeat, 0, (), setting) for arm in own)
+        return
+    devices = max(places)
+    turns = min(most or devices, devices)
+    for turn in range(turns):
+        # Each repeat begins with other GPUs, and each node with another one; there and back between the arms.
+        first = turn + (repeat - 1) * (turns if turns < devices else 1)
+        for arm in own if turn % 2 == 0 else own[::-1]:
+            for node, has in enumerate(places):
+                device = (first + node) % devices
+                if device < has:
+                    yield Launch("", 1, arm, repeat, 0, (), setting, node, device)
+
+
+def turns(launches: Iterable[Launch]) -> tuple[tuple[Launch, ...], ...]:
+    """The launches in their order, those together that run at one time: of one GPU alone, on different nodes."""
+    found: list[list[Launch]] = []
+    for each in launches:
+        if found and _is_beside(found[-1], each):
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return tuple(map(tuple, found))
+
+
+def _is_beside(others: Sequence[Launch], one: Launch) -> bool:
+    point = (one.arm, one.repeat, one.settings)
+    return one.node is not None and all(
+        each.node not in (None, one.node) and (each.arm, each.repeat, each.settings) == point for each in others
+    )
 
 
 def _key(launch: Launch, taken: Collection[str]) -> str:

@@ -26,6 +26,7 @@ class Question:
     Attributes:
         shared: options of the recipe that all launches share. settings: at least one, which may be empty.
         strong: the batch that an option holds is the whole one, which the ranks of a launch share.
+        solo_gpus: of each node that are alone in one repeat; None for all.
     """
 
     gpus: tuple[int, ...]
@@ -34,10 +35,13 @@ class Question:
     settings: tuple[Setting, ...]
     repeats: int
     strong: bool
+    solo_gpus: int | None = None
 
-    def launches(self, solo_places: tuple[int, int] | None = None) -> tuple[Launch, ...]:
+    def launches(self, solo_places: Sequence[int] | None = None) -> tuple[Launch, ...]:
         """All of them, in their order. ``solo_places``: as ``plan.launches`` takes them."""
-        return plan.launches(self.gpus, self.arms, self.settings, self.repeats, solo_places=solo_places)
+        return plan.launches(
+            self.gpus, self.arms, self.settings, self.repeats, solo_places=solo_places, solo_gpus=self.solo_gpus
+        )
 
     def options(self, launch: Launch, recipe: Recipe) -> Setting:
         """The recipe's options of a launch.
@@ -97,7 +101,15 @@ class Offer:
         return any(job.is_refused for job in self.jobs)
 
 
-def ask(gpus: str, arms: str, options: Sequence[tuple[str, str]], repeats: int, *, strong: bool) -> Question:
+def ask(
+    gpus: str,
+    arms: str,
+    options: Sequence[tuple[str, str]],
+    repeats: int,
+    *,
+    strong: bool,
+    solo_gpus: int | None = None,
+) -> Question:
     """A question from what was typed.
 
     Raises:
@@ -106,7 +118,10 @@ def ask(gpus: str, arms: str, options: Sequence[tuple[str, str]], repeats: int, 
     shared, settings = plan.parse_settings(options)
     if any(name == "arms" for setting in (shared, *settings) for name, _ in setting):
         raise UsageError("arms are no option of a study's recipe", where="--set arms", fix="use --arms full,uncoupled")
-    return Question(plan.parse_sizes(gpus), plan.parse_arms(arms), shared, settings, repeats, strong)
+    found = plan.parse_arms(arms)
+    if solo_gpus is not None and not {"solo", "solo-hooks"} & set(found):
+        raise UsageError("no GPU is alone in this study", where="--solo-gpus", fix="add it: --arms solo,...")
+    return Question(plan.parse_sizes(gpus), found, shared, settings, repeats, strong, solo_gpus)
 
 
 @dataclass
@@ -158,8 +173,7 @@ def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
     largest = max(apart.jobs, key=lambda job: job.plan.tasks).plan
     if "one-allocation" not in names() or not has_launches(largest.scheduler):
         return (apart,)
-    places = (largest.nodes, max(largest.tasks_per_node))
-    return apart, offer("one-allocation", question.launches(places), jobs)
+    return apart, offer("one-allocation", question.launches(largest.tasks_per_node), jobs)
 
 
 def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations, of: Sequence[Launch] = ()) -> Offer:

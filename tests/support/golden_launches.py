@@ -26,6 +26,9 @@ SCRIPTS = Path(__file__).parents[1] / "golden" / "launch_scripts"
 
 LAUNCHES = (
     ListedLaunch("/lustre/u/runs/s-study/launches/g0016-full-r1/20261122-120000-hvd-16", 200, 0, 2),
+    ListedLaunch(
+        "/lustre/u/runs/s-study/launches/g0001-solo-n000d2-r1/20261122-120010-hvd-1", 140, 0, 1, with_next=True
+    ),
     ListedLaunch("/lustre/u/my 'runs'/$HOME/launches/g0001-solo-n001d3-r1/`id`", 140, 1, 1),
 )
 

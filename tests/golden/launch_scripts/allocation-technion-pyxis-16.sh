@@ -53,10 +53,17 @@ mapfile -t runner_nodes < <(cut -f 1 nodes)
 runner_cpus=$(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | sort -n | head -n 1)
 runner_cpus=${runner_cpus%%[!0-9]*}
 runner_limit=1200   # seconds
-runner_child='' runner_stop=''
-trap 'runner_stop=${runner_stop:-CANCELLED}; [ -z "$runner_child" ] || kill -TERM "$runner_child" 2>/dev/null' TERM INT
+runner_ending='' runner_stop='' runner_running=0 runner_dirs=() runner_pids=() runner_begans=() runner_codes=()
+trap 'runner_ending=yes runner_stop=${runner_stop:-CANCELLED}; runner_term' TERM INT
 trap : HUP USR1   # not ignored: that would be inherited
 : >launches
+
+runner_term() {   # every launch that runs
+  local runner_i
+  for (( runner_i = 0; runner_i < runner_running; runner_i++ )); do
+    [ -z "${runner_pids[runner_i]}" ] || kill -TERM "${runner_pids[runner_i]}" 2>/dev/null
+  done
+}
 
 runner_end() {   # run directory, exit status, why: for a script that could not write it
   [ -e "$1/exit.json" ] || {
@@ -66,28 +73,48 @@ runner_end() {   # run directory, exit status, why: for a script that could not 
 }
 
 # Arguments: run directory; seconds that must be left; arguments of its script.
-runner_launch() {
-  local runner_asked='' runner_code runner_began
+runner_begin() {
   [ -z "$runner_stop" ] || return 0
   if [ -e "$1/cancelled.json" ]; then runner_end "$1" 143 CANCELLED; return 0; fi
   if [ "$(( SECONDS + $2 ))" -gt "$runner_limit" ]; then runner_stop=TIME; return 0; fi
   : >"$1/begun" || { runner_stop=DISK; return 0; }
-  runner_began=$(date +%s.%N)
+  runner_dirs[runner_running]=$1
+  runner_begans[runner_running]=$(date +%s.%N)
   bash "$1/job.sh" "${@:3}" >>"$1/logs/batch.out" 2>>"$1/logs/batch.err" </dev/null &
-  runner_child=$!
-  while kill -0 "$runner_child" 2>/dev/null; do
-    if [ -z "$runner_asked" ] && [ -e "$1/cancelled.json" ]; then
-      runner_asked=yes
-      kill -TERM "$runner_child" 2>/dev/null
-    fi
-    sleep 0.2
+  runner_pids[runner_running]=$!
+  runner_running=$(( runner_running + 1 ))
+  [ -z "$runner_ending" ] || kill -TERM "$!" 2>/dev/null   # its turn to be ended was before it was counted
+}
+
+# The same, and then it and those that were begun before it run to their ends.
+runner_launch() {
+  local runner_i runner_left=yes runner_asked=()
+  runner_begin "$@"
+  while [ -n "$runner_left" ]; do
+    runner_left=''
+    for (( runner_i = 0; runner_i < runner_running; runner_i++ )); do
+      [ -n "${runner_pids[runner_i]}" ] || continue
+      if ! kill -0 "${runner_pids[runner_i]}" 2>/dev/null; then
+        wait "${runner_pids[runner_i]}"; runner_codes[runner_i]=$?
+        [ -n "$runner_ending" ] || : >"${runner_dirs[runner_i]}/over"
+        runner_pids[runner_i]=''
+        continue
+      fi
+      runner_left=yes
+      if [ -z "${runner_asked[runner_i]:-}" ] && [ -e "${runner_dirs[runner_i]}/cancelled.json" ]; then
+        runner_asked[runner_i]=yes
+        kill -TERM "${runner_pids[runner_i]}" 2>/dev/null
+      fi
+    done
+    [ -z "$runner_left" ] || sleep 0.2
   done
-  wait "$runner_child"; runner_code=$?
-  [ -n "$runner_stop" ] || : >"$1/over"
-  runner_child=''
-  runner_free
-  runner_end "$1" "$runner_code" KILLED
-  printf '%s\t%s\t%s\t%s\n' "$runner_began" "$(date +%s.%N)" "$runner_code" "$1" >>launches
+  [ "$runner_running" -eq 0 ] || runner_free
+  for (( runner_i = 0; runner_i < runner_running; runner_i++ )); do
+    runner_end "${runner_dirs[runner_i]}" "${runner_codes[runner_i]}" KILLED
+    printf '%s\t%s\t%s\t%s\n' "${runner_begans[runner_i]}" "$(date +%s.%N)" "${runner_codes[runner_i]}" \
+      "${runner_dirs[runner_i]}" >>launches
+  done
+  runner_running=0
 }
 
 runner_free() {
@@ -110,6 +137,7 @@ runner_free() {
 }
 
 runner_launch /lustre/u/runs/s-study/launches/g0016-full-r1/20261122-120000-hvd-16 200 "$runner_cpus" "${runner_nodes[@]:0:2}"
+runner_begin /lustre/u/runs/s-study/launches/g0001-solo-n000d2-r1/20261122-120010-hvd-1 140 "$runner_cpus" "${runner_nodes[@]:0:1}"
 runner_launch '/lustre/u/my '\''runs'\''/$HOME/launches/g0001-solo-n001d3-r1/`id`' 140 "$runner_cpus" "${runner_nodes[@]:1:1}"
 [ -z "$runner_stop" ] || printf '%s\n' "$runner_stop" >stopped
 [ "$runner_stop" != CANCELLED ] || { runner_why=CANCELLED; exit 143; }

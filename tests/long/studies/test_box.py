@@ -15,7 +15,7 @@ from runner import box
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
-from tests.support.studies import TIMED, runs_with
+from tests.support.studies import TIMED, overlapping, runs_with
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="ends daemons in a box: run it as root")
@@ -58,6 +58,29 @@ def test_sixteen_ranks_killed_and_gone_on_with(in_box: Runner) -> None:
     assert [each["gpus"] for each in facts["points"]] == [1, 2, 4, 8, 16]
     assert {len(each["nodes"]) for each in facts["launches"] if each["launch"]["gpus"] == 16} == {2}
     assert facts["demonstration"]
+
+
+def test_every_gpu_runs_by_itself_one_of_each_node_at_a_time(in_box: Runner) -> None:
+    """The allocation is lost in between; what was measured of the 16 stays, and the rest goes on side by side."""
+    words = ("--gpus", "16", "--arms", "solo", "--repeats", "1", "--same-nodes", *TIMED)
+    planned = in_box("scale", *words, "--dry-run", code=0).out
+    assert "16 GPUs alone, one of each node at a time: 8 of 9 turns" in " ".join(planned.split())
+    in_box("scale", *words, code=0)
+    path = study_of(in_box)
+    until(lambda: len(list(path.glob("launches/*-solo-*/*/result.json"))) >= 5, "some were measured", timeout_s=120)
+    in_box("cancel", path.name, code=0)
+    in_box("wait", path.name, code=6)
+    done = in_box("scale", "--resume", path.name, "--wait", code=0)
+    assert "complete, 17 of 17 launches proven" in done.out
+    assert "solo: 16 of 16 GPUs, each alone, standard deviation between them " in " ".join(done.out.split())
+    assert set(runs_with(path, "result.json").values()) == {1}
+    facts = result(in_box("status", path.name, "--json", code=0).out)
+    assert facts["differences"] == []
+    places = {(each["launch"]["node"], each["nodes"][0]) for each in facts["launches"] if each["launch"]["gpus"] == 1}
+    assert places == {(0, "dgx01"), (1, "dgx02")}
+    beside = overlapping(path)
+    assert len(beside) >= 7
+    assert all("-solo-n000" in min(pair) and "-solo-n001" in max(pair) for pair in beside), beside
 
 
 def test_a_node_that_fails_costs_one_attempt(in_box: Runner, nodes: Daemons) -> None:

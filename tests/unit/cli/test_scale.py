@@ -14,7 +14,7 @@ from runner.cli import cli, run
 from runner.cli.study_table import facts_lines
 from runner.errors import Exit
 from runner.model.origin import CommandLine
-from runner.model.study import Estimate, Loss, LossRow
+from runner.model.study import Estimate, Loss, LossRow, SingleGpus
 from runner.model.verdict import Verdict
 from runner.statistics.launches import needed
 from runner.study import gather
@@ -244,3 +244,17 @@ def test_the_label_of_a_demonstration_fits(tmp_path: Path) -> None:
     lines = facts_lines(gather.facts(of), 40)
     assert "performance claim]" in " ".join(lines)
     assert all(len(line) <= 40 or of.path.name in line for line in lines), lines
+
+
+@pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
+def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished: str, demonstration: str) -> None:
+    from runner.study.lookup import find
+
+    missing = tuple(f"GPU {number} of node 1" for number in range(10))
+    alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 0.019, "GPU 3 of node 0", 0.041, missing),)
+    known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=alone, demonstration=demonstration)
+    text = " ".join(" ".join(facts_lines(known, 80)).split())
+    assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in text
+    assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in text) is (not demonstration)
+    assert "not proven: GPU 0 of node 1," in text
+    assert "GPU 7 of node 1 and 2 more" in text

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from runner.model.report import Report
-from runner.model.study import PointFacts, StudyFacts
+from runner.model.study import PointFacts, SingleGpus, StudyFacts
 from runner.report.gather import of_runs, of_study
 from runner.report.ranks import MOST_POINTS, points
 from tests.support.reports import estimate, figure_of, launch_facts, measured_run, study_facts, whole_study
@@ -30,6 +30,18 @@ def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(re
     assert "6.1 % slower" in shown["Slowest"][1]
     assert shown["Largest loss"][0] == "waiting for slower ranks"
     assert "3.4 % of the ideal; 95 %: 2.7 % to 4.1 %" in shown["Largest loss"][1]
+
+
+@pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
+def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_names_none(
+    study: StudyFacts, demonstration: str
+) -> None:
+    alone = (SingleGpus("solo", (), 15, 16, 0.019, "GPU 3 of node 1", 0.041),)
+    made = of_study(msgspec.structs.replace(study, single_gpus=alone, demonstration=demonstration))
+    value, note = values(made)["Difference between GPUs, each alone"]
+    assert value == "1.9 %"
+    assert "15 of 16 GPUs" in note
+    assert ("slowest: GPU 3 of node 1, 4.1 % below the mean" in note) is (not demonstration)
 
 
 def test_a_point_below_its_expected_range_is_named_with_what_its_records_show(report: Report) -> None:

@@ -76,10 +76,20 @@ def test_clocks_that_are_unknown_say_nothing() -> None:
     [
         (study(), 4, "separate", "separate jobs"),
         (study(), 1, "one-allocation", "what the loss is measured against"),
-        (study(2), 4, "one-allocation", "2 proven launches"),
-        (study(), 8, "one-allocation", "0 proven launches of the arms uncoupled and full"),
-        ([each for each in study() if each.launch.gpus > 1], 4, "one-allocation", "0 proven launches of one GPU alone"),
-        ([msgspec.structs.replace(each, state="not-proven") for each in study()], 4, "one-allocation", "0 proven"),
+        (study(2), 4, "one-allocation", "2 repeats with proven launches"),
+        (study(), 8, "one-allocation", "0 repeats with proven launches of the arms uncoupled and full"),
+        (
+            [each for each in study() if each.launch.gpus > 1],
+            4,
+            "one-allocation",
+            "0 repeats with proven launches of one GPU alone",
+        ),
+        (
+            [msgspec.structs.replace(each, state="not-proven") for each in study()],
+            4,
+            "one-allocation",
+            "0 repeats with proven",
+        ),
     ],
 )
 def test_what_cannot_be_attributed_says_why(made: list[LaunchFacts], gpus: int, way: Way, why: str) -> None:
@@ -87,6 +97,34 @@ def test_what_cannot_be_attributed_says_why(made: list[LaunchFacts], gpus: int, 
     assert why in refused.why
     assert refused.rows == ()
     assert refused.efficiency is None
+
+
+def test_a_size_is_compared_with_its_own_gpus() -> None:
+    """GPUs of another node are half as fast: in the mean of all they would be a gain, and none of this size's own."""
+    made = study()
+    other = [
+        msgspec.structs.replace(
+            each,
+            images_per_s=0.5 * (each.images_per_s or 0.0),
+            launch=msgspec.structs.replace(each.launch, key=f"{each.launch.key}-other", node=7),
+        )
+        for each in made
+        if each.launch.arm == "solo"
+    ]
+    assert attributed([*made, *other]) == attributed(made)
+
+
+def test_a_gpu_that_was_not_measured_by_itself_is_noted_and_the_others_are_the_base() -> None:
+    made = [each for each in study() if (each.launch.arm, each.launch.node, each.launch.device) != ("solo", 1, 1)]
+    rows = {row.name: row for row in attributed(made).rows}
+    assert rows[loss.HOOKS].note == "1 of its 4 GPUs have no rate alone"
+    assert rows[loss.NODE].note == ""
+    assert rows[loss.HOOKS].loss.low is not None
+
+
+def test_single_gpus_in_one_repeat_are_one_repeat() -> None:
+    made = [each for each in study() if each.launch.gpus > 1 or each.launch.repeat == 1]
+    assert attributed(made).why == "1 repeat with proven launches of one GPU alone; 3 are needed"
 
 
 def test_a_fixed_whole_batch_has_no_attribution() -> None:

@@ -8,6 +8,7 @@ import pytest
 from runner.errors import RefusedError
 from runner.model.study import Launch
 from runner.study import cost
+from runner.study.plan import launches
 from runner.study.question import Offer, check_budget, choose
 from tests.support.plans import PLAN
 
@@ -90,3 +91,19 @@ def test_the_budget_holds_with_what_was_used_before() -> None:
     says = r"0\.83 GPU-hours after 0\.20 that were used or are under way; the budget is 1"
     with pytest.raises(RefusedError, match=says):
         check_budget(chosen, 1.0, used=0.2)
+
+
+def test_single_gpus_on_different_nodes_cost_the_time_of_one() -> None:
+    """Two nodes of 8 GPUs: 16 launches of 120 s in 8 turns, and the whole of both nodes is paid for."""
+    alone = launches((16,), ("full", "solo"), ((),), 1, solo_places=(8, 8))
+    plans = {each.key: PLANS[each.gpus] for each in alone}
+    apart = cost.separate(alone[:1], plans, queued=True)
+    assert apart.notes[-1] == "one GPU alone is any GPU, once a repeat"
+    together = cost.one_allocation(alone, plans, PLANS[16], site="s", idle_gpus_s=None)
+    assert together.wall_s == 9 * 130
+    assert together.gpu_hours == pytest.approx(16 * 9 * 130 / 3600)
+    assert together.most_gpu_hours == pytest.approx(16 * (9 * (130 * 1.5 + 30) + 60) / 3600, rel=0.02)
+    assert together.notes == (
+        "GPUs idle for up to 17 min while smaller launches run; whether s ends such jobs is unknown",
+        "16 GPUs alone, one of each node at a time: 8 of 9 turns (--solo-gpus N: so many of each node a repeat)",
+    )

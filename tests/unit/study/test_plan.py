@@ -59,10 +59,43 @@ def test_a_single_gpu_has_no_arms_within_but_those_of_its_own() -> None:
     assert plan.options_of(found[1], (("model", "m"),)) == (("model", "m"), ("hooks-at-one", "true"))
 
 
-def test_where_nodes_are_fixed_a_single_gpu_is_another_one_each_time() -> None:
-    found = plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2))
+def test_where_nodes_are_fixed_every_gpu_runs_by_itself_once_a_repeat_one_of_each_node_at_a_time() -> None:
+    """Nodes of 3 and of 2 GPUs, without and with hooks; each repeat begins with another GPU."""
+    found = plan.launches((5,), ("full", "solo", "solo-hooks"), ((),), 3, solo_places=(3, 2))
+    every = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    firsts = set()
+    for repeat in (1, 2, 3):
+        for arm in ("solo", "solo-hooks"):
+            own = [each for each in found if (each.repeat, each.arm) == (repeat, arm)]
+            assert sorted((each.node, each.device) for each in own) == every
+        firsts.add(next(each.device for each in found if each.repeat == repeat and each.node == 0))
+    assert len(firsts) > 1
+    turns = plan.turns(found)
+    assert [launch for turn in turns for launch in turn] == list(found)
+    assert [len(turn) for turn in turns if turn[0].repeat == 1] == [2, 2, 1, 1, 2, 2, 1]
+    for turn in turns:
+        assert len({each.node for each in turn}) == len(turn)
+        assert len({(each.arm, each.repeat) for each in turn}) == 1
+
+
+def test_what_is_left_of_single_gpus_goes_side_by_side_and_nothing_else_does() -> None:
+    found = plan.launches((2, 4), ("full", "solo"), ((),), 2, solo_places=(2, 2))
+    left = [each for each in found if each.key not in (found[0].key, found[3].key)]
+    for turn in plan.turns(left):
+        assert len(turn) == 1 or {each.arm for each in turn} == {"solo"}
+    assert [len(turn) for turn in plan.turns(plan.launches((1, 2), ("full", "solo"), ((),), 1))] == [1, 1, 1]
+    assert plan.turns(()) == ()
+
+
+def test_fewer_gpus_of_a_node_are_others_in_each_repeat() -> None:
+    found = plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2), solo_gpus=1)
     places = [(each.repeat, each.node, each.device) for each in found if each.arm == "solo"]
     assert sorted(places) == [(1, 0, 0), (1, 1, 1), (2, 0, 1), (2, 1, 0)]
+    of_eight = plan.launches((8,), ("full", "solo"), ((),), 3, solo_places=(8,), solo_gpus=3)
+    assert len({each.device for each in of_eight if each.arm == "solo"}) == 8
+    assert plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2), solo_gpus=9) == plan.launches(
+        (4,), ("full", "solo"), ((),), 2, solo_places=(2, 2)
+    )
 
 
 def test_an_option_with_one_value_is_shared_and_others_are_combined() -> None:

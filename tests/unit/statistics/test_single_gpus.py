@@ -1,0 +1,59 @@
+"""GPUs alone: how they differ, which is the slowest, and which have no rate."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from runner.model.study import Launch, LaunchFacts
+from runner.statistics.single_gpus import of_size, single_gpus
+
+RATES = {(0, 0): 100.0, (0, 1): 102.0, (1, 0): 98.0, (1, 1): 80.0}
+
+
+def of_each(repeats: int = 2) -> list[LaunchFacts]:
+    return [
+        LaunchFacts(Launch(f"{place}-{repeat}", 1, "solo", repeat, 0, node=place[0], device=place[1]), "proven",
+                    images_per_s=rate * 1.01**repeat)
+        for repeat in range(1, repeats + 1)
+        for place, rate in RATES.items()
+    ]  # fmt: skip
+
+
+def test_the_slowest_gpu_is_named_with_the_spread_between_them() -> None:
+    (found,) = single_gpus(of_each())
+    assert (found.arm, found.gpus, found.wanted, found.missing) == ("solo", 4, 4, ())
+    assert found.slowest == "GPU 1 of node 1"
+    assert found.slowest_by == pytest.approx(0.154, abs=0.001)
+    assert found.spread == pytest.approx(0.112, abs=0.001)
+
+
+def test_what_is_not_proven_is_named() -> None:
+    made = of_each()
+    made[0] = msgspec.structs.replace(made[0], state="not-proven", images_per_s=None)
+    made[3], made[7] = (msgspec.structs.replace(made[at], state="missing", images_per_s=None) for at in (3, 7))
+    (found,) = single_gpus(made)
+    assert (found.gpus, found.wanted) == (3, 4)
+    assert found.missing == ("GPU 0 of node 0 (1 of 2 launches)", "GPU 1 of node 1")
+
+
+def test_launches_whose_gpu_is_unknown_say_nothing_of_gpus() -> None:
+    apart = [
+        msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, node=None, device=None))
+        for each in of_each()
+    ]
+    assert single_gpus(apart) == ()
+    assert of_size(apart, (2,)) == (apart, "")
+
+
+def test_a_size_has_the_gpus_of_its_ranks_and_all_of_them_where_one_has_no_rate() -> None:
+    made = of_each(1)
+    assert of_size(made, (2,)) == (made[:2], "")
+    assert of_size(made, (1, 1)) == ([made[0], made[2]], "")
+    assert of_size(made, ()) == (made, "")
+    assert of_size(made[1:], (2,)) == (made[1:], "1 of its 2 GPUs have no rate alone")
+
+
+def test_a_single_gpu_has_no_spread() -> None:
+    (found,) = single_gpus(of_each(1)[:1])
+    assert (found.gpus, found.spread, found.slowest) == (1, None, "")
