@@ -19,7 +19,7 @@ from runner.report.expected import comparisons
 from runner.report.kinds import PlannedKind, kind_of, with_kinds
 from runner.report.numbers import unit_of
 from runner.report.summary import citation, highlights
-from runner.text import counted
+from runner.text import counted, gpus_text
 
 MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
@@ -42,7 +42,7 @@ def of_study(study: StudyFacts) -> Report:
     """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
     rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
-    shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else f"{sizes[0] if sizes else 0} GPUs"
+    shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "strong scaling" if study.strong else "weak scaling"
     return _report(
         f"{study.name or study.study}: how it scales",

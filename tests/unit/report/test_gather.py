@@ -179,3 +179,9 @@ def test_a_long_time_line_is_drawn_by_points_that_keep_what_stands_out() -> None
     assert len(steps.at_s) <= MOST_POINTS
     assert max(steps.high_s) == pytest.approx(0.4)
     assert (steps.at_s[-1], steps.groups, steps.cut_s) == (5003.0, 5000, 40.0)
+
+
+def test_a_study_of_one_gpu_has_no_plural(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, "20261122-120000-resnet-1", 1)
+    made = of_study(study_facts([launch_facts(run, 1, 1, 0)], []))
+    assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in made.subtitle
