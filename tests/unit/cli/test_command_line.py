@@ -193,7 +193,7 @@ def test_bad_input_is_refused_with_the_reason(name: str, capfd: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("variable", ["RUNNER_STATE", "RUNNER_CACHE"])
-@pytest.mark.parametrize("place", ["/sys/ours", IMAGE, f"{IMAGE}/below"])
+@pytest.mark.parametrize("place", ["/sys/ours", IMAGE, f"{IMAGE}/below"], ids=["read-only", "a file", "below a file"])
 def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
     variable: str, place: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,7 +139,7 @@ def test_a_directory_of_ones_own_is_an_environment(
     made = conda_at(tmp_path / "conda", "own")
     job = [*JOB[:5], "--dry-run", "--env-name"]
     assert run([*job, str(made), "--", "python", "x.py"]) == Exit.GOOD
-    said = capfd.readouterr().out
+    said = capfd.readouterr().out.replace(" \\\n  ", " ")
     assert f"source {tmp_path}/conda/etc/profile.d/conda.sh" in said
     assert f"conda activate {made}" in said
     assert run([*job, str(venv), "--", "python", "x.py"]) == Exit.GOOD
