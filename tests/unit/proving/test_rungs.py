@@ -89,7 +89,7 @@ def test_devices_are_recorded() -> None:
         ({"driver": ""}, "the driver does not say its version"),
         ({"nvml_problem": "libnvidia-ml.so.1 cannot be loaded"}, "libnvidia-ml.so.1 cannot be loaded"),
         ({"horovod_nccl": False}, "Horovod has no NCCL"),
-        ({"devices": [{**DEVICE, "uuid": UUIDS[0]}]}, "torch sees 1 devices of 2"),
+        ({"devices": [{**DEVICE, "uuid": UUIDS[0]}]}, "torch sees 1 device of 2"),
         ({"devices": [{**DEVICE, "uuid": each, "computes": False} for each in UUIDS]}, "matrices is wrong"),
         ({"devices": [{**DEVICE, "uuid": None}] * 2}, "no UUID"),
         ({"driver": None}, "cannot be read"),
