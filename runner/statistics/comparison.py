@@ -1,7 +1,8 @@
 """Two arms of launches that ran in alternation, compared. Pure.
 
 Designed and validated by simulation, with 3 launches a side and more: log rate = level + arm + linear drift + error.
-A launch counts as one rate; what happens within it is not used.
+A launch counts as one rate; what happens within it is not used. Sessions (AAABBBBBBAAA) hide no linear drift, but any
+other: with a step of 3 % between two launches, 30 % of them gave a verdict that was false.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from runner.statistics.series import slope
 from runner.statistics.student_t import t_quantile
@@ -70,6 +72,7 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     side = "faster" if low > 0.0 else "slower" if high < 0.0 else ""
     verdict = (f"{side}, within the margin" if side else "equivalent") if within else side or "no verdict"
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
-    if power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
+    turns = sum(one != next_one for one, next_one in pairwise(order))
+    if turns < min(arms) or power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
         verdict, why = "no verdict", _NOT_IN_TURNS
     return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)

@@ -56,6 +56,20 @@ def test_few_launches_and_sides_that_ran_apart_get_no_verdict() -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["AAABBBBBBAAA", "ABBBAA", "AABBAABB"])
+def test_sessions_are_no_turns_though_no_line_goes_through_them(order: str) -> None:
+    """The machine was slower in the middle, whatever ran then: sides in sessions would get a false verdict of it."""
+    middle = (len(order) - 1) / 2.0
+    compared = compare(order, [100.0 + abs(place - middle) for place in range(len(order))])
+    assert compared.verdict == "no verdict"
+    assert compared.why.startswith("the order is not interleaved")
+
+
+@pytest.mark.parametrize("order", ["ABBABA", "ABBAAB", "ABBABAAB", "ABBAABBAABBA", "AABAABAAB"])
+def test_what_studies_and_benchmarks_run_is_in_turns(order: str) -> None:
+    assert compare(order, [120.0 if side == "B" else 100.0 + place % 2 for place, side in enumerate(order)]).why == ""
+
+
 @pytest.mark.parametrize(
     ("order", "values"), [("AB", [1.0]), ("AA", [1.0, 1.0]), ("AB", [1.0, 0.0]), ("AC", [1.0, 1.0])]
 )
