@@ -14,7 +14,7 @@ from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
 from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan
-from runner.model.records import Report, StartRecord
+from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 
@@ -114,16 +114,15 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
 
 
 def _devices(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -> frozenset[str]:
-    """The GPUs of all ranks, by what the launchers saw, else by what the framework reported."""
+    """The GPUs of all ranks, by what the framework used, else by what the launcher gave to the rank."""
     if plan.device != "cuda":
         return frozenset()
     found = set()
     for rank in range(plan.tasks):
-        start = starts.get(rank)
-        uuid = start.device_uuid if start else None
-        if uuid is None:
-            report = run.read(f"ranks/{rank}.report.json", Report)
-            uuid = report.device_uuid if report else None
+        report, start = run.read(f"ranks/{rank}.report.json", Report), starts.get(rank)
+        named = (each.device_uuid for each in (report, start) if each and each.device_uuid)
+        # What no UUID is known of has its number among those that the rank sees, which is the same on every GPU.
+        uuid = next((each for each in named if each.startswith(DEVICE_UUIDS)), "")
         if not uuid:
             return frozenset()
         found.add(uuid)

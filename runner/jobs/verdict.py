@@ -25,12 +25,11 @@ from runner.jobs.failure_causes import (
     format_ranks,
     missing_records,
 )
-from runner.model.records import Report, StartRecord
+from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 from runner.text import counted
 
-_DEVICE_UUIDS = ("GPU-", "MIG-")
 _MOST_NODES = 8  # in one sentence
 # Relative, of reduced gradients from the mean of the ranks' own: the same in another precision, and unrelated ones 1.
 _REDUCED = 0.05
@@ -249,7 +248,7 @@ def _reported_uuids(evidence: Evidence) -> dict[int, str]:
     return {
         rank: report.device_uuid
         for rank, report in evidence.reports.items()
-        if report.device_uuid is not None and report.device_uuid.startswith(_DEVICE_UUIDS)
+        if report.device_uuid is not None and report.device_uuid.startswith(DEVICE_UUIDS)
     }
 
 

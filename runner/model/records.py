@@ -16,6 +16,7 @@ Version = Literal["1", "2"]
 # What no count and no time of a job exceeds: beyond it a record is damaged, and sums of it would overflow. NaN is out.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Counter = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # of a device: bytes of a fabric pass 2**53 within days
+DEVICE_UUIDS = ("GPU-", "MIG-")  # what one begins with; a framework that knows none says ``index-N``
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1e20)]
 Difference = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]  # of two readings of a clock that may be set

@@ -94,18 +94,26 @@ def test_without_launches_side_by_side_there_is_no_verdict(
 
 
 @pytest.mark.parametrize(
-    ("uuid", "why"), [("GPU-9", "ran on different GPUs of the nodes"), (None, "do not say on which GPUs")]
+    ("given", "used", "why"),
+    [
+        ("GPU-9", "GPU-9", "ran on different GPUs of the nodes"),
+        ("GPU-3", "GPU-9", "ran on different GPUs of the nodes"),
+        (None, None, "do not say on which GPUs"),
+        (None, "index-1", "do not say on which GPUs"),  # as a framework says that knows no UUID
+    ],
 )
 def test_launches_on_other_gpus_of_the_same_nodes_get_no_verdict(
-    sides: Sides, uuid: str | None, why: str, capsys: pytest.CaptureFixture[str]
+    sides: Sides, given: str | None, used: str | None, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Healthy GPUs differ: two jobs that a node's GPUs were given to in turns are not side by side."""
     first, second = sides("ABBABA", 0.5)
-    run = RunDirectory(Path(second.split(",")[1]))
-    start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
-    assert start is not None and report is not None
-    run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=uuid))
-    run.write("ranks/3.report.json", msgspec.structs.replace(report, device_uuid=uuid))
+    runs = [*first.split(","), *second.split(",")]
+    for path in runs if used == "index-1" else runs[-2:-1]:
+        run = RunDirectory(Path(path))
+        start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
+        assert start is not None and report is not None
+        run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=given))
+        run.write("ranks/3.report.json", msgspec.structs.replace(report, device_uuid=used))
     (point,) = compared(capsys, first, second, "--fail-below", "0.95", code=Exit.UNKNOWN)["points"]
     assert point["verdict"] == "no verdict"
     assert why in point["why"]
