@@ -129,6 +129,9 @@ def test_launches_that_overlap_in_time_get_no_verdict(
     run.write("exit.json", ExitMarker(marker.job, 0, marker.end_s + 700.0))
     (point,) = compared(capsys, first, second)["points"]
     assert "ran at the same time" in point["why"]
+    (run.path / "exit.json").unlink()
+    (point,) = compared(capsys, first, second)["points"]
+    assert (point["verdict"], "it is unknown when" in point["why"]) == ("no verdict", True)
 
 
 @pytest.mark.parametrize(
