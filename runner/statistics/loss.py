@@ -67,9 +67,9 @@ def attribution(
     why = _refusal(gpus, way, solo, together, strong=strong)
     if why:
         return Loss(gpus, settings, why=why)
-    parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", ""))]
+    parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", "", solo))]
     if has_hooks:
-        parts.append((hooks, _one(HOOKS, hooks_lack or lacks)))
+        parts.append((hooks, _one(HOOKS, hooks_lack or lacks, hooks)))
     has = {
         "coordination": all("coordination" in _arms(each) for each in together),
         "compute": all(arm.compute_s is not None for each in together for arm in each.arms if arm.arm != "uncoupled"),
@@ -112,8 +112,9 @@ def _arms(each: Launch) -> Mapping[str, ArmFigure]:
     return {arm.arm: arm for arm in each.arms}
 
 
-def _one(row: str, note: str) -> Callable[[Launch], list[_Level]]:
-    return lambda each: [_Level(row, math.log(each.images_per_s or 1.0), each.sm_clock_mhz, note)]
+def _one(row: str, note: str, alone: Sequence[Launch]) -> Callable[[Launch], list[_Level]]:
+    logs = {each.launch.key: log for each, log in zip(alone, single_gpus.log_rates(alone), strict=True)}
+    return lambda each: [_Level(row, logs[each.launch.key], each.sm_clock_mhz, note)]
 
 
 def _together(gpus: int, each: Launch, has: Mapping[str, bool], base_lacks: str) -> list[_Level]:

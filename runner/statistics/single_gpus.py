@@ -1,6 +1,7 @@
 """GPUs alone: which of them are the base of a size, how they differ, and which were not measured. Pure.
 
-Healthy GPUs differ by several per cent, so a size is compared with its own GPUs alone and with no others.
+Healthy GPUs differ by several per cent, so a size is compared with its own GPUs alone and with no others, and a repeat
+that lacks one of them with what the others show of it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from runner.model.study import LaunchFacts, SingleGpus
 
 Place = tuple[int, int]  # number of the node in the study's order, number of the GPU there; both from 0
+
+_Group = TypeVar("_Group")
+_Cells = Mapping[tuple[Place, int], float]  # by GPU and repeat
+_CLOSE, _MOST_TURNS = 1e-10, 1000  # of a logarithm: far below any noise
 
 
 def places(tasks_per_node: Sequence[int]) -> frozenset[Place]:
@@ -35,6 +41,69 @@ def of_size(alone: Sequence[LaunchFacts], tasks_per_node: Sequence[int]) -> tupl
     return [each for each in alone if place_of(each) in own], ""
 
 
+def log_rates(alone: Sequence[LaunchFacts]) -> list[float]:
+    """The log rate of each launch, such that the mean of a repeat is that of all GPUs, whichever of them it has.
+
+    Where repeats lack GPUs, what each GPU differs from the others is taken out: by least squares, a rate being a part
+    of its GPU and a part of its repeat. Nothing is taken out where no repeat has more than half of the GPUs (with few
+    of them in turn, each repeat is a sample of its own), or where the parts cannot be told from each other.
+
+    Args:
+        alone: launches with a rate, of one arm and setting.
+    """
+    logs = [math.log(each.images_per_s or 1.0) for each in alone]
+    cells = _cells(alone)
+    is_whole = len(cells) == len({gpu for gpu, _ in cells}) * len({repeat for _, repeat in cells})
+    if is_whole or not _are_comparable(cells):
+        return logs
+    parts = _parts(cells)
+    middle = fmean(parts.values())
+    return [log - parts[place_of(each)] + middle for each, log in zip(alone, logs, strict=True)]
+
+
+def _cells(alone: Iterable[LaunchFacts]) -> _Cells:
+    """The log rate of each GPU in each repeat."""
+    pairs = [((place_of(each), each.launch.repeat), math.log(each.images_per_s)) for each in alone if each.images_per_s]
+    return _group_means(pairs)
+
+
+def _are_comparable(cells: _Cells) -> bool:
+    """Whether what a GPU differs from others can be told from what a repeat does: one repeat has most of the GPUs, and
+    from every GPU a way leads to every other over repeats that have both.
+    """
+    by_repeat: dict[int, set[Place]] = defaultdict(set)
+    for gpu, repeat in cells:
+        by_repeat[repeat].add(gpu)
+    groups = sorted(by_repeat.values(), key=len)
+    reached = groups.pop() if groups else set()
+    if 2 * len(reached) <= len({gpu for gpu, _ in cells}):
+        return False
+    while near := [group for group in groups if group & reached]:
+        reached = reached.union(*near)
+        groups = [group for group in groups if not group & reached]
+    return not groups
+
+
+def _parts(cells: _Cells) -> dict[Place, float]:
+    """Of each GPU in the logarithms: the least squares, by turns for GPUs and for repeats."""
+    gpus: dict[Place, float] = dict.fromkeys((gpu for gpu, _ in cells), 0.0)
+    for _ in range(_MOST_TURNS):
+        repeats = _group_means((repeat, log - gpus[gpu]) for (gpu, repeat), log in cells.items())
+        now = _group_means((gpu, log - repeats[repeat]) for (gpu, repeat), log in cells.items())
+        change = max(abs(now[gpu] - gpus[gpu]) for gpu in gpus)
+        gpus = now
+        if change < _CLOSE:
+            break
+    return gpus
+
+
+def _group_means(pairs: Iterable[tuple[_Group, float]]) -> dict[_Group, float]:
+    found: dict[_Group, list[float]] = defaultdict(list)
+    for group, value in pairs:
+        found[group].append(value)
+    return {group: fmean(values) for group, values in found.items()}
+
+
 def place_of(each: LaunchFacts) -> Place:
     return each.launch.node or 0, each.launch.device or 0
 
@@ -52,8 +121,14 @@ def _alone(group: Sequence[LaunchFacts]) -> SingleGpus:
     wanted: dict[Place, int] = defaultdict(int)
     for each in group:
         wanted[place_of(each)] += 1
-    rates = _by_place([each for each in group if each.state == "proven"])
-    logs = {place: fmean(map(math.log, values)) for place, values in rates.items()}
+    proven = [each for each in group if each.state == "proven"]
+    rates, cells = _by_place(proven), _cells(proven)
+    # A GPU that lacks a slow repeat would seem fast.
+    logs = (
+        _parts(cells)
+        if _are_comparable(cells)
+        else {place: fmean(map(math.log, values)) for place, values in rates.items()}
+    )
     lacking = {place: count - len(rates.get(place, ())) for place, count in sorted(wanted.items())}
     missing = [_name(place, lacks, wanted[place]) for place, lacks in lacking.items() if lacks]
     slowest = min(logs, key=lambda place: logs[place], default=None)

@@ -25,7 +25,7 @@ from runner.model.records import Seconds
 from runner.model.study import BASES, Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
-from runner.statistics.single_gpus import of_size, single_gpus
+from runner.statistics.single_gpus import log_rates, of_size, single_gpus
 from runner.study import allocation, sameness
 from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
 from runner.study.directory import StudyDirectory
@@ -213,11 +213,17 @@ def _of_size(alone: Sequence[LaunchFacts], arm: Arm, launches: Sequence[LaunchFa
 
 
 def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
-    """A rate for each repeat: of several launches of one repeat (solo, on other GPUs) the geometric mean."""
+    """A rate for each repeat: of several launches of one repeat (solo, on other GPUs) the geometric mean, whichever of
+    the GPUs it has.
+    """
     found: dict[int, list[float]] = defaultdict(list)
-    for each in launches:
-        rate = each.images_per_s if each.launch.arm == arm else _of_arm(each, arm)
-        if each.state == "proven" and rate:
+    proven = [each for each in launches if each.state == "proven"]
+    alone = [each for each in proven if each.launch.node is not None and each.images_per_s]
+    levelled = {each.launch.key: math.exp(log) for each, log in zip(alone, log_rates(alone), strict=True)}
+    for each in proven:
+        own = levelled.get(each.launch.key, each.images_per_s)
+        rate = own if each.launch.arm == arm else _of_arm(each, arm)
+        if rate:
             found[each.launch.repeat].append(rate)
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(found.items())}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from statistics import fmean
+
 import msgspec
 import pytest
 
 from runner.model.study import Launch, LaunchFacts
-from runner.statistics.single_gpus import of_size, single_gpus
+from runner.statistics.single_gpus import log_rates, of_size, single_gpus
 
 RATES = {(0, 0): 100.0, (0, 1): 102.0, (1, 0): 98.0, (1, 1): 80.0}
 
@@ -57,3 +60,28 @@ def test_a_size_has_the_gpus_of_its_ranks_and_all_of_them_where_one_has_no_rate(
 def test_a_single_gpu_has_no_spread() -> None:
     (found,) = single_gpus(of_each(1)[:1])
     assert (found.gpus, found.spread, found.slowest) == (1, None, "")
+
+
+def means(made: list[LaunchFacts]) -> list[float]:
+    """Of the log rates of each repeat."""
+    logs: dict[int, list[float]] = {}
+    for each, log in zip(made, log_rates(made), strict=True):
+        logs.setdefault(each.launch.repeat, []).append(log)
+    return [fmean(found) for found in logs.values()]
+
+
+@pytest.mark.parametrize("lacking", [(3,), (3, 6), (0, 5, 10), (3, 4, 5, 6)])
+def test_a_repeat_that_lacks_gpus_has_the_mean_of_all(lacking: tuple[int, ...]) -> None:
+    """Launch 3 is the slow GPU's in the first repeat: without it the mean of that repeat would be 6 % higher."""
+    made = of_each(3)
+    assert means([each for at, each in enumerate(made) if at not in lacking]) == pytest.approx(means(made), abs=1e-8)
+    (found,) = single_gpus([each for at, each in enumerate(made) if at not in lacking])
+    (whole,) = single_gpus(made)
+    assert (found.slowest_by, found.spread) == (pytest.approx(whole.slowest_by), pytest.approx(whole.spread))
+
+
+def test_few_gpus_in_turn_are_taken_as_they_are() -> None:
+    made = of_each(2)
+    some = [made[0], made[1], made[6], made[7]]
+    assert log_rates(some) == [math.log(each.images_per_s or 0.0) for each in some]
+    assert log_rates([]) == []
