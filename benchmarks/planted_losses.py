@@ -82,7 +82,7 @@ def launches(
                 made.append(_facts(1, arm, repeat, divmod(rank, per_node), BATCH / step_s, ()))
         figures = _alternating(random, [level * shared * _launch(random) for level in levels], planted, steps)
         facts = _facts(gpus, "full", repeat, (None, None), figures[-1].samples_per_s, figures)
-        made.append(msgspec.structs.replace(facts, tasks_per_node=_ranks(gpus, per_node)))
+        made.append(msgspec.structs.replace(facts, gpus_by_node=_ranks(gpus, per_node)))
     return made
 
 

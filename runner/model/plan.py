@@ -223,6 +223,11 @@ class Plan(msgspec.Struct, frozen=True):
         return self.gpus_per_node // max(self.tasks_per_node)
 
     @property
+    def gpus_by_node(self) -> tuple[int, ...]:
+        """GPUs of the ranks on each node."""
+        return tuple(count * self.gpus_per_task for count in self.tasks_per_node)
+
+    @property
     def tasks(self) -> int:
         """Number of ranks in the world."""
         return sum(self.tasks_per_node)

@@ -156,8 +156,8 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         why: why it is not proven, one sentence; empty else.
         images_per_s: of the named arm, in ``unit`` per second. step_s: median time of a step.
         synchronisation: of its verdict: ``not-examined`` where nothing showed whether the ranks train together.
-        nodes: names, where recorded. tasks_per_node: ranks on each, in one allocation's order, of a launch that has the
-            first of its nodes and of their GPUs; empty else.
+        nodes: names, where recorded. gpus_by_node: how many GPUs of each, in one allocation's order, of a launch that
+            has the first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
     """
@@ -175,7 +175,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     demonstration: str = ""
     step_s: float | None = None
     nodes: tuple[str, ...] = ()
-    tasks_per_node: tuple[int, ...] = ()
+    gpus_by_node: tuple[int, ...] = ()
     sm_clock_mhz: float | None = None
     arms: tuple[ArmFigure, ...] = ()
 

@@ -60,7 +60,7 @@ def attribution(
     solo = [each for each in of_one if each.launch.arm == "solo"]
     solo = solo or [each for each in of_one if each.launch.arm == "full"]
     hooks = [each for each in of_one if each.launch.arm == "solo-hooks"]
-    of_size = together[0].tasks_per_node if together else ()
+    of_size = together[0].gpus_by_node if together else ()
     solo, lacks = single_gpus.of_size(solo, of_size)
     hooks, hooks_lack = single_gpus.of_size(hooks, of_size)
     has_hooks = _repeats(hooks) >= LEAST_LAUNCHES

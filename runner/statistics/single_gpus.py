@@ -21,19 +21,19 @@ _Cells = Mapping[tuple[Place, int], float]  # by GPU and repeat
 _CLOSE, _MOST_TURNS = 1e-10, 1000  # of a logarithm: far below any noise
 
 
-def places(tasks_per_node: Sequence[int]) -> frozenset[Place]:
-    """Of the ranks of a launch on all its nodes."""
-    return frozenset((node, gpu) for node, count in enumerate(tasks_per_node) for gpu in range(count))
+def places(gpus_by_node: Sequence[int]) -> frozenset[Place]:
+    """The GPUs of a launch."""
+    return frozenset((node, gpu) for node, count in enumerate(gpus_by_node) for gpu in range(count))
 
 
-def of_size(alone: Sequence[LaunchFacts], tasks_per_node: Sequence[int]) -> tuple[list[LaunchFacts], str]:
+def of_size(alone: Sequence[LaunchFacts], gpus_by_node: Sequence[int]) -> tuple[list[LaunchFacts], str]:
     """The launches of one GPU alone that a size is compared with: those of its own GPUs; all, where one of these has
     none, or it is unknown which they are. And a note where one has none.
 
     Args:
-        alone: proven ones. tasks_per_node: ranks of that size; empty where unknown.
+        alone: proven ones. gpus_by_node: of that size; empty where unknown.
     """
-    own, known = places(tasks_per_node), _by_place(alone)
+    own, known = places(gpus_by_node), _by_place(alone)
     if not own or not known or any(each.launch.node is None for each in alone):
         return list(alone), ""
     if missing := len(own - known.keys()):

@@ -49,8 +49,13 @@ class _Plan(msgspec.Struct, frozen=True):
         """That the job takes away from others, as cost.gpus_of; 0 where the plan names no rank."""
         if self.whole_nodes:
             return len(self.tasks_per_node) * self.gpus_per_node
+        return sum(self.gpus_by_node)
+
+    @property
+    def gpus_by_node(self) -> tuple[int, ...]:
+        """Of its ranks; empty where the plan names none."""
         ranks = max(self.tasks_per_node, default=0)
-        return sum(self.tasks_per_node) * (self.gpus_per_node // ranks) if ranks else 0
+        return tuple(count * (self.gpus_per_node // ranks) for count in self.tasks_per_node) if ranks else ()
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -208,7 +213,7 @@ def _efficiency(study: Study, own: _Rates, gpus: int, base: _Rates) -> Estimate:
 
 def _of_size(alone: Sequence[LaunchFacts], arm: Arm, launches: Sequence[LaunchFacts]) -> _Rates:
     """The rates of one GPU alone that launches are compared with: of the GPUs that they have, where these are known."""
-    ranks = next((each.tasks_per_node for each in launches if each.tasks_per_node), ())
+    ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
     return _rates(of_size([each for each in alone if each.state == "proven"], ranks)[0], arm)
 
 
@@ -252,7 +257,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         demonstration=verdict.demonstration if verdict and proven else "",
         step_s=_step_s(attempt.run) if proven else None,
         nodes=_nodes(attempt.run),
-        tasks_per_node=_ranks(attempt.run) if proven and launch.node is None else (),
+        gpus_by_node=_gpus_by_node(attempt.run) if proven and launch.node is None else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict and proven else None,
         arms=verdict.arms if verdict and proven else (),
     )
@@ -266,11 +271,11 @@ def _step_s(run: RunDirectory) -> float | None:
     return median(end - begin for begin, end in pairwise((0.0, *report.ends_s))) / report.group_steps
 
 
-def _ranks(run: RunDirectory) -> tuple[int, ...]:
-    """On each node of the study's allocation, from its first GPU on; empty outside of one."""
+def _gpus_by_node(run: RunDirectory) -> tuple[int, ...]:
+    """Of each node of the study's allocation, from its first GPU on; empty outside of one."""
     plan = run.read("plan.json", _Plan)
     place = plan.launch if plan is not None else None
-    return plan.tasks_per_node if plan is not None and place is not None and not place.first_gpu else ()
+    return plan.gpus_by_node if plan is not None and place is not None and not place.first_gpu else ()
 
 
 def _nodes(run: RunDirectory) -> tuple[str, ...]:

@@ -170,10 +170,10 @@ def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
         UsageError, RefusedError: a launch cannot be planned.
     """
     apart = offer("separate", question.launches(), jobs)
-    largest = max(apart.jobs, key=lambda job: job.plan.tasks).plan
+    largest = max(apart.jobs, key=lambda job: job.plan.gpus).plan
     if "one-allocation" not in names() or not has_launches(largest.scheduler):
         return (apart,)
-    return apart, offer("one-allocation", question.launches(largest.tasks_per_node), jobs)
+    return apart, offer("one-allocation", question.launches(largest.gpus_by_node), jobs)
 
 
 def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations, of: Sequence[Launch] = ()) -> Offer:

@@ -54,6 +54,18 @@ def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, capfd:
     assert sorted(path.name for path in tmp_path.iterdir()) == []
 
 
+def test_a_program_that_starts_its_own_processes_has_each_gpu_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """It has one rank a node, and a size of eight GPUs is larger than one of four with as many ranks."""
+    words = ("--gpus", "4,8,16", "--arms", "full,solo", "--repeats", "1", "--same-nodes", "--wireup", "own")
+    run(["scale", "--site", "technion", "--recipe", "ddp-pytorch", *words, "--dry-run", "--json"])
+    planned = result(capfd.readouterr().out)
+    places = {(each["node"], each["device"]) for each in planned["launches"] if each["arm"] == "solo"}
+    assert places == {(node, device) for node in (0, 1) for device in range(8)}
+    run(["scale", "--site", "technion", "--recipe", "ddp-pytorch", *words, "--gpus", "4,8", "--dry-run", "--json"])
+    planned = result(capfd.readouterr().out)
+    assert sum(each["arm"] == "solo" for each in planned["launches"]) == 8
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
     "no sizes": ((), Exit.USAGE, "no sizes are given"),
     "bad sizes": (("--gpus", "1-4"), Exit.USAGE, "no list of sizes"),

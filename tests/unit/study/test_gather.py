@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from runner.jobs.directory import RunDirectory
+from runner.model.plan import LaunchPlace
 from runner.model.verdict import Verdict
 from runner.study import gather
+from runner.study.plan import launches
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, proven, study
 
@@ -59,6 +61,29 @@ def test_a_program_that_starts_its_own_processes_uses_all_gpus_of_its_task(tmp_p
     run.write("plan.json", msgspec.structs.replace(PLAN, **own))
     _began(run, 30.0)
     assert gather.facts(of).gpu_hours == pytest.approx(30.0 / 3600.0 * 8)
+
+
+def test_in_one_allocation_such_a_program_has_the_gpus_of_its_nodes(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((8,), 1, way="one-allocation"))
+    run = left_run(of, "g0008-full-r1", measured(800.0))
+    own = {"wireup": "own", "tasks_per_node": (1, 1), "gpus_per_node": 4, "launch": LaunchPlace(node_gpus=4)}
+    run.write("plan.json", msgspec.structs.replace(PLAN, **own))
+    assert gather.facts(of).launches[0].gpus_by_node == (4, 4)
+
+
+def test_the_base_of_a_size_is_the_mean_of_its_gpus_in_a_repeat_that_lacks_one() -> None:
+    """GPU 1 is half as fast as GPU 0: in the repeat that lacks it, GPU 0 alone would be no base of both."""
+    asked = study((2,), 3, way="one-allocation", arms=("full", "solo"),
+                  launches=launches((2,), ("full", "solo"), ((),), 3, solo_places=(2,)))  # fmt: skip
+    made = [
+        msgspec.structs.replace(proven(each, 100.0 if each.device != 1 else 50.0), gpus_by_node=(2,) * (each.gpus > 1))
+        for each in asked.launches
+        if (each.device, each.repeat) != (1, 2)
+    ]
+    two = next(each for each in gather.points(asked, made) if each.gpus == 2)
+    assert two.efficiency_of_one is not None
+    assert two.efficiency_of_one.value == pytest.approx(50.0 / 5000.0**0.5)
+    assert two.efficiency_of_one.low == pytest.approx(two.efficiency_of_one.high)
 
 
 def _began(run: RunDirectory, last_s: float) -> None:
