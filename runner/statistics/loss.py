@@ -8,7 +8,7 @@ while gradients travel; training as it is. The row between two neighbours is wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -67,18 +67,19 @@ def attribution(
     why = _refusal(gpus, way, solo, together, strong=strong)
     if why:
         return Loss(gpus, settings, why=why)
-    parts: list[tuple[Sequence[Launch], Callable[[Launch], list[_Level]]]] = [(solo, _one("", "", solo))]
+    groups, named = [solo], [_alone("", "", solo)]
     if has_hooks:
-        parts.append((hooks, _one(HOOKS, hooks_lack or lacks, hooks)))
+        groups.append(hooks)
+        named.append(_alone(HOOKS, hooks_lack or lacks, hooks))
     has = {
         "coordination": all("coordination" in _arms(each) for each in together),
         "compute": all(arm.compute_s is not None for each in together for arm in each.arms if arm.arm != "uncoupled"),
         "hooks": has_hooks,
     }
     base_lacks = hooks_lack if has_hooks else lacks
-    parts.append((together, lambda each: _together(gpus, each, has, base_lacks)))
-    named = [[level(each) for each in group] for group, level in parts]
-    made = decompose(_blocks([group for group, _ in parts], named))
+    groups.append(together)
+    named.append([_together(gpus, each, has, base_lacks) for each in together])
+    made = decompose(_blocks(groups, named))
     rows = []
     described = [[row[at] for row in group] for group in named for at in range(len(group[0]))]
     for at, (before, after) in enumerate(pairwise(described)):
@@ -112,9 +113,10 @@ def _arms(each: Launch) -> Mapping[str, ArmFigure]:
     return {arm.arm: arm for arm in each.arms}
 
 
-def _one(row: str, note: str, alone: Sequence[Launch]) -> Callable[[Launch], list[_Level]]:
-    logs = {each.launch.key: log for each, log in zip(alone, single_gpus.log_rates(alone), strict=True)}
-    return lambda each: [_Level(row, logs[each.launch.key], each.sm_clock_mhz, note)]
+def _alone(row: str, note: str, launches: Sequence[Launch]) -> list[list[_Level]]:
+    """The level of each launch of one GPU alone."""
+    logs = single_gpus.log_rates(launches)
+    return [[_Level(row, log, each.sm_clock_mhz, note)] for each, log in zip(launches, logs, strict=True)]
 
 
 def _together(gpus: int, each: Launch, has: Mapping[str, bool], base_lacks: str) -> list[_Level]:

@@ -46,7 +46,7 @@ def log_rates(alone: Sequence[LaunchFacts]) -> list[float]:
 
     Where repeats lack GPUs, what each GPU differs from the others is taken out: by least squares, a rate being a part
     of its GPU and a part of its repeat. Nothing is taken out where no repeat has more than half of the GPUs (with few
-    of them in turn, each repeat is a sample of its own), or where the parts cannot be told from each other.
+    of them in turn, each repeat is a sample of its own), or where these parts cannot be separated.
 
     Args:
         alone: launches with a rate, of one arm and setting.
@@ -68,7 +68,7 @@ def _cells(alone: Iterable[LaunchFacts]) -> _Cells:
 
 
 def _are_comparable(cells: _Cells) -> bool:
-    """Whether what a GPU differs from others can be told from what a repeat does: one repeat has most of the GPUs, and
+    """Whether what a GPU differs from others can be separated from what a repeat does: one has most of the GPUs, and
     from every GPU a way leads to every other over repeats that have both.
     """
     by_repeat: dict[int, set[Place]] = defaultdict(set)

@@ -54,7 +54,7 @@ def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, capfd:
     assert sorted(path.name for path in tmp_path.iterdir()) == []
 
 
-def test_a_program_that_starts_its_own_processes_has_each_gpu_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_with_processes_of_its_own_is_on_each_gpu_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
     """It has one rank a node, and a size of eight GPUs is larger than one of four with as many ranks."""
     words = ("--gpus", "4,8,16", "--arms", "full,solo", "--repeats", "1", "--same-nodes", "--wireup", "own")
     run(["scale", "--site", "technion", "--recipe", "ddp-pytorch", *words, "--dry-run", "--json"])
