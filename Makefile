@@ -92,7 +92,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	units=0; \
 	$(BIN)/pytest tests/unit tests/golden $(SIDE_BY_SIDE) --leave="$$reports" || units=$$?; \
 	if [ $$units -gt 1 ]; then exit $$units; fi; \
-	$(BIN)/pytest tests/integration --count-in="$$reports"
+	$(BIN)/pytest tests/integration --numprocesses 0 --count-in="$$reports"
 
 # Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
 .PHONY: test-faults test-images test-prove test-recipes test-sites test-slurm-versions test-studies

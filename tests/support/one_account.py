@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,25 @@ def leave(path: Path, reporter: pytest.TerminalReporter) -> None:
 def count_in(path: Path, reporter: pytest.TerminalReporter) -> None:
     """Add the reports that an earlier run has left to those of this one."""
     read = reporter.config.hook.pytest_report_from_serializable
-    for category, reports in json.loads(path.read_text("utf-8")).items():
-        reporter.stats.setdefault(category, []).extend(read(config=reporter.config, data=each) for each in reports)
+    for category, reports in _left(path).items():
+        for each in reports:
+            report = read(config=reporter.config, data=each)
+            if isinstance(report.longrepr, list):
+                report.longrepr = tuple(report.longrepr)  # of a skipped test; JSON knows no tuples
+            reporter.stats.setdefault(category, []).append(report)
 
 
 def failed(path: Path) -> bool:
     """Whether a test of the earlier run has failed."""
-    left = json.loads(path.read_text("utf-8"))
+    left = _left(path)
     return bool(left["failed"] or left["error"])
+
+
+def ran(path: Path) -> bool:
+    """Whether the earlier run had a test at all."""
+    return any(_left(path).values())
+
+
+def _left(path: Path) -> dict[str, list[dict[str, Any]]]:
+    left: dict[str, list[dict[str, Any]]] = json.loads(path.read_text("utf-8"))
+    return left
