@@ -9,6 +9,11 @@ import msgspec
 Option = str | int | float | bool | None
 
 
+def written(value: Option) -> str:
+    """A value as ``--set``, and ``limits``, take it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A folder with ``recipe.yaml`` and the program that it runs.
 

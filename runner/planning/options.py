@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from runner.errors import UsageError
-from runner.model.recipe import Option, Recipe
+from runner.model.recipe import Option, Recipe, written
 from runner.model.verdict import ARMS, RunArm
 from runner.suggest import instead
 
@@ -56,20 +56,16 @@ def values(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str,
 def _within_limits(recipe: Recipe, chosen: Mapping[str, Option]) -> None:
     """Refuse values that the program refuses together (``limits`` of the recipe)."""
     for key, by_value in recipe.limits.items():
-        for other, allowed in by_value.get(str(chosen.get(key)), {}).items():
+        set_to = written(chosen.get(key))
+        for other, allowed in by_value.get(set_to, {}).items():
             value = chosen.get(other)
-            if value is not None and _written(value) not in map(_written, allowed):
-                left = " or ".join(f"{other}={_written(each)}" for each in allowed)
+            if value is not None and written(value) not in map(written, allowed):
+                left = " or ".join(f"{other}={written(each)}" for each in allowed)
                 raise UsageError(
-                    f"{other}={_written(value)} does not go with {key}={chosen[key]}",
+                    f"{other}={written(value)} does not go with {key}={set_to}",
                     where=f"the options of the recipe {recipe.name}",
-                    fix=f"leave one of them out; with {key}={chosen[key]} goes {left}",
+                    fix=f"leave one of them out; with {key}={set_to} goes {left}",
                 )
-
-
-def _written(value: Option) -> str:
-    """A value as ``--set`` takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _typed(key: str, value: Option, default: Option) -> Option:

@@ -9,7 +9,7 @@ from pathlib import Path
 from runner import paths
 from runner.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.recipe import Recipe
+from runner.model.recipe import Recipe, written
 from runner.recipes.program import recipe_of
 from runner.strict_yaml import load
 from runner.suggest import instead
@@ -59,29 +59,39 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         raise UsageError(f"{recipe.name!r} cannot be a recipe's name", where=where, fix=PLAIN_NAME_FIX)
     if not recipe.program:
         raise UsageError("no program is given", where=f"{directory / FILE}: program")
-    unknown = next((key for key in recipe.choices if key not in recipe.options), None)
-    if unknown is not None:
-        fix = instead(unknown, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
-        raise UsageError(f"the recipe has no option {unknown!r}", where=f"{directory / FILE}: choices", fix=fix)
+    for key in recipe.choices:
+        _check_option(recipe, key, f"{directory / FILE}: choices")
     _check_limits(recipe, f"{directory / FILE}: limits")
     return LoadedRecipe(recipe, directory)
 
 
 def _check_limits(recipe: Recipe, where: str) -> None:
-    """Refuse limits of options, or of values, that the recipe does not have: they would never hold."""
+    """Refuse limits of options, or of values, that the recipe does not have: they would never hold, or always."""
     for key, by_value in recipe.limits.items():
-        for other in (key, *(other for limited in by_value.values() for other in limited)):
-            if other not in recipe.options:
-                fix = instead(other, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
-                raise UsageError(f"the recipe has no option {other!r}", where=where, fix=fix)
-        known = [str(value) for value in recipe.choices.get(key, ())]
-        for value in by_value:
-            if known and value not in known:
-                raise UsageError(
-                    f"{value!r} is no choice of the option {key!r}",
-                    where=where,
-                    fix=instead(value, known, f"one of: {', '.join(known)}"),
-                )
+        _check_option(recipe, key, where)
+        for value, limited in by_value.items():
+            _check_value(recipe, key, value, where)
+            for other, allowed in limited.items():
+                _check_option(recipe, other, where)
+                if other == key or not allowed:
+                    what = "limits itself" if other == key else f"leaves {other!r} no value"
+                    raise UsageError(f"{key}={value} {what}", where=where, fix="name values of other options")
+                for each in allowed:
+                    _check_value(recipe, other, written(each), where)
+
+
+def _check_option(recipe: Recipe, key: str, where: str) -> None:
+    if key not in recipe.options:
+        fix = instead(key, recipe.options, f"options: {', '.join(sorted(recipe.options)) or 'none'}")
+        raise UsageError(f"the recipe has no option {key!r}", where=where, fix=fix)
+
+
+def _check_value(recipe: Recipe, key: str, value: str, where: str) -> None:
+    is_flag = isinstance(recipe.options[key], bool)
+    known = ["false", "true"] if is_flag else [str(choice) for choice in recipe.choices.get(key, ())]
+    if known and value not in known:
+        fix = instead(value, known, f"one of: {', '.join(known)}")
+        raise UsageError(f"{value!r} is no choice of the option {key!r}", where=where, fix=fix)
 
 
 def recipe_or_program(recipe: str | None, program: Sequence[str]) -> LoadedRecipe:

@@ -149,6 +149,13 @@ def test_what_goes_together_is_not_refused() -> None:
     assert program[program.index("--mode") + 1] == "tape", "the user's value counts, not the site's"
 
 
+def test_limits_of_a_flag_hold() -> None:
+    limited = msgspec.structs.replace(RECIPE, limits={"compile": {"true": {"model": ("vgg16",)}}})
+    with pytest.raises(UsageError, match="model=resnet5 does not go with compile=true"):
+        arguments(limited, {}, (("compile", "true"), ("model", "resnet5")))
+    assert "resnet5" in arguments(limited, {}, (("model", "resnet5"),))
+
+
 @pytest.mark.parametrize("origin", ["the site's options", "--set"])
 def test_a_value_that_is_no_choice_is_refused(origin: str) -> None:
     site, user = ({"model": "resnet5"}, ()) if origin != "--set" else ({}, (("model", "resnet5"),))

@@ -38,10 +38,15 @@ def test_choices_of_an_option_that_is_not_there_are_refused(tmp_path: Path) -> N
         ("mod: {x: {lr: [1]}}", "no option 'mod'.*did you mean 'mode'"),
         ("mode: {x: {lrr: [1]}}", "no option 'lrr'.*did you mean 'lr'"),
         ("mode: {z: {lr: [1]}}", "'z' is no choice of the option 'mode'.*one of: x, y"),
+        ("lr: {'2': {mode: [z]}}", "'z' is no choice of the option 'mode'.*one of: x, y"),
+        ("fast: {'yes': {mode: [x]}}", "'yes' is no choice of the option 'fast'.*one of: false, true"),
+        ("mode: {x: {fast: ['on']}}", "'on' is no choice of the option 'fast'.*one of: false, true"),
+        ("mode: {x: {lr: []}}", "mode=x leaves 'lr' no value"),
+        ("mode: {x: {mode: [y]}}", "mode=x limits itself"),
     ],
 )
-def test_limits_that_could_never_hold_are_refused(tmp_path: Path, limits: str, says: str) -> None:
-    options = "options: {lr: 1, mode: x}\nchoices: {mode: [x, y]}\n"
+def test_limits_that_never_or_always_hold_are_refused(tmp_path: Path, limits: str, says: str) -> None:
+    options = "options: {lr: 1, mode: x, fast: false}\nchoices: {mode: [x, y]}\n"
     (tmp_path / "recipe.yaml").write_text(f"{MINE}{options}limits:\n  {limits}\n")
     with pytest.raises(UsageError, match=f"(?s){says}"):
         read_recipe(str(tmp_path))
