@@ -93,6 +93,8 @@ def _torch(script: Script, parameters: list[Event], state: list[Event], fix: str
         if without and not restores:
             return [ok("the parameters; plain SGD has no state", parameters[0])]
         fix = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
+        if "hvd.broadcast_optimizer_state" in trace.names:
+            return [unclear("nothing is seen to call what broadcasts the optimizer's state", parameters[0], fix)]
         if trace.uncertain:
             return [unclear("the optimizer's state is not broadcast", parameters[0], fix)]
         return [Finding("missing", "the optimizer's state is not broadcast", parameters[0].place, fix)]

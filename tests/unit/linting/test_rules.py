@@ -194,6 +194,13 @@ MISTAKES: dict[str, tuple[str, str, str, int, str]] = {
     "Keras 3": ("keras", 'os.environ["TF_USE_LEGACY_KERAS"] = "1"\n', "import keras\n", 5, "wrong"),
     "no parameters": ("horovod", "hvd.broadcast_parameters(model.state_dict(), root_rank=0)", "pass", 6, "missing"),
     "no optimizer state": ("horovod", "hvd.broadcast_optimizer_state(optimizer, root_rank=0)", "pass", 6, "missing"),
+    "optimizer state in a method that only a library may call": (
+        "horovod",
+        "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+        "class Way:\n    def use(self): hvd.broadcast_optimizer_state(optimizer, root_rank=0)\nlibrary.run(Way())",
+        6,
+        "cannot tell",
+    ),
     "each its own root": ("horovod", "model.state_dict(), root_rank=0", "model.state_dict(), hvd.rank()", 6, "wrong"),
     "a broadcast by rank 0 alone": (
         "horovod",
