@@ -13,6 +13,7 @@ from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.study import Launch, WayCost
 from runner.study.plan import turns
+from runner.text import gpus_text
 
 # Until the first step, seconds: assumed. docs/start-up.md has what was measured; most of it is the framework's import.
 _START_S, _START_NATIVE_S = 60.0, 30.0
@@ -115,7 +116,7 @@ def _alone(together: Sequence[Sequence[Launch]]) -> Iterator[str]:
     if alone:
         gpus = len({(each.node, each.device) for turn in alone for each in turn})
         yield (
-            f"{gpus} GPUs alone, one of each node at a time: {len(alone)} of {len(together)} turns "
+            f"{gpus_text(gpus)} alone, one of each node at a time: {len(alone)} of {len(together)} turns "
             "(--solo-gpus N: so many of each node a repeat)"
         )
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from typing import get_args
 
+import msgspec
+
 from runner.errors import UsageError
 from runner.model.study import Arm, Launch, Study
 from runner.suggest import instead
@@ -136,7 +138,20 @@ def is_whole(study: Study) -> bool:
         and all(_KEY.match(each.key) for each in study.launches)
         and all(each.gpus > 0 and (each.gpus in study.gpus or each.arm in _ALONE) for each in study.launches)
         and all(arms.issuperset((each.arm, *each.arms)) and each.settings in settings for each in study.launches)
+        and all(_is_placed(each, study) for each in study.launches)
+        and len({msgspec.structs.replace(each, key="", place=0) for each in study.launches}) == len(study.launches)
     )
+
+
+def _is_placed(launch: Launch, study: Study) -> bool:
+    """Whether it is one GPU alone where it has a place, and that place can be one of the study's."""
+    if launch.arm in _ALONE and launch.gpus != 1:
+        return False
+    if launch.node is None or launch.device is None:
+        return launch.node is launch.device
+    places = range(max(study.gpus))
+    is_one = launch.arm in _ALONE and study.way == "one-allocation"
+    return is_one and launch.node in places and launch.device in places
 
 
 def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Setting:
