@@ -214,6 +214,20 @@ def choose(found: Sequence[Offer], *, same_nodes: bool) -> Offer:
     )
 
 
+def check_single_gpus(question: Question, chosen: WayCost) -> None:
+    """Refuse ``--solo-gpus`` where it changes nothing: which GPU a job of its own has is not chosen.
+
+    Raises:
+        UsageError: launches are jobs of their own.
+    """
+    if question.solo_gpus is not None and chosen.way == "separate":
+        raise UsageError(
+            "of separate jobs one GPU is alone, once a repeat, whichever it is",
+            where="--solo-gpus",
+            fix="add --same-nodes, or leave it out",
+        )
+
+
 def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> None:
     """Refuse what is expected to take more GPU-hours than there are.
 

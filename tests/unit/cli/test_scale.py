@@ -76,6 +76,11 @@ REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
     ),
     "more than the budget": (("--gpus", "1,2", "--budget", "0.001"), Exit.REFUSED, "the budget is 0.001"),
     "the same, planned": (("--gpus", "1,2", "--budget", "0.001", "--dry-run"), Exit.REFUSED, "the budget is 0.001"),
+    "single GPUs of separate jobs": (
+        ("--gpus", "1,2", "--arms", "full,solo", "--solo-gpus", "1", "--dry-run"), Exit.USAGE,
+        "of separate jobs one GPU is alone, once a repeat, whichever it is\n  where: --solo-gpus\n"
+        "  fix:   add --same-nodes, or leave it out",
+    ),
     "a check": (("--gpus", "1", "--mount", "/no/such:/no/such"), Exit.REFUSED, "mount-source-missing"),
     "a recipe that measures nothing": (("--gpus", "1", "--recipe", "probe"), Exit.USAGE, "measures nothing"),
     "an arm that the recipe does not have": (
