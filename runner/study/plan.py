@@ -200,16 +200,14 @@ def _alone(
     if places is None:
         yield from (Launch("", 1, arm, repeat, 0, (), setting) for arm in own)
         return
-    devices = max(places)
-    turns = min(most or devices, devices)
-    for turn in range(turns):
-        # Each repeat begins with other GPUs, and each node with another one; there and back between the arms.
-        first = turn + (repeat - 1) * (turns if turns < devices else 1)
-        for arm in own if turn % 2 == 0 else own[::-1]:
-            for node, has in enumerate(places):
-                device = (first + node) % devices
-                if device < has:
-                    yield Launch("", 1, arm, repeat, 0, (), setting, node, device)
+    counts = [min(most or has, has) for has in places]
+    for turn in range(max(counts)):
+        for arm in own if turn % 2 == 0 else own[::-1]:  # there and back between the arms
+            for node, (has, count) in enumerate(zip(places, counts, strict=True)):
+                # Each repeat begins with other GPUs, and each node with another one.
+                first = node + (repeat - 1) * (count if count < has else 1)
+                if turn < count:
+                    yield Launch("", 1, arm, repeat, 0, (), setting, node, (first + turn) % has)
 
 
 def turns(launches: Iterable[Launch]) -> tuple[tuple[Launch, ...], ...]:

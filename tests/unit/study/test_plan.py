@@ -72,7 +72,7 @@ def test_where_nodes_are_fixed_every_gpu_runs_by_itself_once_a_repeat_one_of_eac
     assert len(firsts) > 1
     turns = plan.turns(found)
     assert [launch for turn in turns for launch in turn] == list(found)
-    assert [len(turn) for turn in turns if turn[0].repeat == 1] == [2, 2, 1, 1, 2, 2, 1]
+    assert [len(turn) for turn in turns if turn[0].repeat == 1] == [2, 2, 2, 2, 1, 1, 1]
     for turn in turns:
         assert len({each.node for each in turn}) == len(turn)
         assert len({(each.arm, each.repeat) for each in turn}) == 1
@@ -93,6 +93,12 @@ def test_fewer_gpus_of_a_node_are_others_in_each_repeat() -> None:
     assert sorted(places) == [(1, 0, 0), (1, 1, 1), (2, 0, 1), (2, 1, 0)]
     of_eight = plan.launches((8,), ("full", "solo"), ((),), 3, solo_places=(8,), solo_gpus=3)
     assert len({each.device for each in of_eight if each.arm == "solo"}) == 8
+    uneven = plan.launches((6,), ("full", "solo"), ((),), 3, solo_places=(4, 1, 1), solo_gpus=2)
+    places = [(each.repeat, each.node, each.device) for each in uneven if each.arm == "solo"]
+    assert sorted(places) == sorted(
+        [(1, 0, 0), (1, 0, 1), (2, 0, 2), (2, 0, 3), (3, 0, 0), (3, 0, 1)]
+        + [(repeat, node, 0) for repeat in (1, 2, 3) for node in (1, 2)]
+    )
     assert plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2), solo_gpus=9) == plan.launches(
         (4,), ("full", "solo"), ((),), 2, solo_places=(2, 2)
     )
