@@ -22,6 +22,7 @@ from runner.text import counted
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
 _ROW = re.compile(r"\d+\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+")
+_TEST = re.compile(r"#\s*Collective test starting:\s*(\w+)")
 _WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,18})\b")
 _SIZE_NAMES = ("size", "sizeb", "sizebytes", "bytes", "messagesize", "messagesizebytes")
 _TIME_NAMES = (
@@ -31,6 +32,7 @@ _TIME_NAMES = (
 _RANK_NAMES = ("ngpu", "ngpus", "gpus", "ranks", "nranks")
 _ALGORITHM_NAMES = ("algbw", "algbwgbs", "algbwoop", "outofplacealgbw", "outplacealgbwgbs", "algbwoutgbs")
 _BUS_NAMES = ("busbw", "busbwgbs", "busbwoop", "outofplacebusbw", "outplacebusbwgbs", "busbwoutgbs")
+_WRONG_NAMES = ("wrong", "wrongoop", "outofplacewrong", "wrongout")
 _SAME = 0.02  # bandwidths have two decimals
 _FIX = "give what all_reduce_perf printed, whole, or a CSV with the columns size (bytes) and time (us)"
 
@@ -54,6 +56,9 @@ def parse(text: str, name: str, ranks: int | None = None, nodes: int | None = No
         UsageError: it has no times, they are not of an allreduce on so many ranks, or the number of ranks is unknown.
     """
     lines = [_without_prefix(line) for line in text.splitlines()]
+    tests = [found[1] for line in lines if (found := _TEST.match(line))]
+    if other := next((test for test in tests if not test.startswith("all_reduce_perf")), None):
+        raise UsageError(f"this is the output of {other}", where=name, fix=_FIX)
     hosts = {int(found[1]): found[2] for line in lines if (found := _RANK.match(line))}
     if header := _csv_header(lines):
         rows, listed = _csv_rows(lines, header, name)
@@ -103,12 +108,17 @@ def _text_rows(lines: Iterable[str], name: str) -> Iterable[_Row]:
         first, row = next(((first, row) for first in (5, 4) if (row := _row_of(words, first, where))), (0, None))
         if row is None:
             raise UsageError(f"the numbers of this line do not fit each other: {line[:100]}", where=where, fix=_FIX)
-        wrong = words[first + 3] if len(words) > first + 3 else "0"
-        if re.fullmatch(r"0*[1-9]\d*", wrong, re.ASCII):
-            fix = "find out why first: times of wrong sums mean nothing"
-            raise UsageError(f"{wrong} sums were wrong at {row.size:.0f} bytes", where=where, fix=fix)
+        if words[3] == "none" or (first == 5 and words[4] != "-1"):
+            raise UsageError("this line is of no allreduce: it has a root, or nothing is summed", where=where, fix=_FIX)
+        _check_wrong(words[first + 3] if len(words) > first + 3 else "0", row.size, where)
         if row.size > 0:
             yield row
+
+
+def _check_wrong(count: str, size: float, where: str) -> None:
+    if re.fullmatch(r"0*[1-9]\d*", count.strip(), re.ASCII):
+        fix = "find out why first: times of wrong sums mean nothing"
+        raise UsageError(f"{count.strip()} sums were wrong at {size:.0f} bytes", where=where, fix=fix)
 
 
 def _row_of(words: list[str], first: int, where: str) -> _Row | None:
@@ -119,9 +129,14 @@ def _row_of(words: list[str], first: int, where: str) -> _Row | None:
     size, time, algorithm, bus = numbers
     if size <= 0:
         return _Row(0.0, 0.0, None, None, where)
-    if time <= 0 or abs(size / time / 1e3 - algorithm) > 0.006 + _SAME * size / time / 1e3:
+    if time <= 0 or not _fits(size, time, algorithm):
         return None
     return _Row(size, time * 1e-6, algorithm, bus, where)
+
+
+def _fits(size: float, time_us: float, gb_s: float) -> bool:
+    """Whether a bandwidth with two decimals is bytes over time."""
+    return abs(size / time_us / 1e3 - gb_s) <= 0.006 + _SAME * size / time_us / 1e3
 
 
 def _csv_header(lines: list[str]) -> list[str] | None:
@@ -139,6 +154,7 @@ def _csv_rows(lines: list[str], header: list[str], name: str) -> tuple[list[_Row
         shown = ", ".join(header)[:200]
         raise UsageError(f"no column {' and no column '.join(missing)} among: {shown}", where=name, fix=_FIX)
     ranks, algorithm, bus = (_column(header, names) for names in (_RANK_NAMES, _ALGORITHM_NAMES, _BUS_NAMES))
+    wrong = _column(header, _WRONG_NAMES)
     rows: list[_Row] = []
     seen: set[float] = set()
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
@@ -154,6 +170,11 @@ def _csv_rows(lines: list[str], header: list[str], name: str) -> tuple[list[_Row
         ]
         if values[0] is None or values[1] is None or values[0] < 0 or values[1] <= 0:
             raise UsageError(f"no size and time: {','.join(cells)[:100]}", where=where, fix=_FIX)
+        if values[2] is not None and values[0] > 0 and not _fits(values[0], values[1], values[2]):
+            what = f"{values[2]:g} GB/s is not {values[0]:.0f} bytes in {values[1]:g} us"
+            raise UsageError(what, where=where, fix=_FIX)
+        if wrong is not None and wrong < len(cells):
+            _check_wrong(cells[wrong], values[0], where)
         if values[4] is not None:
             seen.add(values[4])
         if values[0] > 0:

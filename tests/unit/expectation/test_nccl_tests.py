@@ -107,6 +107,19 @@ REFUSED: dict[str, tuple[str, int | None, str]] = {
     "CSV that ends early": ("size,time\n1048576\n", 4, "no size and time"),
     "CSV with an open quote": ('size,time\n"1048576,100\n', 4, "no CSV"),
     "CSV of several worlds": ("size,time,ranks\n1024,10,4\n2048,20,8\n", 4, "several numbers of ranks"),
+    "a CSV of milliseconds": ("size,time,algbw\n33554432,1.6,20.97\n", 4, "20.97 GB/s is not 33554432 bytes in 1.6 us"),
+    "a CSV of wrong sums": ("size,time,#wrong\n33554432,1600,3\n", 4, "3 sums were wrong at 33554432 bytes"),
+    "a broadcast on two ranks": (
+        HEAD + ranks(2) + row(1 << 20, 100.0, 2, root="0").replace("  sum", " none"),
+        None,
+        "is of no allreduce",
+    ),
+    "a reduce on two ranks": (HEAD + ranks(2) + row(1 << 20, 100.0, 2, root="0"), None, "is of no allreduce"),
+    "another test on two ranks": (
+        "# Collective test starting: sendrecv_perf\n" + HEAD + ranks(2) + row(1 << 20, 100.0, 2),
+        None,
+        "the output of sendrecv_perf",
+    ),
     "CSV with only its header": ("size,time\n", 4, "no line with the time"),
 }
 
