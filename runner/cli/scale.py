@@ -154,7 +154,7 @@ class _Call:
         with slow("preparing the jobs"):
             chosen = offer(study.study.way, launches, self.jobs, of=study.study.launches)
         if launches:
-            refuse_another(made, self.jobs.of(launches[0]), keep_diff=not self._given.get("no_diff"))
+            refuse_another(study.study.launches, made, self.jobs.of, keep_diff=not self._given.get("no_diff"))
             self._show_changes(study)
         code = self._not_begun((chosen,), chosen)
         return self._started(study, launches) if code is None else code
@@ -166,16 +166,19 @@ class _Call:
         from runner.jobs.comparison import code_differences, plan_differences, recipe_difference
         from runner.model.plan import PlanRecord
         from runner.preparation.job import code_of
+        from runner.study.allocation import in_place
 
         runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
         for launch, run in runs:
             if (plan := run.read("plan.json", PlanRecord)) is None:
                 continue
             now, keep = self.jobs.of(launch), not self._given.get("no_diff")
-            # In an allocation of several launches, the plan has the launch's place in it as well.
-            differences = plan_differences(plan, now.plan) if study.study.way == "separate" else ()
+            placed = now.plan
+            if study.study.way == "one-allocation":
+                largest = max(study.study.launches, key=lambda each: each.gpus)
+                placed = in_place(now.plan, launch, self.jobs.of(largest).plan)
             differences = (
-                *differences,
+                *plan_differences(plan, placed),
                 *code_differences(run, *code_of(now, keep_diff=keep)),
                 *recipe_difference(run, now.recipe_directory),
             )

@@ -33,7 +33,7 @@ _APART = (
 
 def launch_s(plan: Plan, launch: Launch) -> float:
     """How long a launch is expected to take, seconds."""
-    options = _options(plan.program)
+    options = options_in(plan.program)
     if plan.result != "throughput":
         return float(plan.walltime_s)
     default_s = _DEMONSTRATION_S if "demonstration" in options else None
@@ -136,7 +136,7 @@ def most_s(launches: Sequence[tuple[float, int]]) -> int:
     return -(-wanted // 60) * 60
 
 
-def _options(program: Sequence[str]) -> dict[str, str]:
+def options_in(program: Sequence[str]) -> dict[str, str]:
     """Options of a program's command line, name -> value; empty for a flag."""
     found: dict[str, str] = {}
     for word, following in zip(program, (*program[1:], ""), strict=True):

@@ -76,7 +76,9 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     runs = {launch.key: study.runs(launch.key) for launch in study.study.launches}
     states = _states(study, [run for each in runs.values() for run in each])
     made = {key: [attempt_of(run, states.get(run.path)) for run in each] for key, each in runs.items()}
-    return of_one_program({key: [attempt for attempt in each if attempt is not None] for key, each in made.items()})
+    return of_one_program(
+        study.study.launches, {key: [each for each in found if each is not None] for key, found in made.items()}
+    )
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -121,7 +123,7 @@ def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[Poi
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    alike = of_one_program(made)
+    alike = of_one_program(study.launches, made)
     found = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     differences = _differences(study, proven)
     return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))

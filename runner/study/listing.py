@@ -42,7 +42,7 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         key: [attempt for run in each if (attempt := attempt_of(run, states.get(run.path))) is not None]
         for key, each in runs.items()
     }
-    alike = of_one_program(made)
+    alike = of_one_program(asked.launches, made)
     proven = sum(any(attempt.state == "proven" for attempt in each) for each in alike.values())
     is_running = any(not attempt.gone for each in alike.values() for attempt in each)
     return ListedStudy(

@@ -1,23 +1,28 @@
 """One figure is made of one program: which attempts of a study ran the first one, and whether a launch still would.
 
 The first is that of the earliest proven run. What ran is the program's copy, else the commit of the user's code and
-what differed from it; and the image. What a run did not record tells nothing. What it counts is the same in all.
+what differed from it; and the image. What a run did not record tells nothing. What it counts is the same in all, and
+its command line in all launches of one point: a batch that another site file gives would be another program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from runner.errors import RefusedError
+from runner.hide import hidden_command
 from runner.invocation import PROGRAM
 from runner.jobs.comparison import code_differences, commit_facts, copied_code, recipe_difference
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import RESULTS, PlannedImage
+from runner.model.study import Launch
 from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
+from runner.study.cost import options_in
 
 _STAMP = len("20261122-120000")  # with which the id of a run begins
 _OF_COMMIT = ("commit", "changes")
@@ -27,19 +32,31 @@ _NAMES = {"changes": "changes since the commit"}
 class _Plan(msgspec.Struct, frozen=True):
     image: PlannedImage | None = None
     workdir: str = ""
+    program: tuple[str, ...] = ()
 
 
-def of_one_program(made: Mapping[str, Sequence[Attempt]]) -> dict[str, tuple[Attempt, ...]]:
+def of_one_program(launches: Iterable[Launch], made: Mapping[str, Sequence[Attempt]]) -> dict[str, tuple[Attempt, ...]]:
     """The attempts of a study, in which a proven one counts as not proven if it ran another program than the first.
 
     Args:
-        made: by the launch's key, in the study's order.
+        launches: of the study. made: by the launch's key, in the study's order.
     """
     first = first_proven(made)
     if first is None:
         return {key: tuple(each) for key, each in made.items()}
     program = program_of(first.run)
-    return {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in made.items()}
+    alike = {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in made.items()}
+    points: dict[tuple[object, ...], list[str]] = {}
+    for each in launches:
+        points.setdefault((each.gpus, each.arm, each.arms, each.settings), []).append(each.key)
+    for keys in points.values():
+        of_point = {key: alike[key] for key in keys if key in alike}
+        if (one := first_proven(of_point)) is not None:
+            then, name = _words(one.run), one.run.run_id
+            alike |= {
+                key: tuple(_with_words(then, name, attempt) for attempt in each) for key, each in of_point.items()
+            }
+    return alike
 
 
 def first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
@@ -58,11 +75,18 @@ def program_of(run: RunDirectory) -> dict[str, str]:
     return {name: value for name, value in (code | {"image": image}).items() if value}
 
 
-def refuse_another(made: Mapping[str, Sequence[Attempt]], now: PreparedJob, *, keep_diff: bool) -> None:
+def refuse_another(
+    launches: Iterable[Launch],
+    made: Mapping[str, Sequence[Attempt]],
+    prepare: Callable[[Launch], PreparedJob],
+    *,
+    keep_diff: bool,
+) -> None:
     """Refuse launches of another program than that of the launches which are proven: no figure could have both.
 
     Args:
-        made: the study's attempts. now: a launch of it, as it would be submitted. keep_diff: as submissions keep it.
+        launches, made: the study's, and their attempts. prepare: a launch, as it would be submitted. keep_diff: as
+            submissions keep it.
 
     Raises:
         RefusedError: it is another one.
@@ -70,6 +94,7 @@ def refuse_another(made: Mapping[str, Sequence[Attempt]], now: PreparedJob, *, k
     first = first_proven(made)
     if first is None:
         return
+    now = prepare(next(each for each in launches if first in made.get(each.key, ())))
     changed = tuple(_since(first.run, now, keep_diff=keep_diff))
     if changed:
         raise RefusedError(
@@ -89,6 +114,9 @@ def _since(first: RunDirectory, now: PreparedJob, *, keep_diff: bool) -> Iterato
         for each in code_differences(first, *code_of(now, keep_diff=keep_diff)):
             if each.key not in ("repository", "branch"):
                 yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
+    words = _words(first)
+    if words and (differs := _changed(words, hidden_command(now.plan.program))):
+        yield f"the program's options are not as they were ({differs})"
     digest = image.digest or image.sha256 or image.path
     if "image" in then and digest != then["image"]:
         yield f"the image is not as it was ({then['image']} -> {digest})"
@@ -106,8 +134,35 @@ def _checked(attempt: Attempt, first: Attempt, program: Mapping[str, str]) -> At
         why = f"it counts {attempt.verdict.unit}, and the study's first launch {first.verdict.unit}"
     else:
         return attempt
+    return _left_out(attempt, why)
+
+
+def _with_words(then: Sequence[str], first: str, attempt: Attempt) -> Attempt:
+    """The attempt; not proven where its command line is not that of the first run of its point."""
+    own = _words(attempt.run) if attempt.state == "proven" else ()
+    differs = _changed(then, own) if then and own else ""
+    return _left_out(attempt, f"its program's options are not those of {first} ({differs})") if differs else attempt
+
+
+def _left_out(attempt: Attempt, why: str) -> Attempt:
     again = f"`{PROGRAM} scale --resume` measures it anew"
     return replace(attempt, state="not-proven", why=f"{why}: no figure is made of both; {again}")
+
+
+def _words(run: RunDirectory) -> tuple[str, ...]:
+    """The program's command line; empty where it is not recorded."""
+    return hidden_command((run.read("plan.json", _Plan) or _Plan()).program)
+
+
+def _changed(first: Sequence[str], second: Sequence[str]) -> str:
+    """``--batch-size 8 -> 16``: the first option that differs, else both command lines; empty where none does."""
+    if tuple(first) == tuple(second):
+        return ""
+    one, other = options_in(first), options_in(second)
+    for name in (*one, *other):
+        if one.get(name) != other.get(name):
+            return f"--{name} {one.get(name, 'not given')} -> {other.get(name, 'not given')}"
+    return f"{shlex.join(first)} -> {shlex.join(second)}"
 
 
 def _short(value: str) -> str:

@@ -90,6 +90,24 @@ def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: Stu
     assert [each.state for each in gather.facts(of).launches] == ["not-proven", "missing", "proven"]
 
 
+def test_launches_of_one_point_have_one_command_line(tmp_path: Path) -> None:
+    """The batch of another site file; a point of its own has another one by right. Secrets are hidden."""
+    of = on_disk(tmp_path, study((1, 2), 2))
+    words = ("python3", "main.py", "--hub-token", "hunter22", "--batch-size")
+    first, second = (f"g0001-full-r{repeat}" for repeat in (1, 2))
+    for key, batch in ((first, "8"), (second, "16"), ("g0002-full-r1", "32"), ("g0002-full-r2", "32")):
+        with_plan(ran(of, key, "a"), program=(*words, batch))
+    found = gather.facts(of)
+    assert [each.state for each in found.launches].count("not-proven") == 1
+    left_out = next(each for each in found.launches if each.launch.key == second)
+    assert left_out.why == (
+        f"its program's options are not those of {of.runs(first)[0].run_id} (--batch-size 8 -> 16): no figure is made "
+        "of both; `python -m runner scale --resume` measures it anew"
+    )
+    with_plan(of.runs(second)[0], program=("python3", "main.py", "--hub-token", "hunter22", "8"))
+    assert "hunter22" not in "".join(why(gather.facts(of)))
+
+
 def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory) -> None:
     ran(of, FIRST, "a", unit="tokens")
     ran(of, SECOND, "a", unit="samples")
@@ -139,7 +157,7 @@ def test_a_study_does_not_go_on_with_another_program(
     first = main.read_text()
     main.write_text(first + "# another\n")
     assert run(words) == Exit.GOOD, "nothing is proven yet"
-    with_plan(ran(of, FIRST, ""), image=PlannedImage("", "", ""))
+    with_plan(ran(of, FIRST, ""), image=PlannedImage("", "", ""), program=())
     for path in recipe.iterdir():
         (of.runs(FIRST)[0].path / "recipe" / path.name).write_bytes(path.read_bytes())
     assert run(words) == Exit.GOOD
@@ -150,3 +168,7 @@ def test_a_study_does_not_go_on_with_another_program(
     assert "the program is not as it was (sha256 " in err
     assert "launches of the first one are proven, and no figure is made of two programs" in err
     assert "begin a new study" in err
+    main.write_text(first + "# another\n")
+    with_plan(of.runs(FIRST)[0], program=("python3", "-u", "main.py", "--model", "other"))
+    assert run(words) == Exit.REFUSED
+    assert "the program's options are not as they were (--model other -> sleep): launches" in capfd.readouterr().err
