@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from runner.compare.fit import FIGURE_OPTIONS
+from runner.jobs.code_record import is_source
 from runner.model.report import Row
 from runner.planning.options import options_of
 
@@ -35,12 +36,21 @@ def kind_of(plan: PlannedKind, batch: int | None, demonstration: str) -> dict[st
     samples = plan.samples_per_step if batch is None else batch
     return {
         "recipe": plan.recipe,
+        "program": NONE if plan.recipe else _named(plan.program),
         **known,
         "batch": NONE if samples is None else str(samples),
         "device": f"{plan.device} {plan.gpu_type}".strip(),
         "site": plan.site,
         "claim": "demonstration" if demonstration else "performance",
     }
+
+
+def _named(program: Sequence[str]) -> str:
+    """What a command of one's own runs: the module behind ``-m``, else the first file of source, else its first word."""
+    words = [*program, ""]
+    if "-m" in program:
+        return words[words.index("-m") + 1]
+    return next(filter(is_source, program), words[0])
 
 
 def with_kinds(rows: Sequence[tuple[Row, dict[str, str]]]) -> tuple[Row, ...]:

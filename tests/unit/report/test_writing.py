@@ -199,14 +199,17 @@ def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -
         ({"program": ("python3", "main.py", "--model", "vgg16")}, "model"),
         ({"program": ("python3", "main.py", "--model", "resnet50", "--precision=fp32")}, "precision"),
         ({"recipe": "another"}, "recipe"),
+        ({"recipe": "", "program": ("python3", "other.py", "--model", "resnet50")}, "program"),
+        ({"recipe": "", "program": ("python3", "-u", "-m", "main.train", "--model", "resnet50")}, "program"),
         ({"gpu_type": "h100"}, "device"),
     ],
 )
 def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], differs: str, tmp_path: Path) -> None:
-    program = ("python3", "main.py", "--model", "resnet50")
+    recipe = "" if differs == "program" else "horovod-pytorch"
+    same: dict[str, Any] = {"program": ("python3", "main.py", "--model", "resnet50"), "recipe": recipe}
     plans: dict[str, tuple[int, dict[str, Any]]] = {"a-2": (2, {}), "a-4": (4, {}), "b-4": (4, changes)}
     runs = [
-        measured_run(tmp_path / "runs", f"20261122-120000-{name}", ranks, **({"program": program} | more))
+        measured_run(tmp_path / "runs", f"20261122-120000-{name}", ranks, **(same | more))
         for name, (ranks, more) in plans.items()
     ]
     made = of_runs([(run, "") for run in runs])
