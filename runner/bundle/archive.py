@@ -43,6 +43,15 @@ def write(file: BinaryIO, members: Iterable[tuple[str, Path | bytes]]) -> None:
     file.write(_END)
 
 
+def begins_with(file: BinaryIO, name: str) -> bool:
+    """Whether a file is empty, or begins as an archive of ``write`` whose first member has this name."""
+    header = file.read(_BLOCK)
+    try:
+        return not header or _member(header, 0)[0] == name
+    except NotProvenError:
+        return False
+
+
 def read(file: BinaryIO, size: int) -> Iterator[tuple[str, bytes]]:
     """The members of an archive of ``size`` bytes, one after the other.
 

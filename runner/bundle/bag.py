@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from runner.errors import NotProvenError
 from runner.files.hashes import sha256
 
-DATA = "data/"
+DATA, INFO = "data/", "bag-info.txt"
 MANIFEST, TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
 SIGNATURE = f"{TAG_MANIFEST}.sig"
 _DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
@@ -25,7 +25,7 @@ def tag_files(payload: Mapping[str, str], size: int) -> dict[str, bytes]:
     about = f"External-Description: gpu-runner bundle\nPayload-Oxum: {size}.{len(payload)}\n"
     tags = {
         "bagit.txt": _DECLARATION,
-        "bag-info.txt": about.encode("ascii"),
+        INFO: about.encode("ascii"),
         MANIFEST: _manifest({f"{DATA}{name}": digest for name, digest in payload.items()}),
     }
     return tags | {TAG_MANIFEST: _manifest({name: sha256(content) for name, content in tags.items()})}

@@ -81,8 +81,10 @@ def check_replaceable(file: Path) -> None:
     """
     fix = "name a new file, or an earlier bundle, which is replaced"
     try:
+        if not file.parent.is_dir():
+            raise UsageError("there is no such directory to write a bundle into", where=str(file.parent), fix="make it")
         with file_system.open_regular(file) as opened:
-            begins_so = opened.read(len(TOP)) in (TOP.encode(), b"")
+            begins_so = archive.begins_with(opened, f"{TOP}/{bag.INFO}")
     except FileNotFoundError:
         return
     except OSError as error:

@@ -162,7 +162,8 @@ def test_only_an_earlier_bundle_is_replaced(
     assert runner(["verify", str(file), "--json"]) == Exit.GOOD
     assert [run["run"] for run in result(capsys.readouterr().out)["runs"]] == [Path(runs[0]).name]
     (tmp_path / "thesis.tex").write_text("my words")
-    for path in (tmp_path / "thesis.tex", tmp_path):
+    (tmp_path / "notes").write_text("gpu-runner-bundle/bag-info.txt is what I must look into")
+    for path in (tmp_path / "thesis.tex", tmp_path / "notes", tmp_path):
         for words in (["export", *runs, "--bundle"], ["report", *runs, "-o", str(tmp_path / "report"), "--bundle"]):
             assert runner([*words, str(path)]) == Exit.USAGE
             assert "bundle" in capsys.readouterr().err
@@ -178,7 +179,7 @@ WRONG = {
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
     "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/x"], Exit.USAGE, "the same id"),
-    "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.INFRASTRUCTURE, "No such file"),
+    "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
     "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
 }
 
