@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from runner.errors import UsageError
 from runner.model.request import parse_duration_s, parse_mount
@@ -46,13 +46,47 @@ def values_of(verb: str, options: Mapping[str, Any], names: Mapping[str, object]
     values: dict[str, Any] = {"site": os.environ.get("RUNNER_SITE") or None}
     for name, value in given.items():
         to, read = _READ.get(name, (name, _as_it_is))
-        try:
-            values[to] = read(value)
-        except (ValueError, TypeError, AttributeError) as error:
-            # Not the value: it may hold a secret.
-            what = f"the option {name!r} cannot be read: {error}"
-            raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
+        values[to] = given_as(name, read, value)
     return values
+
+
+def given_as(name: str, read: Callable[[Any], T], value: object) -> T:
+    """A value as ``read`` has it.
+
+    Raises:
+        UsageError: ``read`` cannot read it.
+    """
+    try:
+        return read(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        # Not the value: it may hold a secret.
+        what = f"the option {name!r} cannot be read: {error}"
+        raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
+
+
+def number_of(value: object) -> float:
+    """A number.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"it is {type(value).__name__}, and must be a number")
+    return value
+
+
+def count_of(value: object) -> int:
+    """A number of things, from one on.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"it is {type(value).__name__}, and must be a whole number")
+    count = value.__index__()
+    if count < 1:
+        raise ValueError("it must be one or more")
+    return count
 
 
 def _as_it_is(value: T) -> T:
@@ -61,7 +95,13 @@ def _as_it_is(value: T) -> T:
 
 def pairs_of(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """As the command line writes them: true and false as in YAML, several values with commas between them."""
-    return tuple((name, _text(value)) for name, value in values.items())
+    return tuple((_named(name), _text(value)) for name, value in values.items())
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a name is {type(name).__name__}, and must be a text")
+    return name
 
 
 def _text(value: object) -> str:
@@ -76,7 +116,7 @@ def path_of(value: str | os.PathLike[str]) -> str:
     Raises:
         TypeError: it is neither.
     """
-    text = os.fspath(value)
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
         raise TypeError(f"it is {type(text).__name__}, and must be a text or a path")
     return text
@@ -102,10 +142,15 @@ def _seconds(limit: str | int) -> int:
     return limit
 
 
-def _several(values: Sequence[str]) -> tuple[str, ...]:
+def texts_of(values: Sequence[str]) -> tuple[str, ...]:
+    """A list of texts.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
     if isinstance(values, str):
         raise ValueError("it is one text, and must be a list")
-    return tuple(values)
+    return tuple(map(path_of, values))
 
 
 # Option -> the name that ``make_options`` has for it, and how its value is read.
@@ -115,11 +160,11 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "hostfile": ("hostfile", lambda path: str(place_of(path))),
     "image": ("image", path_of),
     "runs": ("runs", place_of),
-    "mount": ("mounts", lambda texts: tuple(map(parse_mount, _several(texts)))),
+    "mount": ("mounts", lambda texts: tuple(map(parse_mount, texts_of(texts)))),
     "env": ("env", lambda variables: tuple(variables.items())),
     "set": ("options", pairs_of),
     "scheduler_option": ("scheduler_options", pairs_of),
-    "force": ("force", _several),
+    "force": ("force", texts_of),
     "time": ("walltime_s", _seconds),
     "name": ("job_name", str),
 }

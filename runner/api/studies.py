@@ -5,9 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
-from runner.api.arguments import arguments_of, pairs_of, path_of, place_of, values_of, words_of
+from runner.api.arguments import (
+    arguments_of,
+    count_of,
+    given_as,
+    number_of,
+    pairs_of,
+    path_of,
+    place_of,
+    texts_of,
+    values_of,
+    words_of,
+)
 from runner.api.jobs import CheckRefusedError, Options, Run, check_timeout, check_types, warn
 from runner.errors import UsageError
 from runner.model.bundle import MadeBundle, VerifiedBundle
@@ -138,13 +149,14 @@ def scale(
     from runner.study.question import Preparations, ask, check_budget, choose, offers, recipe_of
     from runner.study.ways import Listener, Work, way
 
-    if isinstance(gpus, str | int):
-        raise UsageError("the sizes are one value", where="gpus", fix="a list of numbers: [1, 2, 4, 8]")
-    if not isinstance(repeats, int) or repeats < 1:
-        raise UsageError(f"{repeats!r} repeats are not possible", where="repeats", fix="one or more")
+    sizes = ",".join(map(str, given_as("gpus", _counts, gpus)))
+    named_arms = ",".join(given_as("arms", texts_of, arms))
+    repeats, attempts = given_as("repeats", count_of, repeats), given_as("attempts", count_of, attempts)
+    if budget is not None:
+        given_as("budget", number_of, budget)
     words = words_of(command)
-    pairs = pairs_of(options.get("set") or {})
-    question = ask(",".join(map(str, gpus)), ",".join(arms), pairs, repeats, strong=strong)
+    pairs = given_as("set", pairs_of, options.get("set") or {})
+    question = ask(sizes, named_arms, pairs, repeats, strong=strong)
     shared: dict[str, Any] = {name: value for name, value in options.items() if name != "set"}
     values = values_of("scale", shared, Options.__annotations__)
     keep_diff, runs = not values.pop("no_diff", False), values.get("runs", Path("runs"))
@@ -176,7 +188,7 @@ def scale(
         return line_of("submit", more, jobs.of(launch).site_file)
 
     asked = {
-        "gpus": ",".join(map(str, gpus)), "arms": ",".join(arms), "repeats": repeats, "strong": strong,
+        "gpus": sizes, "arms": named_arms, "repeats": repeats, "strong": strong,
         "same_nodes": same_nodes, "set": dict(pairs),
     }  # fmt: skip
     first = jobs.of(chosen.launches[0])
@@ -215,12 +227,13 @@ def compare(
     _check_share("margin", margin, 1.0)
     if fail_below is not None:
         _check_share("fail_below", fail_below, 10.0)
-    if (second is None) == (reference is False):
+    if (second is None) == (reference is False or reference is None):
         raise UsageError("one thing to compare with is needed: a second side, or a reference", fix="give one of them")
     if second is None:
-        file = default_file() if isinstance(reference, bool) else place_of(reference)
+        file = default_file() if isinstance(reference, bool) else given_as("reference", place_of, reference)
         return compare_with_references(_side(first), margin, file)
-    return compare_sides(_side(first), _side(second), margin, fail_below=fail_below, force=tuple(force))
+    codes = given_as("force", texts_of, force)
+    return compare_sides(_side(first), _side(second), margin, fail_below=fail_below, force=codes)
 
 
 def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Report:
@@ -236,8 +249,9 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
     from runner.report import writing
     from runner.study.subject import report_of
 
+    place = _optional("output", place_of, output)
     made, _ = report_of(_subjects(subjects), warn)
-    return made if output is None else writing.write(made, place_of(output), _nothing)
+    return made if place is None else writing.write(made, place, _nothing)
 
 
 def expect(
@@ -268,32 +282,44 @@ def expect(
     """
     from runner.preparation.expectation import expectation
 
-    sizes = (gpus,) if isinstance(gpus, int) else tuple(gpus)
-    if not sizes or not all(isinstance(each, int) for each in sizes):
-        raise UsageError("no sizes are given", where="gpus", fix="a number, or a list of numbers")
-    given = {
-        name: (float(value),) * 3 if isinstance(value, int | float) else tuple(map(float, value))
-        for name, value in (assume or {}).items()
-    }
-    ranges = {name: (each[0], each[1], each[2]) for name, each in given.items() if len(each) == 3}
-    if len(ranges) != len(given):
-        raise UsageError("an assumption is no value and no range", where="assume", fix="VALUE, or (LOW, VALUE, HIGH)")
+    if wireup is not None and wireup not in get_args(Wireup):
+        raise UsageError(f"no wireup {wireup!r}", where="wireup", fix=f"one of {', '.join(get_args(Wireup))}")
     return expectation(
-        sizes,
-        nodes=nodes,
-        site=_optional(path_of, site) or os.environ.get("RUNNER_SITE") or None,
-        recipe=_optional(path_of, recipe),
-        settings=pairs_of(set or {}),
-        one_gpu=_optional(_name, one_gpu),
-        images_per_s=images_per_s,
-        step_ms=step_ms,
-        input_images_per_s=input_images_per_s,
-        nccl_tests=_optional(place_of, nccl_tests),
-        nccl_gpus=nccl_gpus,
-        allreduce=_optional(_name, allreduce),
+        given_as("gpus", _counts, (gpus,) if isinstance(gpus, SupportsIndex) else gpus),
+        nodes=_optional("nodes", count_of, nodes),
+        site=_optional("site", path_of, site) or os.environ.get("RUNNER_SITE") or None,
+        recipe=_optional("recipe", path_of, recipe),
+        settings=given_as("set", pairs_of, set or {}),
+        one_gpu=_optional("one_gpu", _name, one_gpu),
+        images_per_s=_optional("images_per_s", number_of, images_per_s),
+        step_ms=_optional("step_ms", number_of, step_ms),
+        input_images_per_s=_optional("input_images_per_s", number_of, input_images_per_s),
+        nccl_tests=_optional("nccl_tests", place_of, nccl_tests),
+        nccl_gpus=_optional("nccl_gpus", count_of, nccl_gpus),
+        allreduce=_optional("allreduce", _name, allreduce),
         wireup=wireup,
-        assumed=ranges,
+        assumed=given_as("assume", _ranges, assume or {}),
     )
+
+
+def _counts(values: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(values, str | int):
+        raise TypeError("the sizes are one value, and must be a list: [1, 2, 4, 8]")
+    counts = tuple(map(count_of, values))
+    if not counts:
+        raise ValueError("no sizes are given")
+    return counts
+
+
+def _ranges(values: Mapping[str, object]) -> dict[str, tuple[float, float, float]]:
+    """Each assumption as (low, value, high)."""
+    found = {}
+    for name, value in values.items():
+        numbers = tuple(map(number_of, value)) if isinstance(value, list | tuple) else (number_of(value),) * 3
+        if len(numbers) != 3:
+            raise ValueError("an assumption is VALUE, or (LOW, VALUE, HIGH)")
+        found[name] = (numbers[0], numbers[1], numbers[2])
+    return found
 
 
 def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None) -> MadeBundle:
@@ -307,7 +333,8 @@ def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLi
     """
     from runner.study.subject import bundle_of
 
-    return bundle_of(_subjects(subjects), place_of(file), _optional(place_of, sign))
+    target, key = given_as("file", place_of, file), _optional("sign", place_of, sign)
+    return bundle_of(_subjects(subjects), target, key)
 
 
 def verify(file: str | os.PathLike[str], *, allowed_signers: str | os.PathLike[str] | None = None) -> VerifiedBundle:
@@ -319,7 +346,8 @@ def verify(file: str | os.PathLike[str], *, allowed_signers: str | os.PathLike[s
     from runner.bundle.verification import verify as verified
     from runner.study.gather import figures
 
-    return verified(place_of(file), _optional(place_of, allowed_signers), figures)
+    signers = _optional("allowed_signers", place_of, allowed_signers)
+    return verified(given_as("file", place_of, file), signers, figures)
 
 
 def _name(subject: Named) -> str:
@@ -331,24 +359,24 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")
-    return find_subjects([_name(each) for each in named])
+    return find_subjects([given_as("subjects", _name, each) for each in named])
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
     from runner.study.subject import side, side_of_each
 
     if isinstance(named, list | tuple):
-        return side_of_each([_name(each) for each in named])
-    return side(_name(named))  # type: ignore[arg-type]
+        return side_of_each([given_as("a side", _name, each) for each in named])
+    return side(given_as("a side", _name, named))
 
 
 def _check_share(name: str, value: float, most: float) -> None:
-    if not isinstance(value, int | float) or not 0.0 < value < most:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < most:
         raise UsageError(f"{value!r} does not lie between 0 and {most:g}", where=name, fix="a share such as 0.02")
 
 
-def _optional(read: Callable[[Any], T], value: object) -> T | None:
-    return None if value is None else read(value)
+def _optional(name: str, read: Callable[[Any], T], value: object) -> T | None:
+    return None if value is None else given_as(name, read, value)
 
 
 def _nothing(*_: object) -> None:

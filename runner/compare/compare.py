@@ -13,9 +13,11 @@ from runner.compare.references import against, none_fits, read_references, refer
 from runner.errors import Exit, UsageError
 from runner.jobs.comparison import plan_differences
 from runner.model.compared import Compared
+from runner.text import gpus_text
 
 # Of differences between plans those that say nothing about the figure.
 _NOT_TELLING = frozenset(("plan job_name",))
+_MOST_POINTS = 6  # of a side, in one sentence
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -128,12 +130,21 @@ def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, Poi
         return [(settings if same else (), one, two)]
     common = [key for key in first.points if key in second.points]
     if not common:
-        sizes = (", ".join(str(gpus) for gpus, _ in side.points) for side in (first, second))
         raise UsageError(
-            "A and B have no measured point in common: A has {}, B has {} GPUs".format(*sizes),
+            f"A and B have no measured point in common: A has {_points_of(first)}; B has {_points_of(second)}",
             fix="compare sides with equal sizes and settings",
         )
     return [(key[1], first.points[key], second.points[key]) for key in common]
+
+
+def _points_of(side: Side) -> str:
+    """``1 GPU, 16 GPUs with batch-size=128``; of many the first."""
+    named = [
+        f"{gpus_text(gpus)}{' with ' if settings else ''}{', '.join(f'{name}={value}' for name, value in settings)}"
+        for gpus, settings in side.points
+    ]
+    more = f" and {len(named) - _MOST_POINTS} more" if len(named) > _MOST_POINTS else ""
+    return f"{', '.join(named[:_MOST_POINTS])}{more}"
 
 
 def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[RunnerError], str]] = {
     "an image that is bytes": ({"image": b"x"}, UsageError, "must be a text"),
     "a directory with a NUL": ({"runs": "a\0b"}, UsageError, "'runs' cannot be read: it has a NUL"),
     "a file with a NUL": ({"hostfile": "a\0b"}, UsageError, "'hostfile' cannot be read: it has a NUL"),
-    "a word that is a number": ({"command": ["python", 3]}, UsageError, "not int"),
+    "a word that is a number": ({"command": ["python", 3]}, UsageError, "it is int, and must be a text"),
     "a choice that is none": ({"bind": "maybe"}, UsageError, "$.bind"),
     "a site that is none": ({"site": "technoin"}, UsageError, "technion"),
     "a recipe that is none": ({"recipe": "prob"}, UsageError, "probe"),

@@ -113,10 +113,27 @@ def test_options_become_the_words_that_the_command_line_reads_as_the_same_values
 
 WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "sizes of one text": (lambda: scale("1,2", **NATIVE), UsageError, "sizes are one value"),  # type: ignore[arg-type]
-    "no repeats": (lambda: scale([1], **NATIVE, repeats=0), UsageError, "0 repeats"),
+    "no repeats": (
+        lambda: scale([1], **NATIVE, repeats=0),
+        UsageError,
+        "'repeats' cannot be read: it must be one or more",
+    ),
     "an option that is none": (lambda: scale([1], **NATIVE, node=2), UsageError, "did you mean 'nodes'?"),  # type: ignore[call-overload]
     "a small budget": (lambda: scale([1, 2], **NATIVE, budget=0.0), RefusedError, "the budget is 0"),
     "an arm that is none": (lambda: scale([1], **NATIVE, arms=["none"]), UsageError, "no arm"),  # type: ignore[list-item]
+    "a size that is no number": (lambda: scale([1, "x"], **NATIVE), UsageError, "must be a whole number"),  # type: ignore[list-item]
+    "no attempts": (lambda: scale([1], **NATIVE, attempts=0), UsageError, "'attempts' cannot be read"),
+    "a budget in words": (lambda: scale([1], **NATIVE, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]
+    "a setting without a name": (lambda: scale([1], **NATIVE, set={3: 4}), UsageError, "must be a text"),  # type: ignore[dict-item]
+    "a list of runs to report": (lambda: report(["a", "b"]), UsageError, "must be a text or a path"),  # type: ignore[arg-type]
+    "a report into a number": (lambda: report("a", output=3), UsageError, "'output' cannot be read"),  # type: ignore[arg-type]
+    "a code in no list": (lambda: compare("a", "b", force="other-batch"), UsageError, "must be a list"),
+    "a reference that is no file": (lambda: compare("a", reference=3), UsageError, "must be a text or a path"),  # type: ignore[arg-type]
+    "a bundle without a name": (lambda: bundle("a", file=None), UsageError, "'file' cannot be read"),  # type: ignore[arg-type]
+    "a name with NUL": (lambda: verify("a\0"), UsageError, "a NUL character"),
+    "a rate in words": (lambda: expect(8, images_per_s="fast"), UsageError, "must be a number"),  # type: ignore[arg-type]
+    "an assumption in words": (lambda: expect(8, assume={"spread": "x"}), UsageError, "must be a number"),  # type: ignore[dict-item]
+    "a wireup that is none": (lambda: expect(8, wireup="mpi"), UsageError, "no wireup 'mpi'"),  # type: ignore[arg-type]
     "nothing to report": (report, UsageError, "no run and no study is named"),
     "no such run": (lambda: report("none"), UsageError, "no run matches"),
     "no second side": (lambda: compare("a"), UsageError, "a second side, or a reference"),
@@ -125,7 +142,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "no launches": (lambda: compare([], "b"), UsageError, "no run is named"),
     "no bundle": (lambda: verify("/nowhere/b.tar"), UsageError, "no such file"),
     "no sizes": (lambda: expect([]), UsageError, "no sizes are given"),
-    "half a range": (lambda: expect(8, assume={"spread": (1, 2)}), UsageError, "no value and no range"),  # type: ignore[dict-item]
+    "half a range": (lambda: expect(8, assume={"spread": (1, 2)}), UsageError, "VALUE, or (LOW, VALUE, HIGH)"),  # type: ignore[dict-item]
     "both rates": (lambda: expect(8, images_per_s=1, step_ms=2), UsageError, "exclude each other"),
     "no such study": (lambda: Study("/nowhere").status(), UsageError, "no study matches"),
 }

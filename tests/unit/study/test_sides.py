@@ -83,7 +83,11 @@ WRONG = {
     "no setting": ("train:fp16", Exit.USAGE, "is no setting of a study"),
     "a run's": ("RUN:fp16=true", Exit.USAGE, "only a study has settings"),
     "none measured": ("empty", Exit.NOT_PROVEN, "no launch of"),
-    "no size in common": ("small", Exit.USAGE, "no measured point in common: A has 4, 4, B has 2, 2 GPUs"),
+    "no size in common": (
+        "small",
+        Exit.USAGE,
+        "in common: A has 4 GPUs with fp16=false, 4 GPUs with fp16=true; B has 2 GPUs with fp16=false, 2",
+    ),
 }
 
 
