@@ -359,7 +359,11 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
     worst = max(last.rows, key=lambda row: row.loss.value)
     total = sum(row.loss.value for row in last.rows)
     says = f"At {gpus_text(last.gpus)} {percent(total)} of the ideal is lost"
-    says += f", most of it to {worst.name} ({percent(worst.loss.value)})." if worst.loss.value > 0.0 else "."
+    is_sure = worst.loss.low is None or worst.loss.low > 0.0
+    if worst.loss.value > 0.0:
+        about = "" if is_sure else f"; 95 %: {interval(worst.loss)}"
+        says += f"; the largest part is {worst.name} ({percent(worst.loss.value)}{about})"
+    says += "."
     rows = tuple(
         (
             str(loss.gpus),

@@ -46,7 +46,7 @@ def kind_of(plan: PlannedKind, batch: int | None, demonstration: str) -> dict[st
 
 
 def _named(program: Sequence[str]) -> str:
-    """What a command of one's own runs: the module behind ``-m``, the first file of source, or else its first word."""
+    """What a command without a recipe runs: the module behind ``-m``, the first file of source, or its first word."""
     words = [*program, ""]
     if "-m" in program:
         return words[words.index("-m") + 1]

@@ -120,6 +120,7 @@ def _per_gpu(report: Report, axes: Axes) -> None:
             for each, own in zip(settings, points, strict=True)
         ],
         rate,
+        "lower center",  # a low curve's first value stands at the left
     )
     ideal = ideal_each(points[0])
     if ideal is not None and len(settings) == 1:
@@ -143,7 +144,7 @@ def _efficiency(report: Report, axes: Axes) -> None:
         name = settings_text(each) if len(settings) > 1 else "of one GPU alone"
         series += [(name, one)] if one else []
         series += [("of uncoupled GPUs", apart)] if apart and len(settings) == 1 else []
-    _curves(axes, series, percent)
+    _curves(axes, series, percent, "lower left")
     axes.axhline(1.0, color=_QUIET, ls=(0, (5, 4)), lw=1.5, zorder=1)
     expected = expected_efficiency(report, study)
     if expected:
@@ -157,7 +158,7 @@ def _efficiency(report: Report, axes: Axes) -> None:
     axes.set_title(f"{'Strong' if study.strong else 'Weak'}-scaling efficiency")
 
 
-def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], write: Any) -> None:
+def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], write: Any, legend: str) -> None:
     sizes = sorted({point.gpus for _, own in series for point, _ in own})
     for number, (name, own) in enumerate(series):
         color, marker, line = _SERIES[number % len(_SERIES)]
@@ -167,7 +168,9 @@ def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], 
         high = [
             (estimate.high if estimate.high is not None else estimate.value) - estimate.value for _, estimate in own
         ]
-        axes.errorbar(x, y, (low, high), color=color, marker=marker, ls=line, lw=2.5, ms=9, capsize=5, label=name)
+        axes.errorbar(
+            x, y, (low, high), color=color, marker=marker, ls=line, lw=2.5, ms=9, capsize=5, label=_plain(name, 40)
+        )
         below = len(series) == 1 or own[-1][1].value < max(other[-1][1].value for _, other in series if other)
         for place, (at, value) in enumerate(zip(x, y, strict=True)):
             if number < 2 or place == len(x) - 1:
@@ -187,7 +190,7 @@ def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], 
     axes.tick_params(length=0)
     axes.set_xlabel("GPUs")
     if len(series) > 1:
-        axes.legend(frameon=False, fontsize=13, loc="lower left", handlelength=3)
+        axes.legend(frameon=False, fontsize=13, loc=legend, handlelength=3)
 
 
 def _losses(report: Report, axes: Axes) -> None:
@@ -198,6 +201,7 @@ def _losses(report: Report, axes: Axes) -> None:
     losses = sorted((loss for loss in study.losses if loss.rows), key=lambda loss: (loss.gpus, loss.settings))[-5:]
     names = list(dict.fromkeys(row.name for loss in losses for row in loss.rows))
     left, right = [0.0] * len(losses), [0.0] * len(losses)
+    is_named = any(loss.settings for loss in losses)
     for number, name in enumerate(names):
         color, hatch = _PARTS[number % len(_PARTS)]
         shares = [next((row.loss.value for row in loss.rows if row.name == name), 0.0) for loss in losses]
@@ -209,7 +213,7 @@ def _losses(report: Report, axes: Axes) -> None:
             color=color,
             hatch=hatch,
             edgecolor="white",
-            height=0.62,
+            height=0.5 if is_named else 0.62,
             label=name,
         )
         for at, share in enumerate(shares):
@@ -220,9 +224,11 @@ def _losses(report: Report, axes: Axes) -> None:
     for at, loss in enumerate(losses):
         axes.annotate(percent(sum(row.loss.value for row in loss.rows)), (right[at], at), xytext=(8, 0),
                       textcoords="offset points", va="center", fontweight="bold", fontsize=13)  # fmt: skip
-    axes.set_yticks(
-        range(len(losses)), [" ".join(filter(None, (str(loss.gpus), settings_text(loss.settings)))) for loss in losses]
-    )
+        # Above its bar: beside it there is room for a number only.
+        axes.annotate(_plain(settings_text(loss.settings), 56), (0.0, at - 0.27),
+                      xycoords=("axes fraction", "data"), xytext=(4, 2), textcoords="offset points", fontsize=11,
+                      color=_QUIET)  # fmt: skip
+    axes.set_yticks(range(len(losses)), [str(loss.gpus) for loss in losses])
     axes.set_ylabel("GPUs")
     axes.invert_yaxis()
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

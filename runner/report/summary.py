@@ -85,15 +85,23 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     yield from _slow(details)
     loss = loss_at(study, point)
     if loss is not None and loss.rows:
-        worst = max(loss.rows, key=lambda row: row.loss.value)
-        sure = interval(worst.loss)
-        about = "; ".join(
-            filter(None, (f"takes {percent(worst.loss.value)} of the ideal", sure and f"95 %: {sure}", worst.note))
-        )
-        yield Highlight("Largest loss", worst.name, about)
+        yield _largest_loss(loss)
     elif loss is not None and loss.why:
         yield Highlight("Largest loss", "unknown", loss.why)
     yield from _alone(study, point)
+
+
+def _largest_loss(loss: Loss) -> Highlight:
+    """The part that takes most. Whose interval holds 0 may take nothing, and is not named as the cause."""
+    worst = max(loss.rows, key=lambda row: row.loss.value)
+    sure, takes = interval(worst.loss), percent(worst.loss.value)
+    if worst.loss.value <= 0.0:
+        return Highlight("Largest loss", "none", f"{worst.name} takes {takes} of the ideal, and no part more")
+    if worst.loss.low is not None and worst.loss.low <= 0.0:
+        about = f"most is {worst.name} with {takes} of the ideal, and it may be nothing; 95 %: {sure}"
+        return Highlight("Largest loss", "cannot tell", about)
+    about = "; ".join(filter(None, (f"takes {takes} of the ideal", sure and f"95 %: {sure}", worst.note)))
+    return Highlight("Largest loss", worst.name, about)
 
 
 def _alone(study: StudyFacts, point: PointFacts) -> Iterator[Highlight]:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from runner.model.report import Report
-from runner.model.study import PointFacts, SingleGpus, StudyFacts
+from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
+from runner.report.gallery import gallery
 from runner.report.gather import of_runs, of_study
 from runner.report.ranks import MOST_POINTS, points
 from tests.support.reports import estimate, figure_of, launch_facts, measured_run, study_facts, whole_study
@@ -30,6 +31,27 @@ def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(re
     assert "6.1 % slower" in shown["Slowest"][1]
     assert shown["Largest loss"][0] == "waiting for slower ranks"
     assert "3.4 % of the ideal; 95 %: 2.7 % to 4.1 %" in shown["Largest loss"][1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "value", "says"),
+    [
+        (Estimate(0.095, -0.182, 0.371), "cannot tell", "it may be nothing; 95 %: \N{MINUS SIGN}18.2 % to 37.1 %"),
+        (Estimate(-0.01, -0.02, -0.005), "none", "takes \N{MINUS SIGN}1.0 % of the ideal, and no part more"),
+        (Estimate(0.02), "coordination", "takes 2.0 % of the ideal"),
+    ],
+)
+def test_no_part_is_named_as_the_cause_that_may_take_nothing(
+    study: StudyFacts, loss: Estimate, value: str, says: str
+) -> None:
+    (last,) = [each for each in study.losses if each.gpus == 16]
+    rows = (msgspec.structs.replace(last.rows[0], name="coordination", loss=loss),)
+    made = of_study(msgspec.structs.replace(study, losses=(msgspec.structs.replace(last, rows=rows),)))
+    shown = values(made)["Largest loss"]
+    assert shown[0] == value
+    assert says in shown[1]
+    (picture,) = [each for each in gallery(made) if each.key == "loss"]
+    assert "most of it" not in picture.takeaway
 
 
 @pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
