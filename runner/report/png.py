@@ -158,7 +158,7 @@ def _efficiency(report: Report, axes: Axes) -> None:
     axes.set_title(f"{'Strong' if study.strong else 'Weak'}-scaling efficiency")
 
 
-def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], write: Any, legend: str) -> None:
+def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], write: Any, legend: Any) -> None:
     sizes = sorted({point.gpus for _, own in series for point, _ in own})
     for number, (name, own) in enumerate(series):
         color, marker, line = _SERIES[number % len(_SERIES)]
