@@ -186,6 +186,9 @@ def _notes(facts: StudyFacts) -> list[str]:
             f"standard deviation between launches: up to {spread:.2g} %; "
             f"launches that a claim needs, each side: {counts}"
         )
+    has_each = any(each.arm == "solo" and each.gpus for each in facts.single_gpus)
+    if facts.way == "one-allocation" and not has_each and any(each.efficiency_of_one for each in facts.points):
+        notes.append("one GPU alone is GPU 0 of node 0, and others may be faster or slower: --arms solo runs each")
     is_without_base = not any(each.gpus == 1 and each.images_per_s for each in facts.points)
     if is_without_base and any(each.gpus > 1 for each in facts.points):
         if any(each.gpus == 1 for each in facts.points):

@@ -63,6 +63,8 @@ def attribution(
     of_size = together[0].gpus_by_node if together else ()
     solo, lacks = single_gpus.of_size(solo, of_size)
     hooks, hooks_lack = single_gpus.of_size(hooks, of_size)
+    if solo and solo[0].launch.arm == "full":
+        lacks = "one GPU alone is the first of them"
     has_hooks = _repeats(hooks) >= LEAST_LAUNCHES
     why = _refusal(gpus, way, solo, together, strong=strong)
     if why:

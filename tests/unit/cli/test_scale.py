@@ -253,6 +253,15 @@ def test_where_no_launch_of_one_gpu_is_proven_the_note_says_so(tmp_path: Path) -
     assert "--arms solo" not in shown
 
 
+@pytest.mark.parametrize(("way", "is_noted"), [("one-allocation", True), ("separate", False)])
+def test_where_one_gpu_is_the_base_of_all_the_note_says_which(tmp_path: Path, way: str, is_noted: bool) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1, way=way))
+    left_run(of, "g0001-full-r1", measured(100.0))
+    left_run(of, "g0002-full-r1", measured(180.0))
+    shown = "\n".join(facts_lines(gather.facts(of), None))
+    assert ("one GPU alone is GPU 0 of node 0, and others may be" in shown) is is_noted
+
+
 def test_the_label_of_a_demonstration_fits(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1,), 1))
     left_run(

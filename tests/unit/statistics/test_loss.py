@@ -144,6 +144,17 @@ def _is_on(each: LaunchFacts, node: int, device: int) -> bool:
     return (each.launch.node, each.launch.device) == (node, device)
 
 
+def test_where_no_gpu_ran_by_itself_the_base_is_the_size_of_one_and_the_row_says_so() -> None:
+    made = [
+        msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, arm="full", node=None, device=None))
+        for each in study()
+        if each.launch.arm == "full" or (each.launch.arm == "solo" and _is_on(each, 0, 0))
+    ]
+    rows = {row.name: row.note for row in attributed(made).rows}
+    assert rows[loss.NODE] == "with gradient hooks; one GPU alone is the first of them"
+    assert rows[loss.WAITING] == ""
+
+
 def test_single_gpus_in_one_repeat_are_one_repeat() -> None:
     made = [each for each in study() if each.launch.gpus > 1 or each.launch.repeat == 1]
     assert attributed(made).why == "1 repeat with proven launches of one GPU alone; 3 are needed"
