@@ -1,15 +1,21 @@
-"""No stage hangs on a dead file system: every place that a job's preparation looks at must answer first."""
+"""No stage hangs on a dead file system: every place that a job's preparation looks at must answer first. And a script
+that is certainly not there is no job.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runner.errors import RefusedError
+from runner.errors import RefusedError, UsageError
 from runner.images.store import store
+from runner.model.plan import WORKSPACE
+from runner.model.request import Mount
 from runner.paths import home
 from runner.preparation.horovod_use import is_source
 from runner.preparation.request import JobOptions
@@ -49,6 +55,55 @@ def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -
                 where=path,
                 fix="wait until it does (`df`), or use another directory; nothing was submitted",
             )
+
+
+def refuse_missing_script(
+    program: Sequence[str], directory: Path, mounts: Iterable[Mount], runs: Path, *, runs_here: bool
+) -> None:
+    """Refuse ``python trian.py`` where no such file can be in the job, before the job waits in a queue.
+
+    Only where that is certain: Python's own argument, relative, below the directory that the program starts in, which
+    is on the file system of the run directory (that every rank sees) and has nothing else mounted over it.
+
+    Raises:
+        UsageError: the script is not there.
+    """
+    script = _script(program)
+    if script is None or ".." in Path(script).parts:
+        return
+    over = [mount for mount in mounts if f"{mount.target}/".startswith(f"{WORKSPACE}/")]
+    if any(mount.target != WORKSPACE or Path(mount.source) != directory for mount in over):
+        return
+    try:
+        if not runs_here and directory.stat().st_dev != _nearest(runs).stat().st_dev:
+            return
+        (directory / script).lstat()
+    except FileNotFoundError:
+        fix = "correct its name, or call submit in the script's directory"
+        raise UsageError(f"there is no file {script} in this directory", where=str(directory), fix=fix) from None
+    except (OSError, ValueError):
+        return
+
+
+def _script(program: Sequence[str]) -> str | None:
+    """The file that Python is given; None where there is none, or it is absolute or no ``.py``."""
+    words = iter(program)
+    if not re.fullmatch(r"python[\d.]*", next(words, "").rpartition("/")[2], re.ASCII):
+        return None
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, "")
+        elif not word.startswith("-"):
+            return word if word.endswith(".py") and not word.startswith("/") else None
+        elif word.startswith(("-m", "-c")) or word == "-":
+            return None
+    return None
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
 
 
 def _look(path: str, answered: threading.Event) -> None:

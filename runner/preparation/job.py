@@ -33,7 +33,7 @@ from runner.planning.plan import plan
 from runner.preparation.allocation import existing_allocation, missing_allocation
 from runner.preparation.choices import choose_all
 from runner.preparation.clients import clients
-from runner.preparation.file_systems import check_answers
+from runner.preparation.file_systems import check_answers, refuse_missing_script
 from runner.preparation.image import find_image
 from runner.preparation.observation import observe
 from runner.preparation.request import JobOptions
@@ -179,6 +179,10 @@ def start(
     # a dry run has no use for what starts and watches jobs
     from runner.jobs.submission import scheduler_of, submit
 
+    if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
+        runs_here = prepared.plan.scheduler == "local"
+        mounts = prepared.plan.mounts
+        refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
     run = submit(
         prepared.plan,
         prepared.script,

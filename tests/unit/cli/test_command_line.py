@@ -460,3 +460,13 @@ cli.run = hung_up
 cli.main([])
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_script_that_is_not_there_waits_in_no_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["submit", "--site", "local", "--gpus", "1", "--runtime", "native", "--", "python", "trian.py"]
+    assert run(words) == Exit.USAGE
+    assert "there is no file trian.py in this directory" in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists()

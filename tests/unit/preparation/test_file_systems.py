@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.errors import RefusedError
-from runner.model.request import Request
+from runner.errors import RefusedError, UsageError
+from runner.model.plan import WORKSPACE
+from runner.model.request import Mount, Request
 from runner.preparation import file_systems
 from runner.preparation.request import JobOptions
 
@@ -45,3 +46,40 @@ def test_the_files_of_a_program_must_answer_before_they_are_read(
     file_systems.check_answers(JobOptions(None, None, Request(gpus=1), tmp_path, program))
     assert "/dead/train.py" in looked_at
     assert "/dead/log.txt" not in looked_at
+
+
+def refuse(directory: Path, line: str, *mounts: Mount, runs: Path | None = None, runs_here: bool = False) -> None:
+    mounted = (Mount(str(directory), WORKSPACE), *mounts)
+    file_systems.refuse_missing_script(
+        line.split(), directory, mounted, runs or directory / "runs", runs_here=runs_here
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["python trian.py", "/usr/bin/python3.11 -u -W ignore ./a/trian.py --lr 1", "python3 -Xdev t.py"]
+)
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no file (\./a/)?tr?i?a?n?\.py in this directory") as caught:
+        refuse(tmp_path, line)
+    assert caught.value.where == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["python train.py", "python ./train.py", "python -m trian.py", "python -c trian.py", "python - trian.py", "python",
+     "python tool --config new.py", "python ../trian.py", "python /opt/trian.py", "bash run.py", "torchrun trian.py",
+     "python link.py", ""],
+)  # fmt: skip
+def test_what_may_be_there_is_not_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "link.py").symlink_to("/only/on/the/nodes.py")
+    refuse(tmp_path, line)
+
+
+def test_a_script_is_not_refused_where_the_job_may_see_other_files(tmp_path: Path) -> None:
+    line = "python trian.py"
+    refuse(tmp_path, line, Mount("/data", f"{WORKSPACE}/sub"))
+    refuse(tmp_path, line, runs=Path("/proc"))  # another file system
+    refuse(tmp_path / "gone" / "\0", line)
+    with pytest.raises(UsageError, match=r"no file trian\.py"):
+        refuse(tmp_path, line, Mount("/data", "/data"), runs=Path("/proc"), runs_here=True)
