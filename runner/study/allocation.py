@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from runner.files import atomic, file_system
 from runner.files.hashes import sha256
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.in_allocation import BEGUN, has_begun
 from runner.model.allocation import ListedLaunch
 from runner.model.job import ExitMarker, Submitted
 from runner.model.origin import CommandLine
@@ -160,21 +161,46 @@ def switches(study: Path) -> dict[str, str]:
     return {}
 
 
-def gpu_hours(study: Path) -> float:
-    """GPU-hours of a study's allocations, from the start of the first launch to the last end that each recorded."""
-    return math.fsum(_gpu_hours(own) for own in allocations(study))
+def gpu_hours(study: Path, runs: Iterable[RunDirectory]) -> float:
+    """GPU-hours of a study's allocations, from the start of the first launch to the last end that each recorded, or to
+    the last sign of a launch in it: an allocation that was lost, or still runs, recorded no end.
+
+    Args:
+        runs: of the study.
+    """
+    by_allocation: dict[str, list[RunDirectory]] = {}
+    for run in runs:
+        if has_begun(run) and (record := run.read("job.json", Submitted)) is not None:
+            by_allocation.setdefault(record.allocation, []).append(run)
+    return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
 
 
-def _gpu_hours(own: RunDirectory) -> float:
+def last_sign_s(run: RunDirectory) -> float:
+    """Unix time of the last change of a log or a rank's record; 0 without any."""
+    found = [0.0]
+    for folder in (run.logs, run.ranks):
+        for name in file_system.names_in(folder):
+            with suppress(OSError):
+                found.append((folder / name).lstat().st_mtime)
+    return max(found)
+
+
+def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
     plan, marker = own.read("plan.json", Plan), own.read("exit.json", ExitMarker)
     times = []
     with suppress(OSError, ValueError):
         lines = file_system.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
         times = [float(each) for line in lines for each in line.split("\t")[:2]]
-    if plan is None or not times:
+    if plan is None:
         return 0.0
-    end_s = max(times[-1], marker.end_s if marker is not None else 0.0)
-    return max(0.0, end_s - times[0]) * cost.gpus_of(plan) / 3600.0
+    if marker is not None:
+        times.append(marker.end_s)
+    else:
+        with suppress(OSError):
+            times = times or [(run.path / BEGUN).lstat().st_mtime for run in runs]
+        times += [sign_s for run in runs if (sign_s := last_sign_s(run))]
+    used_s = min(max(times) - min(times), float(plan.walltime_s)) if times else 0.0
+    return used_s * cost.gpus_of(plan) / 3600.0
 
 
 def _made(study: Path) -> Path:

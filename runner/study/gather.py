@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
@@ -108,7 +107,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         points=points(asked, found),
         losses=tuple(_without_rows(each, differences) for each in losses(asked, found)),
         demonstration=next((each.demonstration for each in found if each.demonstration), ""),
-        gpu_hours=allocation.gpu_hours(study.path)
+        gpu_hours=allocation.gpu_hours(study.path, [attempt.run for each in made.values() for attempt in each])
         if together
         else math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
         single_gpus=single_gpus(found) if together else (),
@@ -299,18 +298,8 @@ def _gpu_hours(run: RunDirectory) -> float:
     plan, start, marker = run.read("plan.json", _Plan), run.read("ranks/0.start.json", _Start), _marker(run)
     if plan is None or start is None:
         return 0.0
-    end_s = marker.end_s if marker is not None else min(_last_sign_s(run), start.time_s + plan.walltime_s)
+    end_s = marker.end_s if marker is not None else min(allocation.last_sign_s(run), start.time_s + plan.walltime_s)
     return max(0.0, end_s - start.time_s) * plan.gpus / 3600.0
-
-
-def _last_sign_s(run: RunDirectory) -> float:
-    """Unix time of the last change of a log or a rank's record; 0 without any."""
-    found = [0.0]
-    for folder in (run.logs, run.ranks):
-        for name in file_system.names_in(folder):
-            with suppress(OSError):
-                found.append((folder / name).lstat().st_mtime)
-    return max(found)
 
 
 def _marker(run: RunDirectory) -> ExitMarker | None:

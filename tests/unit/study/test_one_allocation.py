@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,21 @@ def test_launches_of_an_allocation_whose_job_is_known_stay(tmp_path: Path) -> No
     own.write_text(json.dumps(record | {"job_id": "7.1.x", "allocation": ""}))
     settle(of)
     assert json.loads((run.path / "job.json").read_text())["job_id"] == "7.1.x"
+
+
+@pytest.mark.parametrize(("listed", "hours"), [(True, 1.0), (False, 0.5)], ids=["the second", "the first"])
+def test_the_launch_in_which_an_allocation_was_lost_is_paid_for(tmp_path: Path, listed: bool, hours: float) -> None:
+    """It began at the second 1450.5 and wrote last 450 s later; the allocation recorded its end no more."""
+    of, run = launch_of(tmp_path)
+    (run.path / "begun").touch()
+    os.utime(run.path / "begun", (1450.5, 1450.5))
+    log = run.logs / "rank-0.out"
+    log.touch()
+    os.utime(log, (1900.5, 1900.5))
+    own = of.path / "allocations/1"
+    (own / "plan.json").write_bytes(msgspec.json.encode(FOUR))
+    (own / "launches").write_text("1000.5\t1440.5\t0\t/before\n" if listed else "")
+    assert facts(of).gpu_hours == pytest.approx(hours)
 
 
 def test_switches_and_hours_of_an_allocation(tmp_path: Path) -> None:
