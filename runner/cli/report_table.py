@@ -71,10 +71,10 @@ def _points(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
-    from runner.report.numbers import rate, settings_text, units_of
+    from runner.report.numbers import kind_text, rate, units_of
 
     is_mixed = len(units_of(report.rows)) > 1
-    is_unlike = any(row.settings for row in report.rows)
+    is_unlike = any(kind_text(row) for row in report.rows)
     rows = [
         [
             row.run,
@@ -82,7 +82,7 @@ def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
             str(row.gpus),
             f"{rate(row.images_per_s)}{f' {row.unit}/s' if is_mixed else ''}" if row.images_per_s is not None else "-",
             row.state,
-            *((settings_text(row.settings) or "-",) if is_unlike else ()),
+            *((kind_text(row) or "-",) if is_unlike else ()),
         ]
         for row in report.rows
     ]

@@ -29,6 +29,7 @@ _RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
     "other-placement": ("ranks on each node", lambda launch: ",".join(map(str, launch.plan.tasks_per_node))),
     "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
     "other-site": ("site", lambda launch: launch.plan.site),
+    "other-arm": ("arm of the figure", lambda launch: launch.plan.arms[-1]),
     "other-unit": ("unit of the figure", lambda launch: launch.unit),
     "other-proof": ("synchronisation", lambda launch: launch.synchronisation or "proven"),
     "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),

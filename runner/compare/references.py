@@ -48,6 +48,8 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
         for each in references
         if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus)
         and each.unit.partition("/")[0] == launch.unit
+        # A reference is one of training, unless it names the arm.
+        and (launch.plan.arms[-1] == "full" or "arms" in each.options)
         and _fits(each.options, launch.options)
     ]
     most = max((len(each.options) for each in fitting), default=0)
@@ -69,7 +71,10 @@ def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Pat
         each for each in references if (each.site, each.recipe, each.gpus) == (site, launch.plan.recipe, launch.gpus)
     ]
     named = sorted({f"{each.recipe} on {gpus_text(each.gpus)}" for each in references if each.site == site})
-    if near:
+    if near and launch.plan.arms[-1] != "full":
+        arm = launch.plan.arms[-1]
+        also = f" with a figure of the arm {arm}: a reference is one of training, unless its options name arms"
+    elif near:
         wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
         also = f" with figures in {launch.unit}/s and its options; for these it has only {'; '.join(wanted)}"
     else:

@@ -70,6 +70,7 @@ def exported_run(run: RunDirectory) -> ExportedRun:
         transport=verdict.transport,
         demonstration=verdict.demonstration,
         synchronisation=verdict.synchronisation,
+        arm=plan.arms[-1],
         ranks=ranks,
     )
 

@@ -17,7 +17,7 @@ from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Forma
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
     "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
-    "synchronisation",
+    "synchronisation", "arm",
 )  # fmt: skip
 COLUMNS = (*_OF_RUN, *(name if name in ("rank", "node") else f"rank_{name}" for name in ExportedRank.__struct_fields__))
 
@@ -65,7 +65,7 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     return "".join(
         f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
         f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
-        f"claim={_claim(run)}\n"
+        f"claim={_claim(run)}{'' if run.arm == 'full' else f' arm={run.arm}'}\n"
         for run in runs
     )
 
@@ -80,7 +80,10 @@ WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
 
 
 def _claim(run: ExportedRun) -> str:
-    return "demonstration" if run.demonstration else "unexamined" if run.synchronisation else "performance"
+    """What the figure may be quoted as; of an arm that is not training as it is, that arm."""
+    if run.demonstration:
+        return "demonstration"
+    return run.arm if run.arm != "full" else "unexamined" if run.synchronisation else "performance"
 
 
 def never_a_formula(text: str) -> str:
@@ -101,6 +104,8 @@ def _mllog(run: ExportedRun) -> Iterator[str]:
     began_ms = int(run.started.timestamp() * 1000) if run.started else 0
     ended_ms = int(run.ended.timestamp() * 1000) if run.ended else began_ms
     about: dict[str, Any] = {"run": run.run, "no_mlperf_result": True, "demonstration": run.demonstration}
+    if run.arm != "full":
+        about["arm"] = run.arm
     if run.synchronisation:
         about["synchronisation"] = run.synchronisation
 
@@ -131,7 +136,8 @@ def _labels_of(run: ExportedRun) -> dict[str, str]:
 
 
 def _throughput(run: ExportedRun) -> Samples:
-    return [({**_labels_of(run), "unit": run.unit, "claim": _claim(run)}, run.images_per_s)]
+    labels = {**_labels_of(run), "unit": run.unit, "claim": _claim(run), "arm": run.arm}
+    return [(labels, run.images_per_s)]
 
 
 def _limits(run: ExportedRun) -> Samples:

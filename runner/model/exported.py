@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from runner.model.verdict import Outcome
+from runner.model.verdict import Outcome, RunArm
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Format = Literal["csv", "json", "mllog", "openmetrics", "reframe"]
@@ -50,6 +50,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
         unit: what the figure and the batch count: images, or samples, tokens or steps of a user's program.
         images_per_s (in ``unit`` per second), precision_low, precision_high, window_s, steady: null unless it is
             measured; the interval also where the window was too short for one.
+        arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
         demonstration: why the figure is no performance claim; empty where it is one.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
     """
@@ -76,6 +77,7 @@ class ExportedRun(msgspec.Struct, frozen=True):
     transport: str
     demonstration: str
     synchronisation: str
+    arm: RunArm
     ranks: tuple[ExportedRank, ...]
 
 

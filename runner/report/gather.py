@@ -30,6 +30,7 @@ class _Planned(PlannedKind, kw_only=True):
 
     tasks_per_node: tuple[int, ...]
     gpus_per_node: int
+    arms: tuple[str, ...] = ("full",)
 
 
 class _Batch(msgspec.Struct):
@@ -176,6 +177,7 @@ def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
         directory=str(run.path),
         gpus=gpus,
         state=outcome,
+        arm="" if plan is None or plan.arms[-1:] == ("full",) else plan.arms[-1],
         images_per_s=figure,
         unit=verdict.unit if verdict is not None and figure is not None else "images",
         synchronisation=verdict.synchronisation if verdict is not None and figure is not None else "",

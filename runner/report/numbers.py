@@ -47,10 +47,15 @@ def settings_text(settings: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings)
 
 
+def kind_text(row: Row) -> str:
+    """In what a single run is another than those beside it: its arm, where that is not training, and its settings."""
+    return ", ".join(filter(None, (row.arm and f"arm {row.arm}", settings_text(row.settings))))
+
+
 def launch_text(row: Row) -> str:
     """What a row is called: the launch's arm, setting and repeat, or the run's id."""
     if not row.repeat:
-        return f"{row.run} ({settings_text(row.settings)})" if row.settings else row.run
+        return f"{row.run} ({kind_text(row)})" if kind_text(row) else row.run
     return ", ".join(filter(None, (row.arm, settings_text(row.settings), f"repeat {row.repeat}")))
 
 

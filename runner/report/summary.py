@@ -23,6 +23,11 @@ from runner.report.numbers import (
 from runner.text import counted, gpus_text
 
 
+def is_training(row: Row) -> bool:
+    """Whether a row's figure is one of training as it is."""
+    return row.arm in ("", "full")
+
+
 def largest_point(study: StudyFacts) -> PointFacts | None:
     """The point that a summary is about: of the largest size with a figure, the setting with the greatest one."""
     points = [point for setting in all_settings(study.points) for point in curve(study.points, setting)]
@@ -42,7 +47,7 @@ def highlights(
     """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
     if study is not None and (point := largest_point(study)) is not None:
         return (*_of_point(study, point, details, unit_of(rows)), *_alarm(expected, unit_of(rows)))
-    measured = [row for row in rows if row.per_gpu is not None]
+    measured = [row for row in rows if row.per_gpu is not None and is_training(row)]
     if not measured:
         return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
     return (*_of_runs(measured), *_slow(details))
@@ -175,7 +180,10 @@ def against(each: Comparison, unit: str) -> str:
 
 
 def _first_reason(rows: Sequence[Row]) -> str:
-    return next((row.why for row in rows if row.why), "no run has a figure")
+    arm = next((row.arm for row in rows if row.per_gpu is not None), "")
+    return next(
+        (row.why for row in rows if row.why), f"arm {arm}: no figure of training" if arm else "no run has a figure"
+    )
 
 
 def citation(
@@ -219,7 +227,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
                 on = _ranks(row.gpus, row.demonstration)
                 yield (
                     f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch, which is no "
-                    "claim about other launches."
+                    f"claim about other launches{'' if is_training(row) else ', and no figure of training'}."
                 )
         return
     point = largest_point(study)

@@ -208,6 +208,17 @@ def test_figures_of_other_units_are_refused(sides: Sides, capsys: pytest.Capture
     assert "images" not in printed
 
 
+def test_training_is_not_compared_with_another_arm(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranks that train each for itself are faster than any that train together."""
+    first, second = sides("ABBABA", 1.1)
+    for name in second.split(","):
+        run = RunDirectory(Path(name))
+        run.write("plan.json", msgspec.structs.replace(run.plan(), arms=("uncoupled",)))
+    assert runner(["compare", first, second]) == Exit.REFUSED
+    assert "refused [other-arm]: arm of the figure: A has full, B has uncoupled" in capsys.readouterr().err
+    assert compared(capsys, first, second, "--force", "other-arm")["points"][0]["verdict"] == "faster"
+
+
 def in_tokens(run: RunDirectory) -> None:
     verdict = run.read("verdict.json", Verdict)
     assert verdict is not None

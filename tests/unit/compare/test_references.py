@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.cli import run as runner
@@ -89,6 +90,21 @@ def test_the_reference_that_names_most_options_counts(tmp_path: Path, capsys: py
     narrow = ONE.replace("VALUE", "390").removeprefix("references:\n")
     (found,) = against(tmp_path, wide + narrow, capsys, code=Exit.GOOD)["references"]
     assert found["value"] == 390.0
+
+
+def test_a_figure_of_another_arm_is_not_held_against_one_of_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks that train each for itself are faster: that would hide what the reference is there to find."""
+    run = measured_run(tmp_path / "runs", 0)
+    program = (*run.plan().program, "--arms=uncoupled")
+    run.write("plan.json", msgspec.structs.replace(run.plan(), arms=("uncoupled",), program=program))
+    file = tmp_path / "references.yaml"
+    file.write_text(ONE.replace("VALUE", "400"))
+    assert runner(["compare", str(run.path), "--reference"]) == Exit.USAGE
+    assert "a figure of the arm uncoupled: a reference is one of training" in capsys.readouterr().err
+    file.write_text(ONE.replace("VALUE", "400").replace("compile: true", "compile: true, arms: uncoupled"))
+    assert runner(["compare", str(run.path), "--reference"]) == Exit.GOOD
 
 
 WRONG = {

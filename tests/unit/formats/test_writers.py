@@ -38,7 +38,7 @@ RUN = ExportedRun(
     run="r-2", outcome="measured", reason="", site="s", recipe="r", runtime="native", image="i@sha256:0", gpus=2,
     nodes=1, options={"model": "resnet50", "compile": ""}, batch_per_gpu=10, started=BEGAN, ended=BEGAN,
     unit="images", images_per_s=200.5, precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True,
-    transport="", demonstration="", synchronisation="",
+    transport="", demonstration="", synchronisation="", arm="full",
     ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
 )  # fmt: skip
 FAILED = msgspec.structs.replace(
@@ -112,6 +112,16 @@ def test_openmetrics_is_read_by_prometheus_own_parser() -> None:
     assert families["gpu_runner_window_seconds"].unit == "seconds"
     assert [sample.value for sample in families["gpu_runner_rank_compute_seconds"].samples] == [0.09, 0.09]
     assert {family.type for family in families.values()} == {"gauge"}
+
+
+def test_a_figure_of_another_arm_is_none_of_training_in_every_form() -> None:
+    run = msgspec.structs.replace(RUN, arm="uncoupled")
+    assert WRITERS["reframe"]([run]).endswith("claim=uncoupled arm=uncoupled\n")
+    assert 'claim="uncoupled",arm="uncoupled"' in WRITERS["openmetrics"]([run])
+    assert '"arm": "uncoupled"' in WRITERS["mllog"]([run])
+    (row, *_) = csv.DictReader(io.StringIO(WRITERS["csv"]([run])))
+    assert row["arm"] == "uncoupled"
+    assert WRITERS["reframe"]([RUN]).endswith("claim=performance\n")
 
 
 def test_a_figure_whose_synchronisation_was_not_examined_is_labelled_in_every_form() -> None:

@@ -228,6 +228,22 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
     assert alike.rows[0].settings == () and "kept apart" not in alike.subtitle
 
 
+def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
+    runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
+    runs[1].write("plan.json", msgspec.structs.replace(runs[1].plan(), arms=("uncoupled",)))
+    both, alone = of_runs([(run, "") for run in runs]), of_runs([(runs[1], "")])
+    assert [row.arm for row in both.rows] == ["", "uncoupled"]
+    (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
+    assert len(picture.table.rows) == 1
+    assert "and no figure of training" not in both.cite[0] and "and no figure of training" in both.cite[1]
+    assert any("arm uncoupled" in line for line in lines(both, None))
+    first = alone.highlights[0]
+    assert (first.value, first.note) == ("not proven", "arm uncoupled: no figure of training")
+    assert not [each for each in gallery(alone) if each.key == "per-gpu"]
+    for number, made in enumerate((both, alone)):
+        write(made, tmp_path / f"report{number}", silent)
+
+
 def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> None:
     """What stands out is shown, in these words."""
     slow: dict[str, Any] = {"compute_s": lambda rank: 0.09 if rank == 3 else 0.08}
