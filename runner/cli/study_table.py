@@ -222,7 +222,11 @@ def _alone(found: SingleGpus, *, is_claim: bool) -> str:
     lacks = f"; not proven: {', '.join(found.missing[:_MOST_REASONS])}" if found.missing else ""
     more = f" and {len(found.missing) - _MOST_REASONS} more" if len(found.missing) > _MOST_REASONS else ""
     head = f"{found.arm}{setting}: {found.gpus} of {found.wanted} GPUs, each alone"
-    return f"{head}{spread}{slowest if found.slowest and is_claim else ''}{lacks}{more}"
+    if not (found.slowest and is_claim):
+        slowest = ""
+    elif found.launches < 2:
+        slowest = "; one launch of each names none as slow"
+    return f"{head}{spread}{slowest}{lacks}{more}"
 
 
 def _state(launch: LaunchFacts) -> str:

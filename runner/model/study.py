@@ -211,6 +211,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
     Attributes:
         arm: ``solo`` or ``solo-hooks``.
         gpus, wanted: number of GPUs that have a rate, and that shall have one.
+        launches: proven ones of the GPU that has the fewest, without those that have none.
         spread: standard deviation between GPUs over their mean, each by the mean of its launches; None below 2.
         slowest: which one, empty below 2. slowest_by: share that it is below the mean.
         missing: GPUs with launches that are not proven, by name.
@@ -220,6 +221,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
     settings: tuple[tuple[str, str], ...]
     gpus: int
     wanted: int
+    launches: int = 0
     spread: float | None = None
     slowest: str = ""
     slowest_by: float | None = None

@@ -115,6 +115,8 @@ def _alone(study: StudyFacts, point: PointFacts) -> Iterator[Highlight]:
     if found is not None and found.spread is not None:
         slowest = f"slowest: {found.slowest}, {percent(found.slowest_by or 0.0)} below the mean"
         about = f"standard deviation between {found.gpus} of {found.wanted} GPUs"
+        if found.launches < 2:
+            slowest = "one launch of each names none as slow"
         note = about if study.demonstration else f"{about}; {slowest}"
         yield Highlight("Difference between GPUs, each alone", percent(found.spread), note)
 

@@ -137,6 +137,7 @@ def _alone(group: Sequence[LaunchFacts]) -> SingleGpus:
         settings=group[0].launch.settings,
         gpus=len(logs),
         wanted=len(wanted),
+        launches=min(map(len, rates.values()), default=0),
         spread=stdev(logs.values()) if len(logs) > 1 else None,
         slowest=_name(slowest) if slowest is not None and len(logs) > 1 else "",
         slowest_by=1.0 - math.exp(logs[slowest] - fmean(logs.values())) if slowest is not None else None,

@@ -277,10 +277,14 @@ def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished:
     from runner.study.lookup import find
 
     missing = tuple(f"GPU {number} of node 1" for number in range(10))
-    alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 0.019, "GPU 3 of node 0", 0.041, missing),)
+    alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing),)
     known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=alone, demonstration=demonstration)
     text = " ".join(" ".join(facts_lines(known, 80)).split())
     assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in text
     assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in text) is (not demonstration)
     assert "not proven: GPU 0 of node 1," in text
+    once = msgspec.structs.replace(known, single_gpus=(msgspec.structs.replace(alone[0], launches=1),))
+    text = " ".join(" ".join(facts_lines(once, 80)).split())
+    assert "slowest GPU" not in text
+    assert ("one launch of each names none as slow" in text) is (not demonstration)
     assert "GPU 7 of node 1 and 2 more" in text

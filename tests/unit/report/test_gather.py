@@ -58,7 +58,7 @@ def test_no_part_is_named_as_the_cause_that_may_take_nothing(
 def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_names_none(
     study: StudyFacts, demonstration: str
 ) -> None:
-    alone = (SingleGpus("solo", (), 15, 16, 0.019, "GPU 3 of node 1", 0.041),)
+    alone = (SingleGpus("solo", (), 15, 16, 2, 0.019, "GPU 3 of node 1", 0.041),)
     made = of_study(msgspec.structs.replace(study, single_gpus=alone, demonstration=demonstration))
     value, note = values(made)["Difference between GPUs, each alone"]
     assert value == "1.9 %"

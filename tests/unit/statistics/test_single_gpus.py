@@ -25,7 +25,7 @@ def of_each(repeats: int = 2) -> list[LaunchFacts]:
 
 def test_the_slowest_gpu_is_named_with_the_spread_between_them() -> None:
     (found,) = single_gpus(of_each())
-    assert (found.arm, found.gpus, found.wanted, found.missing) == ("solo", 4, 4, ())
+    assert (found.arm, found.gpus, found.wanted, found.launches, found.missing) == ("solo", 4, 4, 2, ())
     assert found.slowest == "GPU 1 of node 1"
     assert found.slowest_by == pytest.approx(0.154, abs=0.001)
     assert found.spread == pytest.approx(0.112, abs=0.001)
