@@ -179,10 +179,7 @@ def start(
     # a dry run has no use for what starts and watches jobs
     from runner.jobs.submission import scheduler_of, submit
 
-    if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
-        runs_here = prepared.plan.scheduler == "local"
-        mounts = prepared.plan.mounts
-        refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
+    _check_script(prepared, runs)
     run = submit(
         prepared.plan,
         prepared.script,
@@ -224,6 +221,7 @@ def make_launch(
     """
     from runner.jobs.submission import make
 
+    _check_script(prepared, runs)
     run, _record = make(
         prepared.plan,
         prepared.script,
@@ -237,6 +235,13 @@ def make_launch(
         allocation=str(allocation),
     )
     return run
+
+
+def _check_script(prepared: PreparedJob, runs: Path) -> None:
+    if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
+        runs_here = prepared.plan.scheduler == "local"
+        mounts = prepared.plan.mounts
+        refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
 
 
 def scheduler_for(prepared: PreparedJob) -> Scheduler:

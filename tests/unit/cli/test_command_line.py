@@ -466,7 +466,8 @@ def test_a_script_that_is_not_there_waits_in_no_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["submit", "--site", "local", "--gpus", "1", "--runtime", "native", "--", "python", "trian.py"]
-    assert run(words) == Exit.USAGE
-    assert "there is no file trian.py in this directory" in capfd.readouterr().err
-    assert not (tmp_path / "runs").exists()
+    rest = ["--site", "local", "--gpus", "1", "--runtime", "native", "--", "python", "trian.py"]
+    for verb in (["submit"], ["scale", "--same-nodes"], ["scale"]):
+        assert run([*verb, *rest]) == Exit.USAGE
+        assert "there is no file trian.py in this directory" in capfd.readouterr().err
+        assert verb[0] != "submit" or not (tmp_path / "runs").exists()
