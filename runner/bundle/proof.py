@@ -82,6 +82,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         version=__version__,
         redacted=redacted,
         synchronisation=verdict.synchronisation,
+        arm=plan.arms[-1],
     )
 
 

@@ -99,6 +99,7 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
     nodes = counted(run.nodes, "node")
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
+    yield "", f"arm {run.arm}: no figure of training" if run.arm != "full" else ""
     yield "", "synchronisation not examined" if run.synchronisation else ""
     yield "", run.demonstration
     yield "", f"forced: {', '.join(run.forced)}" if run.forced else ""

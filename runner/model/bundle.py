@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from runner.model.study import Loss, PointFacts
+from runner.model.verdict import RunArm
 
 
 class BundledRun(msgspec.Struct, frozen=True):
@@ -14,6 +15,7 @@ class BundledRun(msgspec.Struct, frozen=True):
 
     Attributes:
         images_per_s, unit, precision, steady, transport, demonstration, forced, synchronisation: as in its verdict.
+        arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
         version: of gpu-runner, which judged it when the bundle was made.
         redacted: file -> SHA-256 of what it was before secrets were taken out of it.
     """
@@ -33,6 +35,7 @@ class BundledRun(msgspec.Struct, frozen=True):
     version: str
     redacted: dict[str, str]
     synchronisation: Literal["not-examined", ""] = ""
+    arm: RunArm = "full"
 
 
 class BundledStudy(msgspec.Struct, frozen=True):

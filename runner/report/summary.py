@@ -199,7 +199,9 @@ def citation(
     if proven:
         unexamined = sum(bool(row.synchronisation) for row in proven)
         devices = "" if demonstration else ", each on its own device"
-        in_step = "" if unexamined else ", and trained in step"
+        together = [row for row in proven if is_training(row) or row.arm in ("solo", "solo-hooks")]
+        alike = "" if len(together) == len(proven) else " where they trained together"
+        in_step = "" if unexamined or not together else f", and trained in step{alike}"
         sentences.append(
             f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
             f"runs in which it is proven that all ranks ran{devices}{in_step}."

@@ -14,8 +14,10 @@ import pytest
 
 from runner.bundle.redaction import redacted_json, redacted_text, secrets_of
 from runner.cli import run as runner
+from runner.cli.verify import run_fields
 from runner.errors import Exit
 from runner.jobs.directory import RunDirectory
+from runner.model.bundle import BundledRun
 from runner.model.verdict import Verdict
 from runner.render.shell import quote
 from tests.support.bundles import members_of
@@ -148,6 +150,12 @@ def test_a_run_that_is_not_measured_has_no_bundle(
     run.write("verdict.json", Verdict(outcome="failed", reasons=("why",)))
     assert runner(["export", runs[0], "--bundle", str(file)]) == Exit.NOT_PROVEN
     assert not file.exists()
+
+
+def test_a_figure_of_another_arm_is_shown_as_that() -> None:
+    run = BundledRun("r", "horovod", "s", 2, 1, 100.0, "images", None, True, "", "", (), "1", {}, arm="uncoupled")
+    assert ("", "arm uncoupled: no figure of training") in list(run_fields(run))
+    assert not any("arm" in text for _, text in run_fields(msgspec.structs.replace(run, arm="full")))
 
 
 def test_only_an_earlier_bundle_is_replaced(

@@ -237,6 +237,8 @@ def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> Non
     assert len(picture.table.rows) == 1
     assert "and no figure of training" not in both.cite[0] and "and no figure of training" in both.cite[1]
     assert any("arm uncoupled" in line for line in lines(both, None))
+    assert "and trained in step where they trained together." in " ".join(both.cite)
+    assert "trained in step" not in " ".join(alone.cite)
     first = alone.highlights[0]
     assert (first.value, first.note) == ("not proven", "arm uncoupled: no figure of training")
     assert not [each for each in gallery(alone) if each.key == "per-gpu"]
