@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from runner.redact import REDACTED, redacted
 from runner.report.ranks import rank_facts, step_times
 
 _MOST_SCRIPT = 100_000  # characters
+_SAME = 1e-6  # relative, of two figures of the same records
 _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
 
 
@@ -44,15 +46,20 @@ def detailed(row: Row) -> RunReport:
             return report
         evidence = collect(run, run.read("ended.json", JobState) or JobState("unknown"))
         problem = next(iter(figures.faults(evidence)), "")
-        return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence)
+        return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence, verdict)
     except RunnerError as error:
         return RunReport(row, problem=error.what)
     except OSError as error:
         return RunReport(row, problem=f"{error.filename or row.directory}: {error.strerror}")
 
 
-def _measured(report: RunReport, evidence: Evidence) -> RunReport:
+def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunReport:
     made = figures.figure(evidence)
+    says, gives = verdict.images_per_s or 0.0, made.throughput.samples_per_s
+    # Ranks that train each for itself have a figure of their own.
+    if evidence.plan.arms[-1] != "uncoupled" and not math.isclose(says, gives, rel_tol=_SAME):
+        problem = f"the verdict says {says:.1f} {verdict.unit}/s, and the records give {gives:.1f}"
+        return msgspec.structs.replace(report, problem=problem)
     slow = made.stragglers
     return msgspec.structs.replace(
         report,

@@ -11,6 +11,7 @@ import pytest
 
 from runner.model.report import Report
 from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
+from runner.model.verdict import Verdict
 from runner.report.gallery import gallery
 from runner.report.gather import of_runs, of_study
 from runner.report.ranks import MOST_POINTS, points
@@ -104,6 +105,15 @@ def test_a_rank_is_held_against_those_that_are_not_slow(report: Report) -> None:
     assert [rank.slow for rank in ranks] == [False] * 8 + [True] * 8
     assert all(abs(rank.relative) < 0.005 for rank in ranks[:8])
     assert all(0.055 < rank.relative < 0.068 for rank in ranks[8:])
+
+
+def test_a_verdict_that_its_records_do_not_give_is_named(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, "20261122-120000-r-2", 2)
+    verdict = run.read("verdict.json", Verdict)
+    assert verdict is not None and verdict.images_per_s is not None
+    run.write("verdict.json", msgspec.structs.replace(verdict, images_per_s=3.0 * verdict.images_per_s))
+    (each,) = of_runs([(run, "")]).detailed
+    assert each.ranks == () and "the verdict says" in each.problem and "and the records give" in each.problem
 
 
 def test_a_run_that_is_not_proven_is_in_no_figure_and_named_in_what_to_cite(report: Report) -> None:
