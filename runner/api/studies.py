@@ -105,7 +105,8 @@ Named: TypeAlias = Run | Study | str | os.PathLike[str]
 @overload
 def scale(
     gpus: Sequence[int], command: Sequence[str] = (), *, arms: Sequence[Arm] = ..., repeats: int = ...,
-    strong: bool = ..., same_nodes: bool = ..., budget: float | None = ..., attempts: int = ..., wait: bool = ...,
+    strong: bool = ..., same_nodes: bool = ..., solo_gpus: int | None = ..., budget: float | None = ...,
+    attempts: int = ..., wait: bool = ...,
     dry_run: Literal[False] = False, **options: Unpack[Options],
 ) -> Study: ...  # fmt: skip
 
@@ -113,7 +114,8 @@ def scale(
 @overload
 def scale(
     gpus: Sequence[int], command: Sequence[str] = (), *, arms: Sequence[Arm] = ..., repeats: int = ...,
-    strong: bool = ..., same_nodes: bool = ..., budget: float | None = ..., attempts: int = ..., wait: bool = ...,
+    strong: bool = ..., same_nodes: bool = ..., solo_gpus: int | None = ..., budget: float | None = ...,
+    attempts: int = ..., wait: bool = ...,
     dry_run: Literal[True], **options: Unpack[Options],
 ) -> PlannedStudy: ...  # fmt: skip
 
@@ -126,6 +128,7 @@ def scale(
     repeats: int = 3,
     strong: bool = False,
     same_nodes: bool = False,
+    solo_gpus: int | None = None,
     budget: float | None = None,
     attempts: int = 3,
     wait: bool = False,
@@ -137,7 +140,8 @@ def scale(
     Args:
         gpus: the sizes. command, options: as of ``submit``, for every launch; in ``set`` a list of values makes a point
             of each: ``{"batch-size": [128, 256]}``.
-        arms, repeats, strong, same_nodes, budget, attempts: as of the command line. wait: until all have ended.
+        arms, repeats, strong, same_nodes, solo_gpus, budget, attempts: as of the command line.
+        wait: until all have ended.
         dry_run: return the launches and what they cost, and submit nothing.
 
     Raises:
@@ -156,7 +160,9 @@ def scale(
         given_as("budget", number_of, budget)
     words = words_of(command)
     pairs = given_as("set", pairs_of, options.get("set") or {})
-    question = ask(sizes, named_arms, pairs, repeats, strong=strong)
+    if solo_gpus is not None:
+        solo_gpus = given_as("solo_gpus", count_of, solo_gpus)
+    question = ask(sizes, named_arms, pairs, repeats, strong=strong, solo_gpus=solo_gpus)
     shared: dict[str, Any] = {name: value for name, value in options.items() if name != "set"}
     values = values_of("scale", shared, Options.__annotations__)
     keep_diff, runs = not values.pop("no_diff", False), values.get("runs", Path("runs"))
@@ -189,7 +195,7 @@ def scale(
 
     asked = {
         "gpus": sizes, "arms": named_arms, "repeats": repeats, "strong": strong,
-        "same_nodes": same_nodes, "set": dict(pairs),
+        "same_nodes": same_nodes, "set": dict(pairs), "solo_gpus": solo_gpus,
     }  # fmt: skip
     first = jobs.of(chosen.launches[0])
     study = begin(question, chosen, first, line_of("scale", asked, first.site_file), runs)

@@ -97,6 +97,15 @@ def test_a_dry_run_plans_a_study_and_changes_nothing(tmp_path: Path, capsys: pyt
     assert len(made.launches) == 8
 
 
+def test_solo_gpus_is_the_option_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    made = scale([1, 2], **NATIVE, arms=["full", "solo"], same_nodes=True, solo_gpus=1, repeats=2, dry_run=True)
+    words = ["scale", "--gpus", "1,2", "--arms", "full,solo", "--same-nodes", "--solo-gpus", "1", "--repeats", "2"]
+    words += [f"--{name}={value}" for name, value in NATIVE.items()]
+    assert runner([*words, "--dry-run", "--json"]) == Exit.GOOD
+    assert result(capsys.readouterr().out) == plain(made)
+    assert sum(each.arm == "solo" for each in made.launches) == 2  # of the node's two GPUs, one in each repeat
+
+
 def test_options_become_the_words_that_the_command_line_reads_as_the_same_values() -> None:
     """So a study that was begun here goes on there."""
     given: dict[str, Any] = {
@@ -122,6 +131,8 @@ WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "a small budget": (lambda: scale([1, 2], **NATIVE, budget=0.0), RefusedError, "the budget is 0"),
     "an arm that is none": (lambda: scale([1], **NATIVE, arms=["none"]), UsageError, "no arm"),  # type: ignore[list-item]
     "a size that is no number": (lambda: scale([1, "x"], **NATIVE), UsageError, "must be a whole number"),  # type: ignore[list-item]
+    "single GPUs without their arm": (lambda: scale([1], **NATIVE, solo_gpus=1), UsageError, "no GPU is alone"),
+    "no single GPU": (lambda: scale([1], **NATIVE, solo_gpus=0), UsageError, "'solo_gpus' cannot be read"),
     "no attempts": (lambda: scale([1], **NATIVE, attempts=0), UsageError, "'attempts' cannot be read"),
     "a budget in words": (lambda: scale([1], **NATIVE, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]
     "a setting without a name": (lambda: scale([1], **NATIVE, set={3: 4}), UsageError, "must be a text"),  # type: ignore[dict-item]
