@@ -68,8 +68,9 @@ def test_how_fast_a_benchmark_is_beside_a_plain_script(local: Runner, tmp_path: 
             print(f"{time.monotonic() - began:6.0f} s  {framework} {arm}: {1e3 / rate:.1f} ms a step", flush=True)
             rates.append((arm, rate))
         rounds.append(rates)
+    same = ", ".join(f"{name}={value}" for name, value in SAME.items())
     print(
-        f"\nCPU, {RANKS} ranks of {THREADS} thread, {SAME}, {STEPS} steps: ratios only\n\n{tables(framework, rounds)}\n"
+        f"\nCPU, {RANKS} ranks of {THREADS} thread, {same}, {STEPS} steps: ratios only\n\n{tables(framework, rounds)}\n"
     )
     assert not not_slower(compared(rounds, SCRIPT, RECIPE)).startswith("no: ")
 
