@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from runner.box import Box
     from runner.images.build.build import BuiltImage
     from runner.images.store.stored_image import StoredImage
+
+_Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,16 +69,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.skipped and os.environ.get("CI"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped in continuous integration: {report.longrepr}"
-    return report
+    return _without_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
+    return _without_skip((yield))
+
+
+def _without_skip(report: _Report) -> _Report:
+    """In continuous integration what is skipped has failed."""
     if report.skipped and os.environ.get("CI"):
         report.outcome = "failed"
         report.longrepr = f"skipped in continuous integration: {report.longrepr}"

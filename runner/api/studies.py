@@ -177,7 +177,7 @@ def scale(
 
     jobs = Preparations(options_of, lambda job: prepare(job, keep=not dry_run))
     found = offers(question, jobs)
-    chosen = choose(found, same_nodes=same_nodes)
+    chosen = choose(question, found, same_nodes=same_nodes)
     if not chosen.is_refused:
         check_budget(chosen.cost, budget)
     if dry_run:

@@ -129,12 +129,11 @@ class _Call:
     def begin(self) -> int:
         """Plan a new study, show what it costs, and start it; returns the exit code."""
         from runner.cli.waiting import slow
-        from runner.study.question import check_single_gpus, choose, offers
+        from runner.study.question import choose, offers
 
         with slow("preparing the jobs"):
             found = offers(self.question, self.jobs)
-        chosen = choose(found, same_nodes=self.same_nodes)
-        check_single_gpus(self.question, chosen.cost)
+        chosen = choose(self.question, found, same_nodes=self.same_nodes)
         if (code := self._not_begun(found, chosen)) is not None:
             return code
         study = self._begun(chosen)

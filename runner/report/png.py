@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,17 +180,22 @@ def _curves(axes: Axes, series: list[tuple[str, list[tuple[PointFacts, Any]]]], 
                 axes.annotate(write(value), (at, edge if near else value),
                               xytext=(beside, -20 if below else 9), textcoords="offset points",
                               ha="center", fontsize=13, fontweight="bold")  # fmt: skip
+    _sizes_below(axes, sizes, "GPUs")
+    axes.margins(x=0.08)
+    if len(series) > 1:
+        axes.legend(frameon=False, fontsize=13, loc=legend, handlelength=3)
+
+
+def _sizes_below(axes: Axes, sizes: Sequence[int], label: str) -> None:
+    """Numbers of GPUs along the bottom, each where its logarithm is, and lines for the values only."""
     if len(sizes) > 1:
         axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
-    axes.margins(x=0.08)
     axes.grid(axis="y", color=_GRID)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
-    axes.set_xlabel("GPUs")
-    if len(series) > 1:
-        axes.legend(frameon=False, fontsize=13, loc=legend, handlelength=3)
+    axes.set_xlabel(label)
 
 
 def _losses(report: Report, axes: Axes) -> None:
@@ -299,15 +304,8 @@ def _runs_of(unit: str) -> Any:
         if len(kinds) > 1:
             axes.legend(frameon=False, fontsize=13, loc="lower left", handlelength=1.5)
         sizes = sorted({row.gpus for row in rows})
-        if len(sizes) > 1:
-            axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.minorticks_off()
+        _sizes_below(axes, sizes, "GPUs; limits: precision of each run, no claim")
         axes.set_ylim(0, 1.2 * max((row.high or row.images_per_s or 0.0) / row.gpus for row in rows))
-        axes.grid(axis="y", color=_GRID)
-        axes.set_axisbelow(True)
-        axes.tick_params(length=0)
-        axes.set_xlabel("GPUs; limits: precision of each run, no claim")
         axes.yaxis.set_major_formatter(_grouped)
         axes.set_title(f"Throughput per GPU, {unit}/s")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.study import Launch, WayCost
+from runner.planning.options import options_of
 from runner.study.plan import turns
 from runner.text import gpus_text
 
@@ -33,7 +34,7 @@ _APART = (
 
 def launch_s(plan: Plan, launch: Launch) -> float:
     """How long a launch is expected to take, seconds."""
-    options = options_in(plan.program)
+    options = options_of(plan.program)
     if plan.result != "throughput":
         return float(plan.walltime_s)
     default_s = _DEMONSTRATION_S if "demonstration" in options else None
@@ -134,16 +135,6 @@ def most_s(launches: Sequence[tuple[float, int]]) -> int:
     """
     wanted = sum(needed_s(expected_s, limit_s) for expected_s, limit_s in launches) + _AROUND_S
     return -(-wanted // 60) * 60
-
-
-def options_in(program: Sequence[str]) -> dict[str, str]:
-    """Options of a program's command line, name -> value; empty for a flag."""
-    found: dict[str, str] = {}
-    for word, following in zip(program, (*program[1:], ""), strict=True):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            found[name] = value if equals else "" if following.startswith("--") else following
-    return found
 
 
 def _seconds(options: Mapping[str, str], name: str, default: float) -> float:

@@ -20,9 +20,9 @@ from runner.jobs.comparison import code_differences, commit_facts, copied_code, 
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import RESULTS, PlannedImage
 from runner.model.study import Launch
+from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
-from runner.study.cost import options_in
 
 _STAMP = len("20261122-120000")  # with which the id of a run begins
 _OF_COMMIT = ("commit", "changes")
@@ -158,7 +158,7 @@ def _changed(first: Sequence[str], second: Sequence[str]) -> str:
     """``--batch-size 8 -> 16``: the first option that differs, else both command lines; empty where none does."""
     if tuple(first) == tuple(second):
         return ""
-    one, other = options_in(first), options_in(second)
+    one, other = options_of(first), options_of(second)
     for name in (*one, *other):
         if one.get(name) != other.get(name):
             return f"--{name} {one.get(name, 'not given')} -> {other.get(name, 'not given')}"

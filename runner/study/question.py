@@ -196,14 +196,17 @@ def offer(way: Way, launches: tuple[Launch, ...], jobs: Preparations, of: Sequen
     return Offer(launches, cost.separate(launches, plans, queued=queued), made)
 
 
-def choose(found: Sequence[Offer], *, same_nodes: bool) -> Offer:
+def choose(question: Question, found: Sequence[Offer], *, same_nodes: bool) -> Offer:
     """The way that is taken: the fewest GPU-hours, or the one allocation.
 
     Raises:
         RefusedError: there is no one allocation here.
+        UsageError: single GPUs are asked for, and launches are jobs of their own.
     """
     if not same_nodes:
-        return min(found, key=lambda each: each.cost.gpu_hours)
+        chosen = min(found, key=lambda each: each.cost.gpu_hours)
+        _check_single_gpus(question, chosen.cost)
+        return chosen
     for each in found:
         if each.cost.way == "one-allocation":
             return each
@@ -214,7 +217,7 @@ def choose(found: Sequence[Offer], *, same_nodes: bool) -> Offer:
     )
 
 
-def check_single_gpus(question: Question, chosen: WayCost) -> None:
+def _check_single_gpus(question: Question, chosen: WayCost) -> None:
     """Refuse ``--solo-gpus`` where it changes nothing: which GPU a job of its own has is not chosen.
 
     Raises:

@@ -25,6 +25,7 @@ from runner.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.model.origin import CommandLine
 from tests.support.json_schema import faults
+from tests.support.own_state import own_state
 
 ROOT = Path(__file__).resolve().parents[3]
 NATIVE: dict[str, Any] = {"site": "local", "runtime": "native"}
@@ -32,9 +33,7 @@ NATIVE: dict[str, Any] = {"site": "local", "runtime": "native"}
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE", "STORE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    own_state(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print('trained')\n")

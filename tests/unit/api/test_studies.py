@@ -18,6 +18,7 @@ from runner.cli import submit
 from runner.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
+from tests.support.own_state import own_state
 
 ROOT = Path(__file__).resolve().parents[3]
 NATIVE: dict[str, Any] = {"site": "local", "runtime": "native", "recipe": str(ROOT / "tests/support/timed_recipe")}
@@ -25,9 +26,7 @@ NATIVE: dict[str, Any] = {"site": "local", "runtime": "native", "recipe": str(RO
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE", "STORE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    own_state(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -132,6 +131,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "an arm that is none": (lambda: scale([1], **NATIVE, arms=["none"]), UsageError, "no arm"),  # type: ignore[list-item]
     "a size that is no number": (lambda: scale([1, "x"], **NATIVE), UsageError, "must be a whole number"),  # type: ignore[list-item]
     "single GPUs without their arm": (lambda: scale([1], **NATIVE, solo_gpus=1), UsageError, "no GPU is alone"),
+    "single GPUs of separate jobs": (
+        lambda: scale([1, 2], **NATIVE, arms=["full", "solo"], solo_gpus=1, dry_run=True),
+        UsageError,
+        "of separate jobs one GPU is alone",
+    ),
     "no single GPU": (lambda: scale([1], **NATIVE, solo_gpus=0), UsageError, "'solo_gpus' cannot be read"),
     "no attempts": (lambda: scale([1], **NATIVE, attempts=0), UsageError, "'attempts' cannot be read"),
     "a budget in words": (lambda: scale([1], **NATIVE, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]

@@ -16,6 +16,7 @@ from runner.cli import VERBS, cli, completion, run
 from runner.errors import Exit
 from runner.jobs import directory
 from runner.model.job import Submitted
+from tests.support.own_state import own_state
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 Complete = Callable[..., list[str]]
@@ -23,9 +24,7 @@ Complete = Callable[..., list[str]]
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE", "STORE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    own_state(tmp_path, monkeypatch)
 
 
 @pytest.fixture

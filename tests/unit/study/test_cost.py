@@ -9,7 +9,7 @@ from runner.errors import RefusedError
 from runner.model.study import Launch
 from runner.study import cost
 from runner.study.plan import launches
-from runner.study.question import Offer, check_budget, choose
+from runner.study.question import Offer, ask, check_budget, choose
 from tests.support.plans import PLAN
 
 # A job of that many ranks on nodes of 8 GPUs, in a container, on parts of nodes; 10 minutes at most.
@@ -76,12 +76,13 @@ def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
 
 
 def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
+    asked = ask("1,8,16", "full", [], 3, strong=False)
     apart = Offer(LAUNCHES, cost.separate(LAUNCHES, BY_KEY, queued=True), ())
     together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None), ())
-    assert choose((apart, together), same_nodes=False) is apart
-    assert choose((apart, together), same_nodes=True) is together
+    assert choose(asked, (apart, together), same_nodes=False) is apart
+    assert choose(asked, (apart, together), same_nodes=True) is together
     with pytest.raises(RefusedError, match="no launches can share an allocation"):
-        choose((apart,), same_nodes=True)
+        choose(asked, (apart,), same_nodes=True)
 
 
 def test_the_budget_holds_with_what_was_used_before() -> None:
