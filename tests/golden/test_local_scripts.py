@@ -8,11 +8,11 @@ import subprocess
 
 import pytest
 
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
 from runner.model.request import Request
 from runner.planning.plan import plan
-from runner.recipes.program import recipe_of
-from runner.runtimes import runtime
-from runner.schedulers import render
+from runner.recipes.loader import recipe_of
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_local_jobs import CASES, CPUS, SCRIPTS, local, script
 

@@ -9,14 +9,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
+from runner.core.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
-from runner.runtimes import runtime
-from runner.schedulers import render
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = Site(

@@ -1,0 +1,101 @@
+"""Enroot without Pyxis: ``enroot start`` under any scheduler (options and file formats as in Enroot 4.1)."""
+
+from __future__ import annotations
+
+from runner.backends.runtimes import leftovers
+from runner.backends.runtimes.common import (
+    PREFIX,
+    STARTED,
+    STARTERS,
+    carried,
+    image_file,
+    launched_program,
+    loads,
+    mount_options,
+    prefixed,
+    shell,
+)
+from runner.core.errors import UsageError
+from runner.model.plan import RESULTS, Plan
+from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
+
+_PREFIX = "runner-"  # of the containers' names
+
+# Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
+# namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
+_RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
+# Enroot's data may lie in a home that nodes share: the node is part of the container's name.
+_CREATE = f"""\
+{leftovers.IS_LEFT}node=$(uname -n) rc=$1 name=$2-$(uname -n)
+for old in $(enroot list); do
+  [ "${{old%"-$node"}}" != "$old" ] && [ "${{old#{_PREFIX}}}" != "$old" ] && [ "$old" != "$name" ] || continue
+  job=${{old#{_PREFIX}}} job=${{job%"-$node"}}
+  if is_left "$job" "$4" "$5" "${{2#{_PREFIX}}}"; then echo "$node: removing $old, of a job that has ended"
+    enroot remove --force "$old"; fi
+done
+printf '%s\\n' 'exec "$@"' >"$rc.$node" && mv -f -- "$rc.$node" "$rc" && exec enroot create --force --name "$name" "$3"
+"""
+_REMOVE = 'name=$1-$(uname -n); if enroot list | grep -qxF -- "$name"; then enroot remove --force "$name"; fi'
+# enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
+_TASK = (
+    'runner_words=(--rc "$1") runner_name=$2-$(uname -n) runner_n=$3; shift 3; '
+    + "for runner_i in "
+    + " ".join((*(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX)), *STARTED))
+    + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
+    + 'exec enroot start "${runner_words[@]}" "${@:1:runner_n}" "$runner_name" "${@:runner_n+1}"'
+)
+
+
+def step(plan: Plan) -> StepSpec:
+    """The image is unpacked once a node, under a name of the job and the node, and removed at the end.
+
+    The root is read-only, home is not mounted.
+    """
+    env = carried(plan)
+    for variable, value in env:
+        if "\n" in value:
+            raise UsageError(
+                f"Enroot cannot carry {variable}: its environment files have a line for each variable",
+                where=f"--env {variable}",
+                fix="leave newlines out of the value",
+            )
+    name: Argument = (Text(_PREFIX), *leftovers.job_of(plan))
+    mounts = (
+        *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
+        *mount_options(plan, "--mount"),
+    )
+    return StepSpec(
+        prelude=(
+            *loads(plan),
+            Export("ENROOT_MOUNT_HOME", text("n")),
+            Export("ENROOT_ROOTFS_WRITABLE", text("n")),
+            *(prefixed(variable, text(_quoted(value))) for variable, value in env),
+            *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
+        ),
+        once_a_node=(
+            *texts("/bin/bash", "-c", _CREATE, "bash"),
+            _RC,
+            name,
+            image_file(plan),
+            *leftovers.known(plan),
+        ),
+        launcher=(),
+        command=(
+            *texts("/bin/bash", "-c", _TASK, "bash"),
+            _RC,
+            name,
+            text(str(len(mounts))),
+            *mounts,
+            *shell(plan, rename=True, change_directory=True),
+            *launched_program(plan),
+        ),
+        at_end=(*texts("/bin/bash", "-c", _REMOVE, "bash"), name),
+    )
+
+
+def _quoted(value: str) -> str:
+    """Enroot takes a pair of quotes, of either kind, off a value, and does so twice: one that has a pair gets two more
+    (``common::envfmt``, before and after the hooks).
+    """
+    ends = value.rstrip(" \t\v\f\r")
+    return f'""{value}""' if len(ends) > 1 and ends[0] in "\"'" and ends[-1] in "\"'" else value
