@@ -46,8 +46,8 @@ def without(prefixes: Iterable[str]) -> str:
     return "unset -v " + " ".join(f'"${{!{prefix}@}}"' for prefix in prefixes) + "\n"
 
 
-# proc(5): the start time is field 22 of stat, the 20th after the command's name. The same as runner.backends.schedulers.local
-# makes of a process number.
+# proc(5): the start time is field 22 of stat, the 20th after the command's name. The same as the local
+# scheduler makes of a process number.
 OWN_JOB_ID = f"""\
 read -r runner_stat </proc/$$/stat
 read -ra runner_fields <<<"${{runner_stat##*) }}"

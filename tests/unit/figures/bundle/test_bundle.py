@@ -25,7 +25,7 @@ from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.plans import PLAN
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

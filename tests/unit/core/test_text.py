@@ -9,7 +9,7 @@ import pytest
 
 from runner.core.text import counted, gpus_text, printable
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
 
 

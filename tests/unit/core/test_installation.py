@@ -12,7 +12,7 @@ import pytest
 
 from runner.core.installation import report
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 
 
 def called(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
