@@ -20,6 +20,7 @@ from runner.schedulers.slurm import keeper
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
+_Option = tuple[str, str | None]  # of sbatch: its name and value, None for an option that takes none
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 
 _CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
@@ -67,10 +68,12 @@ def render(plan: Plan, step: StepSpec) -> str:
 
 
 def salloc(plan: Plan, step: StepSpec) -> str:
-    """The command line that holds an allocation for the plan."""
-    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
-    shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
-    return " ".join(("salloc", *shaping))
+    """The command line for a shell that holds an allocation for the plan."""
+    shaping = (
+        f"--{option}" if value is None else f"--{option}={value}"
+        for option, value in _options(plan, step) if option not in _OF_A_BATCH
+    )  # fmt: skip
+    return quoted_arguments(texts("salloc", *shaping))
 
 
 def _in_allocation(plan: Plan, step: StepSpec) -> str:
@@ -154,49 +157,53 @@ def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
 
 
 def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    yield directive("job-name", plan.job_name)
+    return (directive(option, value) for option, value in _options(plan, step))
+
+
+def _options(plan: Plan, step: StepSpec) -> Iterator[_Option]:
+    yield "job-name", plan.job_name
     if plan.queue is not None:
-        yield directive(plan.slurm.queue_option, plan.queue)
+        yield plan.slurm.queue_option, plan.queue
     if plan.account is not None:
-        yield directive("account", plan.account)
-    yield directive("nodes", str(plan.nodes))
+        yield "account", plan.account
+    yield "nodes", str(plan.nodes)
     yield from _tasks(plan)
     yield _gpus(plan)
     if not plan.divides_cpus:
-        yield directive("cpus-per-task", str(plan.cpus_per_task))
+        yield "cpus-per-task", str(plan.cpus_per_task)
     yield from _memory(plan)
     if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
-        yield directive("exclusive")
+        yield "exclusive", None
     for option, value in plan.directives:
         slurm_options.refuse(option, plan)
-        yield directive(option, value or None)
+        yield option, value or None
     for option, value in step.directives:
-        yield directive(option, value)
-    yield directive("time", _clock(plan.walltime_s))
+        yield option, value
+    yield "time", _clock(plan.walltime_s)
     if plan.walltime_s >= 5:
-        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
-    yield directive("no-requeue")
-    yield directive("export", plan.slurm.export.upper())
-    yield directive("output", "logs/batch.out")
-    yield directive("error", "logs/batch.err")
+        yield "signal", f"B:USR1@{min(120, plan.walltime_s // 5)}"
+    yield "no-requeue", None
+    yield "export", plan.slurm.export.upper()
+    yield "output", "logs/batch.out"
+    yield "error", "logs/batch.err"
 
 
-def _tasks(plan: Plan) -> Iterator[str]:
+def _tasks(plan: Plan) -> Iterator[_Option]:
     most = max(plan.tasks_per_node)
     if plan.slurm.tasks == "per-node":
-        yield directive("ntasks-per-node", str(most))
+        yield "ntasks-per-node", str(most)
     else:
-        yield directive("ntasks", str(plan.tasks))
-        yield directive("mincpus", str(most * plan.cpus_per_task))
+        yield "ntasks", str(plan.tasks)
+        yield "mincpus", str(most * plan.cpus_per_task)
 
 
-def _gpus(plan: Plan) -> str:
+def _gpus(plan: Plan) -> _Option:
     typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
     if plan.slurm.gpus == "gres":
-        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
+        return "gres", f"gpu:{typed}{plan.gpus_per_node}"
     if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
-        return directive("gpus", f"{typed}{plan.gpus}")
-    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+        return "gpus", f"{typed}{plan.gpus}"
+    return "gpus-per-node", f"{typed}{plan.gpus_per_node}"
 
 
 def _divided_cpus(plan: Plan) -> Iterator[str]:
@@ -207,13 +214,13 @@ def _divided_cpus(plan: Plan) -> Iterator[str]:
 {_CPUS}=$(( ${{{_CPUS}%%[!0-9]*}} / {max(plan.tasks_per_node)} ))"""
 
 
-def _memory(plan: Plan) -> Iterator[str]:
+def _memory(plan: Plan) -> Iterator[_Option]:
     if slurm_options.memory(plan):
         return
     if plan.slurm.memory == "per-node":
-        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
+        yield "mem", f"{plan.memory_mb}M" if plan.memory_mb else "0"
     elif plan.slurm.memory == "per-cpu":
-        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
+        yield "mem-per-cpu", f"{plan.memory_per_cpu_mb}M"
 
 
 def _once_a_node(plan: Plan, command: tuple[Argument, ...], *options: str) -> tuple[Argument, ...]:
