@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from runner.model.request import Mount, Request
 from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
 from runner.model.step import Text
 from runner.planning.plan import plan
+from runner.recipes.program import recipe_of
 from runner.runtimes import runtime
 from runner.sites.loader import read_site
 
@@ -192,7 +194,8 @@ def test_every_refusal_can_be_forced() -> None:
     )
     emptied = (("comment", ""),)
     request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
-    findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
+    started = msgspec.structs.replace(RECIPE, program=("mpirun", "p"))
+    findings = check(plan(started, site, request, IMAGE), site, everything)
     assert {
         finding.code for finding in findings if finding.severity == "refuse"
     } == CODES - image_fit.CODES - horovod_fit.CODES  # those have tests of their own
@@ -308,3 +311,56 @@ def test_many_ranks_are_warned_of_the_rings_cost() -> None:
     assert "4-8 ms" in warned
     assert "about 2.8 s" in warned
     assert "rendezvous-at-scale" not in findings_of(gpus=64)
+
+
+def other_world(words: str, site: str = "technion", **asked: Any) -> Finding | None:
+    facts = read_site(site)
+    planned = plan(recipe_of(shlex.split(words)), facts, Request(**({"gpus": 16} | asked)), IMAGE)
+    return next((each for each in check(planned, facts, NOTHING_WRONG) if each.code == "other-world"), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("accelerate launch --num_processes 16 train.py --lr 1", "-- python train.py --lr 1;"),
+        ("python3 -u -m accelerate.commands.launch -m pkg.train", "-- python -m pkg.train;"),
+        ("deepspeed --num_gpus 8 train.py", "-- python train.py;"),
+        ("horovodrun -np 16 -H a:8,b:8 python3 -u train.py", "-- python3 -u train.py;"),
+        ("/opt/bin/mpirun -np 16 ./solver", "leave mpirun out, as a rank is started for each GPU;"),
+        ("python -W ignore /opt/bin/mpiexec -n 16 python train.py", "-- python train.py;"),
+    ],
+)
+def test_a_starter_of_ranks_is_refused_with_the_line_without_it(words: str, line: str) -> None:
+    found = other_world(words)
+    assert found is not None
+    assert found.severity == "refuse"
+    assert line in found.fix
+    assert other_world(words, wireup="own") is None
+
+
+@pytest.mark.parametrize("start", ["torchrun", "/opt/bin/torchrun", "python -m torch.distributed.run"])
+@pytest.mark.parametrize(
+    ("arguments", "asked", "what"),
+    [
+        ("train.py --nnodes 3", {}, ""),
+        ("--nnodes=2 --nproc_per_node 8 -m pkg", {}, ""),
+        ("--nproc-per-node gpu train.py", {}, ""),
+        ("--standalone --nproc-per-node=4 train.py", {"gpus": 4}, ""),
+        ("-r 3 --nproc 4 train.py", {}, "is 4, and the job has 8 GPUs"),
+        ("--nproc-per-node auto train.py", {"site": "local", "gpus": 2}, "is auto, and the job has 2 GPUs"),
+        ("--no-python --nnodes 1 train", {}, "is 1, and the job has 2 nodes"),
+        ("--nnodes=1:2 train.py", {}, "is 1:2, and the job has 2 nodes"),
+        ("--standalone train.py", {}, "--standalone is for one node"),
+        ("train.py", {"wireup": "torchrun"}, "each would form a world of its own"),
+    ],
+)
+def test_torchrun_is_started_once_a_node_and_may_not_say_otherwise(
+    start: str, arguments: str, asked: dict[str, Any], what: str
+) -> None:
+    found = other_world(f"{start} {arguments}", **asked)
+    assert (found is not None and what in found.what) if what else found is None
+
+
+@pytest.mark.parametrize("words", ["python train.py torchrun", "bash run.sh", "python -m mpi4py train.py"])
+def test_other_programs_are_ranks_themselves(words: str) -> None:
+    assert other_world(words) is None
