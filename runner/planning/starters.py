@@ -21,9 +21,8 @@ _MODULES = {
     "horovod.runner": "horovodrun",
     "horovod.runner.launch": "horovodrun",
 }
-# Options of torchrun that take no value (torch.distributed.run), and those that shape its world.
+# Options of torchrun that take no value (torch.distributed.run).
 _FLAGS = frozenset(("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "-h", "--help"))
-_SHAPING = ("--nproc-per-node", "--nnodes", "--standalone")
 
 
 @dataclass(frozen=True)
@@ -91,15 +90,13 @@ def _run_by_python(words: Iterator[str]) -> str:
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's options before the script: ``_`` reads as ``-``, and those that shape the world may be shortened."""
+    """torchrun's options before the script: ``_`` reads as ``-``."""
     words = iter(arguments)
     for word in words:
         if not word.startswith("-"):
             return
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
-        if len(name) > len("--n"):
-            name = next((each for each in _SHAPING if each.startswith(name)), name)
         attached = equals or (len(name) > 2 and name[1] != "-")
         yield name, value if attached or name in _FLAGS else next(words, "")
 

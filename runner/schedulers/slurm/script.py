@@ -6,6 +6,7 @@ directory and what Slurm gets are the same bytes. In an allocation that is held 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from runner.model.exit_codes import NO_RUN_DIRECTORY, WRONG_NODES
@@ -20,7 +21,6 @@ from runner.schedulers.slurm import keeper
 from runner.schedulers.slurm import options as slurm_options
 
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
-_Option = tuple[str, str | None]  # of sbatch: its name and value, None for an option that takes none
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 
 _CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
@@ -69,11 +69,10 @@ def render(plan: Plan, step: StepSpec) -> str:
 
 def salloc(plan: Plan, step: StepSpec) -> str:
     """The command line for a shell that holds an allocation for the plan."""
-    shaping = (
-        f"--{option}" if value is None else f"--{option}={value}"
-        for option, value in _options(plan, step) if option not in _OF_A_BATCH
-    )  # fmt: skip
-    return quoted_arguments(texts("salloc", *shaping))
+    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
+    shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
+    # sbatch's quotes and backslashes, as `directive` writes them, are read by the shell's rules.
+    return quoted_arguments(texts("salloc", *(word for option in shaping for word in shlex.split(option))))
 
 
 def _in_allocation(plan: Plan, step: StepSpec) -> str:
@@ -157,53 +156,49 @@ def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
 
 
 def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    return (directive(option, value) for option, value in _options(plan, step))
-
-
-def _options(plan: Plan, step: StepSpec) -> Iterator[_Option]:
-    yield "job-name", plan.job_name
+    yield directive("job-name", plan.job_name)
     if plan.queue is not None:
-        yield plan.slurm.queue_option, plan.queue
+        yield directive(plan.slurm.queue_option, plan.queue)
     if plan.account is not None:
-        yield "account", plan.account
-    yield "nodes", str(plan.nodes)
+        yield directive("account", plan.account)
+    yield directive("nodes", str(plan.nodes))
     yield from _tasks(plan)
     yield _gpus(plan)
     if not plan.divides_cpus:
-        yield "cpus-per-task", str(plan.cpus_per_task)
+        yield directive("cpus-per-task", str(plan.cpus_per_task))
     yield from _memory(plan)
     if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
-        yield "exclusive", None
+        yield directive("exclusive")
     for option, value in plan.directives:
         slurm_options.refuse(option, plan)
-        yield option, value or None
+        yield directive(option, value or None)
     for option, value in step.directives:
-        yield option, value
-    yield "time", _clock(plan.walltime_s)
+        yield directive(option, value)
+    yield directive("time", _clock(plan.walltime_s))
     if plan.walltime_s >= 5:
-        yield "signal", f"B:USR1@{min(120, plan.walltime_s // 5)}"
-    yield "no-requeue", None
-    yield "export", plan.slurm.export.upper()
-    yield "output", "logs/batch.out"
-    yield "error", "logs/batch.err"
+        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
+    yield directive("no-requeue")
+    yield directive("export", plan.slurm.export.upper())
+    yield directive("output", "logs/batch.out")
+    yield directive("error", "logs/batch.err")
 
 
-def _tasks(plan: Plan) -> Iterator[_Option]:
+def _tasks(plan: Plan) -> Iterator[str]:
     most = max(plan.tasks_per_node)
     if plan.slurm.tasks == "per-node":
-        yield "ntasks-per-node", str(most)
+        yield directive("ntasks-per-node", str(most))
     else:
-        yield "ntasks", str(plan.tasks)
-        yield "mincpus", str(most * plan.cpus_per_task)
+        yield directive("ntasks", str(plan.tasks))
+        yield directive("mincpus", str(most * plan.cpus_per_task))
 
 
-def _gpus(plan: Plan) -> _Option:
+def _gpus(plan: Plan) -> str:
     typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
     if plan.slurm.gpus == "gres":
-        return "gres", f"gpu:{typed}{plan.gpus_per_node}"
+        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
     if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
-        return "gpus", f"{typed}{plan.gpus}"
-    return "gpus-per-node", f"{typed}{plan.gpus_per_node}"
+        return directive("gpus", f"{typed}{plan.gpus}")
+    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
 
 
 def _divided_cpus(plan: Plan) -> Iterator[str]:
@@ -214,13 +209,13 @@ def _divided_cpus(plan: Plan) -> Iterator[str]:
 {_CPUS}=$(( ${{{_CPUS}%%[!0-9]*}} / {max(plan.tasks_per_node)} ))"""
 
 
-def _memory(plan: Plan) -> Iterator[_Option]:
+def _memory(plan: Plan) -> Iterator[str]:
     if slurm_options.memory(plan):
         return
     if plan.slurm.memory == "per-node":
-        yield "mem", f"{plan.memory_mb}M" if plan.memory_mb else "0"
+        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
     elif plan.slurm.memory == "per-cpu":
-        yield "mem-per-cpu", f"{plan.memory_per_cpu_mb}M"
+        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
 
 
 def _once_a_node(plan: Plan, command: tuple[Argument, ...], *options: str) -> tuple[Argument, ...]:
