@@ -202,7 +202,7 @@ def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
 
 
 def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_meet() -> None:
-    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node nothing."""
+    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node no port."""
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
     here = world.of_environment(slurm(1, 0, 1, "1(x2)", size=2))
     stale = wireup.of_its_own({**slurm(1, 0, 1, "1(x2)", size=2), **wireup.of_world(here), "MASTER_PORT": "1"})
@@ -211,7 +211,9 @@ def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_me
     result = plain | {f"PET_{name}": value for name, value in plain.items()}
     assert {name: made[name] for name in result} == result
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"} & set(made)
-    assert wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8) == {"A": "1"}
+    alone = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8)
+    assert (alone["PET_NNODES"], alone["PET_NPROC_PER_NODE"], alone["PET_STANDALONE"]) == ("1", "8", "1")
+    assert not {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"} & set(alone)
 
 
 def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:
