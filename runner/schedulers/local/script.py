@@ -12,7 +12,7 @@ from runner.model.plan import Plan
 from runner.model.step import StepSpec
 from runner.render.shell import folded, statement
 from runner.schedulers import supervised_script, versions
-from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
+from runner.schedulers.script_parts import CLEANUP_LOG, KEY, node_log, port
 from runner.schedulers.supervised_script import GRACE_S
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
@@ -37,7 +37,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(f"{folded(step.at_end, indent='    ')} {CLEANUP_LOG}" if step.at_end else ""),
         supervised_script.TRAPS,
-        f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n",
+        f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n{KEY}\n",
         *(statement(entry) for entry in step.prelude),
         "",
         *versions.record(plan),

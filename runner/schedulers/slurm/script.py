@@ -15,7 +15,7 @@ from runner.render.sbatch import directive
 from runner.render.shell import folded, quoted_arguments, statement
 from runner.schedulers import script_head, supervised_script, versions
 from runner.schedulers.script_head import head
-from runner.schedulers.script_parts import NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
+from runner.schedulers.script_parts import KEY, NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
 from runner.schedulers.slurm import keeper
 from runner.schedulers.slurm import options as slurm_options
 
@@ -86,6 +86,7 @@ def _in_allocation(plan: Plan, step: StepSpec) -> str:
         NODES_FILE,
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
+        KEY,
         *(statement(entry) for entry in step.prelude),
         "",
         *versions.record(plan),

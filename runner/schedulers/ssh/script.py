@@ -16,7 +16,7 @@ from runner.model.plan import Plan
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, texts
 from runner.render.shell import folded, quote, quoted_arguments, statement
 from runner.schedulers import supervised_script, versions
-from runner.schedulers.script_parts import CLEANUP_LOG, node_log, port
+from runner.schedulers.script_parts import CLEANUP_LOG, KEY, node_log, port
 from runner.schedulers.ssh import command
 from runner.schedulers.supervised_script import GRACE_S
 
@@ -176,7 +176,7 @@ def _meeting(nodes: int) -> str:
             'RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")\n'
             'RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}'
         )
-    return f"{host}\n{port('$$')}\n"
+    return f"{host}\n{port('$$')}\n{KEY}\n"
 
 
 def _begin(step: StepSpec) -> str:
