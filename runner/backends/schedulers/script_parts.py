@@ -43,7 +43,8 @@ mapfile -t runner_hosts < <({hosts})
   echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
 {NODES_FILE}
 export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
-export {port(f"${{{JOB_ID}%%[!0-9]*}}")}"""
+export {port(f"${{{JOB_ID}%%[!0-9]*}}")}
+{KEY}"""
 
 
 # Where rank 0 serves, unless the port is taken: below Linux's ephemeral range (32768), above the well-known services.
@@ -55,6 +56,11 @@ def port(number: str) -> str:
     """An assignment, for export; ``number``: shell arithmetic, equal on all nodes, different for a neighbouring job."""
     return f"RUNNER_RDV_PORT=$(( {FIRST_PORT} + {number} % {PORTS} ))   # below ip_local_port_range"
 
+
+# Made anew by each run of a script, it is in no file, and ends with the processes.
+KEY = """\
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY"""
 
 # Wait for the step, which runs in the background, and leave its exit status as a record and as the script's own.
 WAIT = """\

@@ -37,12 +37,15 @@ runner_cpus=$(( ${1:-0} / 2 ))   # all CPUs of its nodes, at every size: each ra
 printf '%s\n' "${runner_hosts[@]}" >nodes
 export RUNNER_RDV_HOST="${runner_hosts[0]}"
 export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 export RUNNER_ENV_MKL_NUM_THREADS='1'
 export RUNNER_ENV_OMP_NUM_THREADS='1'
 export RUNNER_ENV_PYTHONNOUSERSITE='1'
 export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
+export RUNNER_ENV_RUNNER_RDV_KEY="${RUNNER_RDV_KEY}"
 
 # For the record, on the side: nothing waits for it.
 runner_version() {

@@ -37,6 +37,8 @@ runner_cpus=$(( ${1:-0} / 4 ))   # all CPUs of its nodes, at every size: each ra
 printf '%s\n' "${runner_hosts[@]}" >nodes
 export RUNNER_RDV_HOST="${runner_hosts[0]}"
 export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 export NCCL_DEBUG='INFO'
 export NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
 export NCCL_DEBUG_SUBSYS='INIT,NET'
@@ -95,7 +97,7 @@ srun --mpi=none --nodes=1 --ntasks=4 --exact --nodelist="${runner_nodelist}" --n
   --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
   --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
   --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
-  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,PYXIS_VERSION,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
+  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,RUNNER_RDV_KEY,PYXIS_VERSION,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
   /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --umask 022 \
   --caches node --world 4 --local-sizes 4 --bind gpu-share -- python3 -u main.py --model resnet50 \
   --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &

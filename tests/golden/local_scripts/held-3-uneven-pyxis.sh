@@ -33,6 +33,8 @@ runner_hosts=(dgx01 dgx02)
 printf '%s\n' "${runner_hosts[@]}" >nodes
 export RUNNER_RDV_HOST="${runner_hosts[0]}"
 export RUNNER_RDV_PORT=$(( 12000 + SLURM_JOB_ID % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 export MELLANOX_VISIBLE_DEVICES='all'
 export NCCL_DEBUG='INFO'
 export NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
@@ -100,7 +102,7 @@ srun --mpi=none --ntasks=3 --exact --overlap --distribution=arbitrary --gpus-per
   --error=logs/rank-%t.err --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh \
   --container-mounts="${runner_run}":/results --container-workdir=/results/recipe \
   --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
-  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,PYXIS_VERSION,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
+  --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,RUNNER_RDV_KEY,PYXIS_VERSION,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
   /bin/bash -c 'exec "$@"' bash python3 -u /results/lib/launch.py --run /results --umask 022 \
   --caches node --world 3 --local-sizes 2,1 -- python3 -u main.py --model resnet50 --batch-size 256 \
   --image-size 224 --precision amp-bf16 --channels-last &

@@ -33,12 +33,15 @@ runner_ssh=(ssh -T -x -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterv
 RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")
 RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}
 RUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 
 runner_begin() {   # what the bash of a node reads first
   printf 'cd -- %q || exit 72\n' "$runner_run"
   printf 'export RUNNER_JOB_ID=%q\n' "$RUNNER_JOB_ID"
   printf 'export RUNNER_RDV_HOST=%q\n' "$RUNNER_RDV_HOST"
   printf 'export RUNNER_RDV_PORT=%q\n' "$RUNNER_RDV_PORT"
+  printf 'export RUNNER_RDV_KEY=%q\n' "$RUNNER_RDV_KEY"
   printf 'exec bash ./job.sh %d\n' "$1"
 }
 
@@ -116,7 +119,7 @@ fi
 while IFS= read -r runner_i; do unset -f "$runner_i"; done < <(compgen -A function)
 while IFS= read -r runner_i; do
   case $runner_i in
-  HOME | USER | LOGNAME | SHELL | PATH | LANG | TMPDIR | CUDA_VISIBLE_DEVICES | RUNNER_JOB_ID | RUNNER_RDV_HOST | RUNNER_RDV_PORT) ;;
+  HOME | USER | LOGNAME | SHELL | PATH | LANG | TMPDIR | CUDA_VISIBLE_DEVICES | RUNNER_JOB_ID | RUNNER_RDV_HOST | RUNNER_RDV_PORT | RUNNER_RDV_KEY) ;;
   *) unset -v "$runner_i" 2>/dev/null ;;
   esac
 done < <(compgen -e)
@@ -133,6 +136,7 @@ export RUNNER_ENV_PYTHONNOUSERSITE='1'
 export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="${RUNNER_RDV_HOST}"
 export RUNNER_ENV_RUNNER_RDV_PORT="${RUNNER_RDV_PORT}"
+export RUNNER_ENV_RUNNER_RDV_KEY="${RUNNER_RDV_KEY}"
 
 if [ "$1" -eq 0 ]; then
 # For the record, on the side: nothing waits for it.

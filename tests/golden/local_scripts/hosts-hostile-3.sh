@@ -33,6 +33,8 @@ runner_ssh=(ssh -F '/my $ssh/config' -T -x -o BatchMode=yes -o ConnectTimeout=15
 RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")
 RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}
 RUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 
 runner_environment() {   # of this shell: there is no container to bring one
   local runner_i
@@ -52,6 +54,7 @@ runner_begin() {   # what the bash of a node reads first
   printf 'export RUNNER_JOB_ID=%q\n' "$RUNNER_JOB_ID"
   printf 'export RUNNER_RDV_HOST=%q\n' "$RUNNER_RDV_HOST"
   printf 'export RUNNER_RDV_PORT=%q\n' "$RUNNER_RDV_PORT"
+  printf 'export RUNNER_RDV_KEY=%q\n' "$RUNNER_RDV_KEY"
   printf 'exec bash ./job.sh %d\n' "$1"
 }
 

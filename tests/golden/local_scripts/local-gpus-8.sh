@@ -27,6 +27,8 @@ trap '' HUP   # the terminal may go
 
 export RUNNER_RDV_HOST=127.0.0.1
 export RUNNER_RDV_PORT=$(( 12000 + $$ % 16000 ))   # below ip_local_port_range
+RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
+export RUNNER_RDV_KEY
 
 export MKL_NUM_THREADS='1'
 export OMP_NUM_THREADS='1'

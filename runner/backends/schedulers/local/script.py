@@ -7,7 +7,7 @@ foreground.
 from __future__ import annotations
 
 from runner.backends.schedulers import supervised_script, versions
-from runner.backends.schedulers.script_parts import CLEANUP_LOG, node_log, port
+from runner.backends.schedulers.script_parts import CLEANUP_LOG, KEY, node_log, port
 from runner.backends.schedulers.supervised_script import GRACE_S
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
@@ -37,7 +37,7 @@ def render(plan: Plan, step: StepSpec) -> str:
         supervised_script.OWN_JOB_ID,
         supervised_script.marker(f"{folded(step.at_end, indent='    ')} {CLEANUP_LOG}" if step.at_end else ""),
         supervised_script.TRAPS,
-        f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n",
+        f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n{KEY}\n",
         *(statement(entry) for entry in step.prelude),
         "",
         *versions.record(plan),

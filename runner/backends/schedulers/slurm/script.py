@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from runner.backends.schedulers import script_head, supervised_script, versions
 from runner.backends.schedulers.script_head import head
-from runner.backends.schedulers.script_parts import NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
+from runner.backends.schedulers.script_parts import KEY, NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
 from runner.backends.schedulers.slurm import keeper
 from runner.backends.schedulers.slurm import options as slurm_options
 from runner.model.exit_codes import NO_RUN_DIRECTORY, WRONG_NODES
@@ -88,6 +88,7 @@ def _in_allocation(plan: Plan, step: StepSpec) -> str:
         NODES_FILE,
         'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
         f"export {port('SLURM_JOB_ID')}",
+        KEY,
         *(statement(entry) for entry in step.prelude),
         "",
         *versions.record(plan),

@@ -11,7 +11,7 @@ on ssh's command line.
 from __future__ import annotations
 
 from runner.backends.schedulers import supervised_script, versions
-from runner.backends.schedulers.script_parts import CLEANUP_LOG, node_log, port
+from runner.backends.schedulers.script_parts import CLEANUP_LOG, KEY, node_log, port
 from runner.backends.schedulers.ssh import command
 from runner.backends.schedulers.supervised_script import GRACE_S
 from runner.core.errors import UsageError
@@ -176,7 +176,7 @@ def _meeting(nodes: int) -> str:
             'RUNNER_RDV_HOST=$("${runner_ssh[@]}" -G -- "${runner_hosts[0]}" | sed -n "s/^hostname //p")\n'
             'RUNNER_RDV_HOST=${RUNNER_RDV_HOST:-"${runner_hosts[0]##*@}"}'
         )
-    return f"{host}\n{port('$$')}\n"
+    return f"{host}\n{port('$$')}\n{KEY}\n"
 
 
 def _begin(step: StepSpec) -> str:

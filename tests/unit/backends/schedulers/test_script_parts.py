@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 
 import msgspec
 import pytest
 from gpu_runner_inside.launcher import network
 
-from runner.backends.schedulers.script_parts import memlock, port
+from runner.backends.schedulers.script_parts import KEY, memlock, port
 from tests.support.plans import PLAN
 
 
@@ -17,6 +18,13 @@ def test_a_script_and_the_launcher_make_the_same_port_of_a_jobs_number(job: int)
     code = f'{port(str(job))}\necho "$RUNNER_RDV_PORT"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == network.FIRST_PORT + job % network.PORTS
+
+
+def test_each_run_of_a_script_makes_a_key_of_its_own() -> None:
+    code = f"{KEY}\nprintenv RUNNER_RDV_KEY"
+    runs = [subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    keys = {base64.b64decode(run.stdout, validate=False) for run in runs}
+    assert [len(key) for key in keys] == [16, 16]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Meeting:
 
     Attributes:
         address, port: of the rendezvous, as seen from this node.
-        token: the job step's.
+        token: the job step's secret (world.secret).
         interface: ours on the route to rank 0, or None where it is not known.
         master_port: a free port on rank 0's node for the program's own use; 0 when there is none.
         clock_offset_s: rank 0's wall clock less ours, seconds; None where its service did not say.
@@ -179,7 +179,7 @@ def like_torchrun(env: Mapping[str, str], world: World, meeting: Meeting | None)
             "ROLE_NAME": "default",
             "ROLE_RANK": str(world.rank),
             "ROLE_WORLD_SIZE": str(world.size),
-            "TORCHELASTIC_RUN_ID": "single" if meeting is None else meeting.token,
+            "TORCHELASTIC_RUN_ID": "single" if meeting is None else made["RUNNER_TOKEN"],
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
         }
