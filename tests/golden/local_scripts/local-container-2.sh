@@ -54,8 +54,8 @@ runner_version() {
   'for place in "$1" "$1/mnt"; do
   [ -e "$place" ] || mkdir -m 700 -- "$place"
   [ "$(LC_ALL=C stat -c '\''%u %F'\'' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
-    stat -c "$(hostname): cannot mount the image at %n (%F of %U): not $(id -un)'\''s own; fix: remove it" -- "$place" >&2
-    exit 1; }
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'\''s; fix: have it removed" \
+      -- "$place" >&2; exit 1; }
 done
 ' \
   bash /var/tmp/"${USER}".ch >"logs/node-$(hostname).log" 2>&1 || exit 71
