@@ -15,13 +15,24 @@ _UNTOUCHED_BY_SIGNALS = texts("/bin/bash", "-c", 'trap "" HUP INT TERM USR1 USR2
 # slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
 _OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
 
+# The path is ch-run's own, and anyone can make it first: whoever owns it can exchange the root below it for another.
+# Owner and kind are read by one call, which follows no link; under /var/tmp, which is sticky, what is ours stays there.
+_OWN_DIRECTORIES = """\
+for place in "$1" "$1/mnt"; do
+  [ -e "$place" ] || mkdir -m 700 -- "$place"
+  [ "$(LC_ALL=C stat -c '%u %F' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'s; fix: have it removed" \\
+      -- "$place" >&2; exit 1; }
+done
+"""
+
 
 def step(plan: Plan) -> StepSpec:
     """The ranks of a node share one mount of the image; with an uneven split each mounts it for itself.
 
     A mount of its own for every rank costs its own decompression and page cache: 16 ranks that import torch took
     1.7 times as long so. The directory below which ``ch-run`` mounts is made once a node: left to the ranks, they
-    race for it, and some fail.
+    race for it, and some fail. One that is not the user's own ends the job before any rank starts.
     """
     even = len(set(plan.tasks_per_node)) == 1 and plan.tasks_per_node[0] > 1
     join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var(JOB_ID))) if even else ()
@@ -32,7 +43,10 @@ def step(plan: Plan) -> StepSpec:
             *(prefixed(name, text(value)) for name, value in (*carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))),
             *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
-        once_a_node=(*texts("mkdir", "-p"), (Text("/var/tmp/"), Var("USER"), Text(".ch/mnt"))),
+        once_a_node=(
+            *texts("/bin/bash", "-c", _OWN_DIRECTORIES, "bash"),
+            (Text("/var/tmp/"), Var("USER"), Text(".ch")),
+        ),
         launcher=(),
         command=(
             *_UNTOUCHED_BY_SIGNALS,

@@ -55,7 +55,15 @@ runner_version() {
 
 # Once a node, not once a rank.
 srun --mpi=none --exact --nodelist=dgx01,dgx02 --nodes=2 --ntasks=2 --ntasks-per-node=1 \
-  --kill-on-bad-exit=1 --output=logs/node-%N.log mkdir -p /var/tmp/"${USER}".ch/mnt || exit 71
+  --kill-on-bad-exit=1 --output=logs/node-%N.log /bin/bash -c \
+  'for place in "$1" "$1/mnt"; do
+  [ -e "$place" ] || mkdir -m 700 -- "$place"
+  [ "$(LC_ALL=C stat -c '\''%u %F'\'' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'\''s; fix: have it removed" \
+      -- "$place" >&2; exit 1; }
+done
+' \
+  bash /var/tmp/"${USER}".ch || exit 71
 
 runner_step=
 trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM

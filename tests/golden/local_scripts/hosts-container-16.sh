@@ -149,7 +149,15 @@ runner_version() {
 } >versions 2>/dev/null </dev/null &
 fi
 
-mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
+/bin/bash -c \
+  'for place in "$1" "$1/mnt"; do
+  [ -e "$place" ] || mkdir -m 700 -- "$place"
+  [ "$(LC_ALL=C stat -c '\''%u %F'\'' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'\''s; fix: have it removed" \
+      -- "$place" >&2; exit 1; }
+done
+' \
+  bash /var/tmp/"${USER}".ch >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 
 export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0

@@ -191,8 +191,15 @@ found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $i
 [ $# -eq 0 ] || exec "$@"
 ' \
   bash "${runner_stage}" '' no /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh 7100000000 \
-  0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0bad mkdir -p \
-  /var/tmp/"${USER}".ch/mnt >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
+  0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0badc0ffee0bad /bin/bash -c \
+  'for place in "$1" "$1/mnt"; do
+  [ -e "$place" ] || mkdir -m 700 -- "$place"
+  [ "$(LC_ALL=C stat -c '\''%u %F'\'' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'\''s; fix: have it removed" \
+      -- "$place" >&2; exit 1; }
+done
+' \
+  bash /var/tmp/"${USER}".ch >"logs/node-${runner_hosts[$1]##*@}.log" 2>&1 || exit 71
 
 export RUNNER_NODE="${runner_hosts[$1]}"   # in the ranks' records: two nodes may have one host name
 runner_base=0

@@ -53,7 +53,15 @@ runner_version() {
   runner_version charliecloud ch-run --version
 } >versions 2>/dev/null </dev/null &
 
-mkdir -p /var/tmp/"${USER}".ch/mnt >"logs/node-$(hostname).log" 2>&1 || exit 71
+/bin/bash -c \
+  'for place in "$1" "$1/mnt"; do
+  [ -e "$place" ] || mkdir -m 700 -- "$place"
+  [ "$(LC_ALL=C stat -c '\''%u %F'\'' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'\''s; fix: have it removed" \
+      -- "$place" >&2; exit 1; }
+done
+' \
+  bash /var/tmp/"${USER}".ch >"logs/node-$(hostname).log" 2>&1 || exit 71
 
 set -m   # each rank leads a process group of its own, so that nothing of it is left
 runner_ranks=()

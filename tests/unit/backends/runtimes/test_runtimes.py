@@ -23,6 +23,7 @@ from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
 from runner.render.shell import folded, statement
 from runner.sites.loader import read_site
+from tests.support.users import ALICE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 
@@ -157,3 +158,30 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
         *(name for option, name in itertools.pairwise(words) if option == "--env"),
     }
     assert {*place, "RUNNER_NODE"} <= options
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+@pytest.mark.parametrize(
+    ("planted", "code"),
+    [
+        ("true", 0),
+        (f'mkdir -m 777 "$1" && chown {ALICE} "$1"', 0),
+        ('mkdir -m 777 "$1"', 1),
+        ('ln -s /var/tmp "$1"', 1),
+        (f'mkdir -m 777 -p "$1/mnt" && chown {ALICE} "$1"', 1),
+    ],
+)
+def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: str, code: int) -> None:
+    name = f"test-charliecloud-{os.getpid()}"
+    top = Path(f"/var/tmp/{name}.ch")
+    ready = folded(runtime("charliecloud").step(planned("charliecloud")).once_a_node)
+    subprocess.run(["bash", "-c", planted, "bash", top], check=True)
+    try:
+        done = subprocess.run(["bash", "-c", ready], env={"USER": name}, user=ALICE, capture_output=True, check=False)
+        assert (done.returncode, f"cannot mount the image at {top}" in done.stderr.decode()) == (code, bool(code))
+        if not code:
+            assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (top, top / "mnt")} == {
+                (ALICE, 0o700)
+            }
+    finally:
+        subprocess.run(["rm", "-rf", top], check=True)
