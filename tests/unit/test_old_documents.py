@@ -29,7 +29,7 @@ RUNS = {
     "diverged": ("not-proven", None, 6),
 }
 # Name of a study -> state, way, images/s of each launch.
-STUDIES = {
+STUDIES: dict[str, tuple[str, str, list[float | None]]] = {
     "whole": ("complete", "separate", [395.9936, 776.7598, 772.1322, 395.1497]),
     "part": ("incomplete", "separate", [391.4012, None]),
     "together": ("complete", "one-allocation", [385.6726, 765.5595]),
