@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from runner.core import paths
-from runner.images.building import standins
+from runner.images.building import standin
 
 PLACE = paths.share("containers") / "standin-cuda"
 # Name of a library, as the loader knows it -> its C source. libcublas has versions, as the real one.
@@ -66,7 +66,7 @@ def test_the_list_of_the_base_says_what_its_variables_say() -> None:
     lines = [line for line in (PLACE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     listed = dict(re.findall(r"(?m)^([a-z0-9-]+===?)(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", "\n".join(lines)))
     assert len(listed) == len(lines) / 2
-    base = standins.find("pytorch", "standin-cuda")
+    base = standin.find_standin("pytorch", "standin-cuda")
     assert base is not None
     assert base.variables["PYTORCH_VERSION"] == listed["torch==="]
     assert base.variables["NCCL_VERSION"] == listed["nvidia-nccl-cu13=="]
