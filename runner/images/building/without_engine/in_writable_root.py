@@ -59,6 +59,7 @@ def stored(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
         for stage in spec.stages:
             name = stage.name or _IMAGE
             copy = Copy(work / name, environment=known.environment)
+            copy.work.mkdir()
             copies.unpack(spec.base.path, copy.root)
             _bring(spec, stage, copy.root, roots)
             argv, env = copies.call(tool, copy, ("/bin/sh", f"/{steps.BROUGHT}/stage.sh"))
