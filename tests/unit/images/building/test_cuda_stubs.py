@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.core import paths
 from runner.images.building import standin
+from tests.support.compiler import c_compiler
 
 PLACE = paths.share("containers") / "standin-cuda"
 # Name of a library, as the loader knows it -> its C source. libcublas has versions, as the real one.
@@ -25,7 +26,7 @@ int all(void) { return cublasCreate() + cublasLtMatmul() + cudnnCreate() + other
 
 
 def compiled(name: Path, source: str, *words: str) -> Path:
-    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(name), *words]
+    command = [c_compiler(), "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(name), *words]
     subprocess.run(command, input=source, text=True, check=True)
     return name
 
