@@ -37,7 +37,7 @@ def quoted_argument(parts: Argument) -> str:
         if isinstance(part, Text):
             rendered.append(quote(part.value))
         else:
-            rendered.append(f'"${{{_variable(part.name)}}}"')
+            rendered.append(f'"${_variable(part.name)}"')
     return "".join(rendered) or "''"
 
 
@@ -46,7 +46,7 @@ def quoted_arguments(argv: Iterable[Argument]) -> str:
     return " ".join(quoted_argument(parts) for parts in argv)
 
 
-def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") -> str:
+def folded(argv: Sequence[Argument], *, width: int = 118, indent: str = "  ") -> str:
     """An argument list over several lines with continuations, none longer than ``width`` where the arguments allow."""
     lines: list[str] = []
     current = ""
@@ -58,6 +58,14 @@ def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") ->
         else:
             current = f"{current} {rendered}" if current else rendered
     return " \\\n".join([*lines, current])
+
+
+def command(*groups: Sequence[Argument], indent: str = "") -> str:
+    """An argument list over several lines: each group begins one of its own."""
+    inner = f"{indent}  "
+    first, *others = (group for group in groups if group)
+    lines = [folded(first, indent=inner), *(inner + folded(group, indent=f"{inner}  ") for group in others)]
+    return " \\\n".join(lines)
 
 
 def assignment(name: str, value: Argument) -> str:

@@ -7,6 +7,7 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
+    RANK,
     carried,
     image_file,
     launched_program,
@@ -44,9 +45,10 @@ def step(plan: Plan) -> StepSpec:
             *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
             *mount_options(plan, "--bind"),
             image_file(plan),
-            *shell(plan, rename=True),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )
 
 

@@ -6,8 +6,8 @@ import posixpath
 
 from runner.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var, texts
-from runner.runtimes.common import host_directory, host_value, launched_program, load_lines
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
+from runner.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
 
 
 def step(plan: Plan) -> StepSpec:
@@ -32,9 +32,9 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(),
         launcher=(),
         command=(
-            *texts("/bin/bash", "-c", 'cd -- "$1" && shift && exec "$@"', "bash"),
-            host_directory(plan),
+            *shell(run, directory=host_directory(plan)),
             *launched_program(plan, run=run),
         ),
         inherits=not plan.load,
+        files=(RANK,),
     )

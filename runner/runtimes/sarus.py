@@ -8,6 +8,7 @@ from __future__ import annotations
 from runner.model.plan import RESULTS, Plan
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
 from runner.runtimes.common import (
+    RANK,
     carried,
     image_reference,
     launched_program,
@@ -36,7 +37,8 @@ def step(plan: Plan) -> StepSpec:
             (Text("type=bind,source="), Var(RUN_DIRECTORY), Text(f",destination={RESULTS}")),
             *mount_options(plan, "--mount"),
             text(image_reference(plan)),
-            *shell(plan, rename=True),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )

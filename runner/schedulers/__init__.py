@@ -18,6 +18,7 @@ from runner.model.allocation import ListedLaunch
 from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.script import JobScript
 from runner.model.step import StepSpec
 
 
@@ -57,7 +58,7 @@ class _Client(Protocol):
 
 
 class _Script(Protocol):
-    def render(self, plan: Plan, step: StepSpec) -> str: ...
+    def render(self, plan: Plan, step: StepSpec) -> JobScript: ...
 
 
 def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
@@ -65,7 +66,7 @@ def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
     return cast(_Client, _module(name, "client")).connect(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The plan's whole batch script: a function of plan and step alone.
 
     Raises:
@@ -79,7 +80,7 @@ def has_launches(name: SchedulerName) -> bool:
     return name != "pbs"
 
 
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
     """The script of a study's one allocation.
 
     Args:

@@ -23,6 +23,7 @@ from runner.render.shell import folded, statement
 from runner.runtimes import runtime
 from runner.runtimes.common import loads
 from runner.sites.loader import read_site
+from tests.support.shell_files import library
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 
@@ -149,7 +150,7 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
     stand_in.chmod(0o755)
     place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RUNNER_JOB_ID": "1.2.a"}
     env = place | {"RUNNER_NODE": "nodeb", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    code = f"runner_run=/run runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
+    code = f"runner_run={library(tmp_path)} runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=env, timeout=30)
     words = done.stdout.splitlines()
     options = {

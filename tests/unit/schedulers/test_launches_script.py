@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.jobs.directory import write_script
 from runner.model.allocation import ListedLaunch
 from runner.schedulers import render_launches
 from tests.support.golden_launches import prepared
@@ -40,7 +41,7 @@ class Allocation:
         plan, step = prepared(local(CPUS), "native", msgspec.structs.replace(HERE, gpus=1))
         listed = [ListedLaunch(str(run), 100, with_next=run is self.runs[0]) for run in self.runs]
         script = render_launches(msgspec.structs.replace(plan, walltime_s=limit_s), step, listed)
-        (self.path / "job.sh").write_text(script)
+        write_script(self.path, script)
         self.process = subprocess.Popen(["bash", self.path / "job.sh"], cwd=root, start_new_session=True)
 
     def are(self, name: str, *numbers: int) -> Callable[[], bool]:

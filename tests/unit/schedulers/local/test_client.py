@@ -17,8 +17,8 @@ import pytest
 from runner.errors import NotAcceptedError, UnknownStateError
 from runner.files import process_identity
 from runner.model.job import JobState
-from runner.schedulers import supervised_script
 from runner.schedulers.local.client import Local
+from runner.schedulers.script_parts import SUPERVISE
 from runner.schedulers.ssh.client import SshHosts
 from tests.support.waiting import until
 
@@ -157,7 +157,7 @@ def kill_script(job: str) -> None:
 
 def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
     """The script exports the job's id, and what it has started is known by that."""
-    job = submitted(run, f"{supervised_script.OWN_JOB_ID}\nbash -c 'touch started; sleep 300' & wait")
+    job = submitted(run, f". '{SUPERVISE}'; runner_be_job; trap - EXIT\nbash -c 'touch started; sleep 300' & wait")
     until((run / "started").exists, every_s=0.02)
     kill_script(job)
     assert Local().state(job, run) == JobState("running", "RUNNING", nodes=HERE)
