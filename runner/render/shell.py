@@ -11,6 +11,7 @@ from runner.model.step import Argument, Export, Load, Run, Statement, Text, Unse
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _OF_THE_PROFILE = ((Text("module"),), (Text("ml"),))  # functions that a login shell defines
+_WIDTH = 118  # of a job's commands, which people read
 _CONDA = (Text("conda"),)
 # What a program of that name in PATH, as a module leaves it, cannot do: change the shell that calls it.
 _CONDA_HOOK = '[ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"'
@@ -46,7 +47,7 @@ def quoted_arguments(argv: Iterable[Argument]) -> str:
     return " ".join(quoted_argument(parts) for parts in argv)
 
 
-def folded(argv: Sequence[Argument], *, width: int = 118, indent: str = "  ") -> str:
+def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") -> str:
     """An argument list over several lines with continuations, none longer than ``width`` where the arguments allow."""
     lines: list[str] = []
     current = ""
@@ -64,7 +65,8 @@ def command(*groups: Sequence[Argument], indent: str = "") -> str:
     """An argument list over several lines: each group begins one of its own."""
     inner = f"{indent}  "
     first, *others = (group for group in groups if group)
-    lines = [folded(first, indent=inner), *(inner + folded(group, indent=f"{inner}  ") for group in others)]
+    lines = [folded(first, width=_WIDTH, indent=inner)]
+    lines += [inner + folded(group, width=_WIDTH, indent=f"{inner}  ") for group in others]
     return " \\\n".join(lines)
 
 

@@ -1,5 +1,5 @@
-"""What jobs of this user have left on a node because it died under them, or they were killed outright: what FILE is
-told of a job. Each thing on a node carries its job in its name.
+"""What jobs of this user have left on a node because it died under them, or they were killed outright: the
+arguments of FILE. Each thing on a node carries its job in its name.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from runner.model.request import Request
 from runner.schedulers import render_launches
 from runner.sites.loader import read_site
 from tests.support.golden_launches import CASES, LAUNCHES, prepared
-from tests.support.goldens import made
+from tests.support.goldens import script_of
 
 LAUNCHED = [name for name in CASES if name.startswith("launch-") and "local" not in name]
 
@@ -19,7 +19,7 @@ LAUNCHED = [name for name in CASES if name.startswith("launch-") and "local" not
 @pytest.mark.parametrize("name", LAUNCHED)
 def test_a_launch_names_its_whole_shape(name: str) -> None:
     """What it does not name would come from the allocation, and differ from size to size."""
-    text = made(name).text.replace("\\\n", " ")
+    text = script_of(name).text.replace("\\\n", " ")
     step = next(line for line in text.splitlines() if line.startswith("srun") and "logs/rank-%t.out" in line)
     options = set(re.findall(r" (--[a-z-]+)(?==| )", step.partition(" /")[0]))
     needed = {"--exact", "--ntasks", "--gpus-per-node", "--cpus-per-task", "--mem", "--time", "--wait", "--cpu-bind"}
@@ -32,7 +32,7 @@ def test_a_launch_names_its_whole_shape(name: str) -> None:
 
 def test_equal_shares_at_every_size() -> None:
     """Sizes of one study have the same GPUs, memory and processors of a node; only the number of ranks differs."""
-    steps = [made(f"launch-technion-{name}").text for name in ("pyxis-16", "pyxis-4", "solo")]
+    steps = [script_of(f"launch-technion-{name}").text for name in ("pyxis-16", "pyxis-4", "solo")]
     for option in ("--gpus-per-node=8", "--mem=0", "--cpu-bind=none", "--bind gpu-share"):
         assert all(option in step for step in steps), option
     ranks = [re.search(r"runner_cpus=\$\(\( \$\{1:-0\} / (\d+) \)\)", step) for step in steps]

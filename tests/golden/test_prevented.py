@@ -10,7 +10,7 @@ from runner.model.runtimes import PROGRAMS
 from runner.model.schedulers import SCHEDULERS
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES
-from tests.support.goldens import made
+from tests.support.goldens import script_of
 
 SCRIPTS = sorted(CASES)
 SLURM = [name for name in SCRIPTS if read_site(CASES[name][0]).scheduler == "slurm"]
@@ -18,7 +18,7 @@ SLURM = [name for name in SCRIPTS if read_site(CASES[name][0]).scheduler == "slu
 
 def commands(name: str) -> list[str]:
     """The script's commands, each on one line."""
-    return made(name).text.replace("\\\n", " ").splitlines()
+    return script_of(name).text.replace("\\\n", " ").splitlines()
 
 
 LAUNCHERS = tuple(f"{facts.launcher} " for facts in SCHEDULERS.values() if facts.launcher)
@@ -32,7 +32,7 @@ def steps(name: str) -> list[str]:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_node_imports_or_pulls_an_image(name: str) -> None:
     """Rows 1, 2, 4, 5, 6, 12: credentials, limits, disks and twenty minutes of waiting."""
-    text = made(name).text
+    text = script_of(name).text
     assert not re.search(r"enroot import|docker://|dockerd://|(apptainer|singularity) (pull|build)|ch-image", text)
     for image in re.findall(r"--container-image=(\S+)", text):
         assert image.startswith(("/", "'/", '"$runner_stage"/')), image
@@ -42,11 +42,11 @@ def test_no_node_imports_or_pulls_an_image(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_container_has_a_name_that_outlives_its_job(name: str) -> None:
     """Rows 13, 14: a container of that name is not there, or is an old one."""
-    text = made(name).text
+    text = script_of(name).text
     assert "--container-name" not in text
     if "enroot.sh create" in text:
         assert re.search(r"enroot\.rc \\?\s*\S*\$runner_job", text)
-        assert "name=$3-$node" in made(name).files["enroot.sh"]
+        assert "name=$3-$node" in script_of(name).files["enroot.sh"]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -58,7 +58,7 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(nam
     words = re.split(r"\s+", re.sub(r"'[^']*'", "Q", ranks[0].removeprefix(launcher)))
     own = next(word for word in words if not word.startswith(("-", '"')) and word not in ("none", "Q"))
     assert own in ("/bin/bash", *PROGRAMS.values()) or own.isdigit()
-    assert not re.search(r"\bmpirun\b|\bhorovodrun\b", made(name).text)
+    assert not re.search(r"\bmpirun\b|\bhorovodrun\b", script_of(name).text)
     if name in SLURM and "perlmutter" not in name:  # Cray's own start-up is left as it is
         assert all("--mpi=" in line for line in steps(name))
 
@@ -66,7 +66,7 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(nam
 @pytest.mark.parametrize("name", SLURM)
 def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None:
     """Rows 24, 25, 30."""
-    text = made(name).text
+    text = script_of(name).text
     assert not re.search(r"--(gpus-per-task|ntasks-per-gpu|tres-bind|tres-per-task)", text)
     assert set(re.findall(r"--gpu-bind=(\S+)", text)) <= {"none"}
     assert re.search(r"^#SBATCH --nodes=\d+$", text, re.MULTILINE)
@@ -76,7 +76,7 @@ def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> None:
     """Rows 31, 32, 33."""
-    text = made(name).text
+    text = script_of(name).text
     assert set(re.findall(r"--export=(\S+)", text)) <= {"NONE"}
     assert re.search(r"^export (RUNNER_ENV_)?PYTHONNOUSERSITE='1'$", text, re.MULTILINE)
     exported = set(re.findall(r"^export ([A-Z]\w*)=", text, re.MULTILINE))
@@ -88,14 +88,14 @@ def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_directive_is_cut_off_by_a_hash(name: str) -> None:
     """Row 3: what follows an unquoted # in a directive is lost."""
-    for line in made(name).text.splitlines():
+    for line in script_of(name).text.splitlines():
         if line.startswith(("#SBATCH", "#PBS")):
             assert "#" not in re.sub(r"\"(\\.|[^\"])*\"|'[^']*'", "", line[1:])
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(name: str) -> None:
-    script = made(name)
+    script = script_of(name)
     for first in re.findall(r"^# Once a node.*?\|\| exit 71$", script.text, re.MULTILINE | re.DOTALL):
         assert "logs/node-" in first or ("output.sh node" in first and "logs/node-" in script.files["output.sh"])
     if "keeper.sh" in script.files:
@@ -106,7 +106,7 @@ def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(name:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_cleans_up_is_on_every_node_before_a_cancel_could_refuse_it(name: str) -> None:
     """It is a step that runs already, and no list of the ranks' nodes decides where."""
-    text = made(name).text
+    text = script_of(name).text
     kept = re.findall(
         r"^coproc RUNNER_KEEPER \{\n(.*?)^\}\nrunner_until_ready\n",
         text.replace("\\\n", " "),

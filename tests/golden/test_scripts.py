@@ -22,7 +22,7 @@ from runner.sites.loader import names, read_site
 from tests.support.golden_jobs import CASES
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_local_jobs import CPUS, local
-from tests.support.goldens import FIRST, MAKERS, SCRIPTS, golden, kept, made
+from tests.support.goldens import FIRST, MAKERS, SCRIPTS, golden, kept, script_of
 from tests.support.squashfs import SUPERBLOCK
 
 
@@ -45,12 +45,12 @@ def test_every_way_of_every_site_has_a_golden_script() -> None:
 
 
 def test_the_script_of_16_gpus_under_pyxis_can_be_read() -> None:
-    assert len(made(FIRST).text.splitlines()) <= 60
+    assert len(script_of(FIRST).text.splitlines()) <= 60
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_each_file_is_named_with_its_checksum(name: str) -> None:
-    script = made(name)
+    script = script_of(name)
     sums = [line.split("  lib/") for line in script.text.splitlines() if "  lib/" in line and len(line) > 64]
     assert {file: sha256(text.encode()).hexdigest() for file, text in script.files.items()} == {f: s for s, f in sums}
 
@@ -61,7 +61,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("runs")
     for name in MAKERS:
         (root / name).mkdir()
-        write_script(root / name, made(name))
+        write_script(root / name, script_of(name))
     return {name: root / name for name in MAKERS}
 
 
@@ -83,7 +83,7 @@ def test_bash_and_shellcheck_take_them(directories: dict[str, Path]) -> None:
 def test_a_file_that_is_not_the_one_that_was_submitted_ends_the_job(
     name: str, change: str, tmp_path: Path, directories: dict[str, Path]
 ) -> None:
-    write_script(tmp_path, made(name))
+    write_script(tmp_path, script_of(name))
     file = tmp_path / "lib" / "common.sh"
     if change == "gone":
         file.unlink()

@@ -31,7 +31,7 @@ _COMMENT = re.compile(r"^ *#(?!SBATCH|PBS|!).*\n|   # .*$", re.MULTILINE)
 
 
 @cache
-def made(name: str) -> JobScript:
+def script_of(name: str) -> JobScript:
     """The script of a case."""
     return MAKERS[name]()
 
@@ -67,7 +67,7 @@ def kept(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    text = _SUM.sub("SHA-256  lib/", made(name).text)
+    text = _SUM.sub("SHA-256  lib/", script_of(name).text)
     return text if name == FIRST else _COMMENT.sub("", text)
 
 

@@ -1,7 +1,7 @@
 """The script of a job on hosts that the user's own ssh reaches: plain bash, a function of the plan and its step alone.
 
 Without an argument it is the job's controller, on the machine that submits; with a node's number, the part of that
-node. How they go together is told in ``shell/hosts.sh``.
+node. ``shell/hosts.sh`` says how they go together.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ python3 -m venv --system-site-packages /scratch/e/elvis/gpu-runner/environments/
 set +u   # what follows reads names that are not set
 source /scratch/e/elvis/gpu-runner/environments/horovod/made/bin/activate || exit 75
 set -u
-python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto --nccl auto --place \
-  environment --cuda-archs 80 --horovod auto --out /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
+python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
+  --nccl auto --place environment --cuda-archs 80 --horovod auto --out \
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --place environment || exit 77
-python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl auto --place \
-  environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
+python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
+  auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
 export BASE='virtualenv release/24.10 GCC/12.3.0 OpenMPI/4.1.5 PyTorch/2.1.2'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \

@@ -9,5 +9,5 @@ module load PrgEnv-gnu cudatoolkit python || exit 74
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
 conda activate /scratch/e/elvis/gpu-runner/environments/horovod/made || exit 74
 set -u
-python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi mpich --nccl auto --place \
-  environment || exit 78
+python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi mpich --nccl \
+  auto --place environment || exit 78

@@ -12,20 +12,23 @@ module load PrgEnv-gnu cudatoolkit python || exit 74
 set -u
 set +u   # what follows reads names that are not set
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
-conda create --yes --quiet --prefix /scratch/e/elvis/gpu-runner/environments/horovod/made python=3.11 || exit 75
+conda create --yes --quiet --prefix /scratch/e/elvis/gpu-runner/environments/horovod/made \
+  python=3.11 || exit 75
 set -u
 set +u   # what follows reads names that are not set
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
 conda activate /scratch/e/elvis/gpu-runner/environments/horovod/made || exit 75
 set -u
-python3 -m pip install --disable-pip-version-check --progress-bar off -- torch==2.13.0 'numpy>=1.26,<3' || exit 76
-python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto --nccl auto --place \
-  environment --cuda-archs 80 --horovod auto --out /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
+python3 -m pip install --disable-pip-version-check --progress-bar off -- torch==2.13.0 \
+  'numpy>=1.26,<3' || exit 76
+python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
+  --nccl auto --place environment --cuda-archs 80 --horovod auto --out \
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
   /home/elvis/.cache/gpu-runner/wheels || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --place environment || exit 77
-python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl auto --place \
-  environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
+python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
+  auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
 export BASE='conda PrgEnv-gnu cudatoolkit python'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \

@@ -15,5 +15,5 @@ python3 -m venv /scratch/e/elvis/gpu-runner/environments/packages/venv || exit 7
 /scratch/e/elvis/gpu-runner/environments/packages/venv/bin/python3 \
   /home/elvis/gpu-runner/containers/horovod/collect.py --framework tensorflow --into \
   /scratch/e/elvis/gpu-runner/environments/packages/horovod --write \
-  /scratch/e/elvis/gpu-runner/environments/packages/about.json --pythons 3.8,3.9,3.10,3.11,3.12,3.13,3.14 --machine \
-  aarch64 || exit 77
+  /scratch/e/elvis/gpu-runner/environments/packages/about.json --pythons \
+  3.8,3.9,3.10,3.11,3.12,3.13,3.14 --machine aarch64 || exit 77

@@ -19,11 +19,12 @@ module load conda || exit 74
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
 conda activate base || exit 74
 set -u
-python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto --nccl auto --place \
-  environment --cuda-archs 80 --horovod shipped --out /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel \
-  --shelf /home/elvis/.cache/gpu-runner/wheels || exit 77
-python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl auto --place \
-  environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
+python3 /home/elvis/gpu-runner/containers/horovod/build.py wheel --framework pytorch --mpi auto \
+  --nccl auto --place environment --cuda-archs 80 --horovod shipped --out \
+  /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --shelf \
+  /home/elvis/.cache/gpu-runner/wheels || exit 77
+python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
+  auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
 export BASE='modules conda'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \

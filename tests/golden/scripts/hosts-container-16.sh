@@ -14,8 +14,8 @@ END
 
 runner_hosts=(nodea nodeb)
 runner_counts=(8 8)
-runner_ssh=(ssh -T -x -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=3 -o ControlMaster=no \
-  -o ClearAllForwardings=yes)
+runner_ssh=(ssh -T -x -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=3 \
+  -o ControlMaster=no -o ClearAllForwardings=yes)
 
 if [ $# -eq 0 ]; then
   runner_end_at_signals

@@ -128,7 +128,7 @@ WARNING = "echo '/bin/bash: warning: setlocale: LC_ALL: cannot change locale (en
         ("exec sleep 60", "echo 4.1.2", None),
     ],
 )
-def test_versions_are_asked_on_the_side_and_never_waited_for(
+def test_versions_are_queried_on_the_side_and_never_waited_for(
     tmp_path: Path, srun: str, enroot: str, lines: list[str] | None
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -160,7 +160,7 @@ def test_where_there_is_nothing_to_ask_the_script_asks_nothing(scheduler: str, v
     ],
 )
 def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[str, Any], wait_s: int) -> None:
-    """Rank 0 of a program of the user's own may evaluate or save alone; ranks that serve their node's image stay."""
+    """Rank 0 of a user's program may evaluate or save alone; ranks that serve their node's image stay."""
     plan = msgspec.structs.replace(PLAN, **changes)
     words = " ".join(word for word in render(plan, charliecloud.step(plan)).text.split() if word != "\\")
     assert f"--kill-on-bad-exit=1 --wait={wait_s} " in words
