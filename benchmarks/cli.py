@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import paths
+from runner.core import paths
 
 BARE = ("-c", "pass")
 _SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads of a squashfs image

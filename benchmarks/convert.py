@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import enroot
-from runner import process
-from runner.errors import InfrastructureError, RunnerError
+from runner.core import process
+from runner.core.errors import InfrastructureError, RunnerError
+from runner.core.progress import Silent
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine
 from runner.images.packing.mksquashfs import Packing
-from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from runner import process
+from runner.core import process
 
 DEFAULT_OPTIONS = ("-comp", "lzo", "-noD", "-exit-on-error")  # ENROOT_SQUASH_OPTIONS
 _LIMIT_S = 3600.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.compare.points import judgement_of
+from runner.figures.compare.points import judgement_of
 from runner.statistics.comparison import MARGIN, Comparison, compare
 from runner.statistics.launches import launches_needed
 

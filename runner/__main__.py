@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError as error:  # novm: not reached by an old one
     if error.name is None or error.name.partition(".")[0] == "runner":
         raise
-    from runner.installation import report
+    from runner.core.installation import report
 
     sys.stderr.write(report(error.name) + "\n")
     sys.exit(2)

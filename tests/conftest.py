@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import docker
 
     from runner.box import Box
-    from runner.images.build.build import BuiltImage
+    from runner.images.building.build import BuiltImage
     from runner.images.store.stored_image import StoredImage
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
@@ -88,7 +88,7 @@ def _without_skip(report: _Report) -> _Report:
 @pytest.fixture(scope="session")
 def engine_client() -> docker.DockerClient:
     """The engine that answers, else the private one below the cache directory; it is left running."""
-    from runner.errors import RefusedError
+    from runner.core.errors import RefusedError
     from runner.images.engine import connection, private_engine
 
     try:
@@ -100,8 +100,8 @@ def engine_client() -> docker.DockerClient:
 @pytest.fixture(scope="session")
 def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
     """The PyTorch image on the stand-in base: the very Dockerfile that is used on NGC."""
-    from runner.images.build.build import build
-    from runner.progress import Silent
+    from runner.core.progress import Silent
+    from runner.images.building.build import build
 
     return build("pytorch", "standin", engine_client, Silent())
 
@@ -109,8 +109,8 @@ def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
 @pytest.fixture(scope="session")
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
     """That image in the store."""
+    from runner.core.progress import Silent
     from runner.images.conversion.squashfs import convert
-    from runner.progress import Silent
 
     return convert(horovod_image.reference, engine_client, Silent()).image
 
@@ -118,9 +118,9 @@ def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> S
 @pytest.fixture(scope="session")
 def tensorflow_squashfs(engine_client: docker.DockerClient) -> StoredImage:
     """The TensorFlow image on its stand-in base, in the store."""
-    from runner.images.build.build import build
+    from runner.core.progress import Silent
+    from runner.images.building.build import build
     from runner.images.conversion.squashfs import convert
-    from runner.progress import Silent
 
     image = build("tensorflow", "standin", engine_client, Silent())
     return convert(image.reference, engine_client, Silent()).image

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeVar
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.request import parse_duration_s, parse_mount
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def values_of(verb: str, options: Mapping[str, Any], names: Mapping[str, object]
     Raises:
         UsageError: one is unknown, or wrong.
     """
-    from runner.suggest import instead
+    from runner.core.text import instead
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in given:

@@ -1,7 +1,7 @@
 """Jobs from Python.
 
 The same stages as the command line's, and the same objects as its JSON. Nothing is printed; what goes wrong is raised
-as an error of ``runner.errors``, whose ``code`` is the command line's exit code.
+as an error of ``runner.core.errors``, whose ``code`` is the command line's exit code.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 import msgspec
 
 from runner.api.arguments import values_of, words_of
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.facts import run_facts
-from runner.model.finding import Finding
 from runner.model.names import Wireup
 from runner.model.output import Cancellation, Preparation, RunFacts
+from runner.model.plan import Finding
 from runner.model.request import Request
 from runner.model.verdict import Verdict
 

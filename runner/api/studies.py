@@ -20,7 +20,7 @@ from runner.api.arguments import (
     words_of,
 )
 from runner.api.jobs import CheckRefusedError, Options, Run, check_timeout, check_types, warn
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.expectation import Expectation
@@ -32,7 +32,7 @@ from runner.model.study import Arm, Launch, PlannedStudy, StudyFacts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from runner.compare.compare import Side
+    from runner.figures.compare.compare import Side
     from runner.preparation.request import JobOptions
     from runner.study.directory import StudyDirectory
     from runner.study.subject import Subject
@@ -227,8 +227,8 @@ def compare(
     Raises:
         UsageError: something is named wrongly. NotProvenError: a run is not measured.
     """
-    from runner.compare.compare import compare_sides, compare_with_references
-    from runner.compare.references import default_file
+    from runner.figures.compare.compare import compare_sides, compare_with_references
+    from runner.figures.compare.references import default_file
 
     _check_share("margin", margin, 1.0)
     if fail_below is not None:
@@ -252,7 +252,7 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
         UsageError: they are no runs or study, or cannot be in one report, or the directory holds something else.
         InfrastructureError: it cannot be written.
     """
-    from runner.report import writing
+    from runner.figures.report import writing
     from runner.study.subject import report_of
 
     place = _optional("output", place_of, output)
@@ -349,7 +349,7 @@ def verify(file: str | os.PathLike[str], *, allowed_signers: str | os.PathLike[s
     Raises:
         NotProvenError: it was altered, or does not give what it says. UsageError: it cannot be read.
     """
-    from runner.bundle.verification import verify as verified
+    from runner.figures.bundle.verification import verify as verified
     from runner.study.gather import figures
 
     signers = _optional("allowed_signers", place_of, allowed_signers)

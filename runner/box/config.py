@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from runner.box.spec import Bind, BoxSpec
-from runner.model.hardware import FAKE_GPUS
+from runner.model.site import FAKE_GPUS
 
 HOSTNAME = "box"  # of the machine where the clients and the controller run
 # Of the first slurmd: below Linux's ephemeral range, and alone in the box's own network namespace.

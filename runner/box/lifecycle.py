@@ -19,16 +19,15 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths, process
 from runner.box import config, root
 from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
-from runner.errors import InfrastructureError, RefusedError
-from runner.files import atomic, process_identity
-from runner.files.lock import locked
-from runner.invocation import PROGRAM
+from runner.core import files, paths, process, process_identity
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.invocation import PROGRAM
+from runner.core.lock import locked
+from runner.core.text import counted
 from runner.setup.cluster import real_cluster
 from runner.sites.loader import read_site
-from runner.text import counted
 
 READY_WITHIN_S = 60.0
 
@@ -178,7 +177,7 @@ def _start(spec: BoxSpec, say: Say) -> Box:
         _end(spec.name)
         raise
     record = _Record(spec, str(box_root.path), box_root.version)
-    atomic.write(state / "spec.json", msgspec.json.encode(record))
+    files.write(state / "spec.json", msgspec.json.encode(record))
     box = find(spec.name)
     if box is None:
         raise InfrastructureError(f"box {spec.name} ended as soon as it was up", where=telling_line(state))

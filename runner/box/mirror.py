@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from runner.hide import names_user
+from runner.core.hide import names_user
 
 DEBIAN = "http://deb.debian.org/debian"
 DEBIAN_SECURITY = "http://deb.debian.org/debian-security"

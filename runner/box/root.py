@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths, process
 from runner.box import mirror
 from runner.box.spec import SUITES
-from runner.errors import InfrastructureError, RefusedError
-from runner.files.hashes import sha256
-from runner.files.lock import locked
+from runner.core import paths, process
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.files import sha256
+from runner.core.lock import locked
 
 # What a node has to have: Slurm, its authentication, and PMIx for srun --mpi=pmix; the container runtime and what
 # mounts its images; what Enroot calls; an interpreter for programs outside a container; the tools that the box's

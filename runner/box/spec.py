@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.

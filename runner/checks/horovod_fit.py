@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.checks import architectures
+from runner.checks import gpus
 from runner.checks.image_fit import place
-from runner.invocation import PROGRAM
-from runner.model.finding import Finding
-from runner.model.hardware import Hardware
-from runner.model.plan import Plan
+from runner.core.invocation import PROGRAM
+from runner.model.plan import Finding, Plan
+from runner.model.site import Hardware
 
 CODES = frozenset({"horovod-without-nccl", "horovod-without-kernels"})
 
@@ -55,8 +54,8 @@ def _kernels(plan: Plan, hardware: Hardware, used: str) -> Iterator[Finding]:
     about = plan.image.about
     if about is None:
         return
-    archs, capability = architectures.of_horovod(about.horovod), hardware.compute_capability
-    covered = architectures.coverage(archs, capability)
+    archs, capability = gpus.horovod_architectures(about.horovod), hardware.compute_capability
+    covered = gpus.coverage(archs, capability)
     what = f"Horovod in the {place(plan)} {plan.image.reference} has kernels for {', '.join(archs)}, and the GPUs of "
     what += f"{plan.site} have compute capability {capability}"
     fix = f"make it anew with kernels for them: {_again(plan, archs=capability)}"
@@ -79,7 +78,7 @@ def _unknown(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
     unknown = []
     if about is None or not about.horovod.operations:
         unknown.append("its operations")
-    if about is None or (about.horovod.has_nccl and not architectures.of_horovod(about.horovod)):
+    if about is None or (about.horovod.has_nccl and not gpus.horovod_architectures(about.horovod)):
         unknown.append("the architectures of its kernels")
     fixes = [f"make it anew, which records them: {_again(plan)}"] if unknown else []
     if not hardware.compute_capability:

@@ -1,18 +1,34 @@
-"""Does an image fit a site's driver, GPUs, processors and MPI? Only what is known of both is compared."""
+"""Does an environment that was made have what a recipe imports? Compares what both declare."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from runner.checks import architectures
-from runner.invocation import PROGRAM
-from runner.model.finding import Finding
-from runner.model.hardware import Hardware
+from runner.checks import gpus
+from runner.core.invocation import PROGRAM
+from runner.model.environment import Environment
 from runner.model.image import ImageFacts
-from runner.model.plan import Plan
+from runner.model.plan import Finding, Plan
+from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
+from runner.model.site import Hardware
 from runner.planning import wireup
+
+_FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
+
+
+def missing_packages(recipe: Recipe, environment: Environment) -> tuple[str, str]:
+    """What it lacks, and what to do; empty if nothing is known to be lacking."""
+    for need in recipe.needs:
+        wanted = _FRAMEWORKS.get(need, environment.framework)
+        if wanted != environment.framework:
+            return (
+                f"the environment {environment.name} has {environment.framework}, and the recipe wants {need}",
+                f"{PROGRAM} env create NAME --framework {wanted}, and --env-name NAME",
+            )
+    return "", ""
+
 
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
 _PRECISION = "--precision"
@@ -89,8 +105,8 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
 
 
 def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
-    archs, capability = architectures.of_framework(facts), hardware.compute_capability
-    covered = architectures.coverage(archs, capability)
+    archs, capability = gpus.framework_architectures(facts), hardware.compute_capability
+    covered = gpus.coverage(archs, capability)
     where = place(plan)
     what = f"{facts.framework} in the {where} has kernels for {', '.join(archs)}, and the GPUs of {plan.site} have "
     what += f"compute capability {capability}"

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from runner.model.finding import Finding
-from runner.model.plan import Plan
+from runner.core.text import counted, gpus_text, instead
+from runner.model.plan import Finding, Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, Site
-from runner.planning.queues import fitting, misfit
-from runner.suggest import instead
-from runner.text import counted, gpus_text
+from runner.planning.queues import fitting_queue, queue_misfit
 
 CODES = frozenset({"queue-unfit", "walltime-too-long", "too-many-cpus"})
 
@@ -53,9 +51,9 @@ def _allocated_gpus(plan: Plan, site: Site) -> int:
 
 def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
     queue, gpus = site.queues.get(plan.queue or ""), plan.gpus
-    why = misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
+    why = queue_misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
     if why:
-        fits = fitting(site.queues, gpus, plan.nodes, plan.walltime_s)
+        fits = fitting_queue(site.queues, gpus, plan.nodes, plan.walltime_s)
         fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
         yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
     elif plan.queue and site.queues and queue is None:

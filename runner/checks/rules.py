@@ -15,16 +15,15 @@ from typing import get_args
 import msgspec
 
 from runner.checks import gpus, horovod_fit, image_fit, limits, storage
-from runner.errors import UsageError
-from runner.invocation import PROGRAM
-from runner.model.finding import Finding
-from runner.model.plan import Plan
+from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import instead
+from runner.model.plan import Finding, Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import Owned, RuntimeAtSite, Site
-from runner.planning.caches import is_visible
-from runner.planning.directives import MEMORY
+from runner.planning.environment import is_visible
+from runner.planning.queues import MEMORY
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
-from runner.suggest import instead
 
 NOTHING_SEEN = storage.Seen()
 

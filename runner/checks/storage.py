@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from runner.model.finding import Finding
-from runner.model.plan import Plan
+from runner.model.plan import Finding, Plan
 from runner.model.site import Site
 
 _DAY_S = 86400

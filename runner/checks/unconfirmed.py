@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.model.plan import Plan
 from runner.model.site import Site
-from runner.planning.directives import MEMORY
+from runner.planning.queues import MEMORY
 from runner.planning.wireup import BY_MPI
 
 WORD = "unconfirmed"  # in the source of a fact

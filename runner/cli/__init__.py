@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner import __version__
-from runner.errors import Exit, InfrastructureError, RunnerError, UsageError
-from runner.files import umask
-from runner.hide import hidden
-from runner.invocation import PROGRAM
-from runner.suggest import instead
-from runner.text import printable
+from runner.core import umask
+from runner.core.errors import Exit, InfrastructureError, RunnerError, UsageError
+from runner.core.hide import hidden
+from runner.core.invocation import PROGRAM
+from runner.core.text import instead, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -114,7 +113,7 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line and exit with a code of runner.errors.Exit."""
+    """Run the command line and exit with a code of runner.core.errors.Exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
@@ -138,7 +137,7 @@ def _end(number: int, _frame: object) -> NoReturn:
 
 
 def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each way to end)
-    """Run the command line; returns the exit code (see runner.errors.Exit)."""
+    """Run the command line; returns the exit code (see runner.core.errors.Exit)."""
     words = sys.argv[1:] if argv is None else argv
     try:
         result: Any = cli.main(args=words, prog_name=PROGRAM, standalone_mode=False)
@@ -166,7 +165,7 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "runner":
             raise
-        from runner.installation import report
+        from runner.core.installation import report
 
         click.echo(report(error.name), err=True)
         return Exit.USAGE

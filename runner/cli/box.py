@@ -8,9 +8,9 @@ import time
 import click
 
 from runner import box
-from runner.errors import Exit
-from runner.invocation import PROGRAM
-from runner.text import counted
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted
 
 NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
@@ -67,7 +67,7 @@ def down(name: str, as_json: bool) -> int:
 @JSON
 def status(name: str | None, as_json: bool) -> int:
     """Show which boxes are up, with their nodes and jobs."""
-    from runner.process import run
+    from runner.core.process import run
 
     running = [found for found in map(box.find, [name] if name else box.names()) if found]
     if as_json:

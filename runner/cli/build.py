@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from runner.cli.options import by_shell
-from runner.errors import Exit, UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit, UsageError
+from runner.core.invocation import PROGRAM
 
 
 @click.command()
@@ -87,7 +87,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Build an image of FRAMEWORK with Horovod, tested by a two-process allreduce in the image."""
-    from runner.images.build import bases, requirements
+    from runner.images.building import bases, requirements
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
@@ -134,9 +134,9 @@ def _by_engine(
     as_json: bool,
 ) -> int:
     from runner.cli.progress import display
-    from runner.files.package_directory import opened
-    from runner.images.build import more_packages
-    from runner.images.build.build import build
+    from runner.core.package_directory import opened
+    from runner.images.building import more_packages
+    from runner.images.building.build import build
     from runner.images.engine.connection import connect
 
     packages = opened(wheels) if wheels is not None else None
@@ -162,7 +162,7 @@ def _by_engine(
 
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
     from runner.cli.progress import display
-    from runner.images.build.without_engine.build import build
+    from runner.images.building.without_engine.build import build
 
     with display(quiet=as_json) as progress:
         built = build(framework, base, tool, progress, args=args)
@@ -189,8 +189,8 @@ def _show_horovod(about: Mapping[str, Any]) -> None:
 
 
 def _show_packages(about: Mapping[str, Any]) -> None:
+    from runner.core.text import printable
     from runner.model.image import facts_of
-    from runner.text import printable
 
     facts = facts_of(about)
     for each in facts.packages if facts is not None else ():
@@ -198,7 +198,7 @@ def _show_packages(about: Mapping[str, Any]) -> None:
 
 
 def _definition(framework: str, base: str | None, args: dict[str, str], to: str, *, as_json: bool) -> int:
-    from runner.images.build.without_engine.build import definition_file
+    from runner.images.building.without_engine.build import definition_file
 
     text = definition_file(framework, base, args)
     if to != "-":

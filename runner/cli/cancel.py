@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from runner.cli.options import RUN_OR_STUDY
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
 
 
 @click.command()

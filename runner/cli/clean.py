@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 
 
 @click.command(name="clean")

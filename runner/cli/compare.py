@@ -11,9 +11,9 @@ import click
 
 from runner.cli.options import by_shell
 from runner.cli.table import GAP, width_of_terminal, wrapped
-from runner.errors import Exit, InfrastructureError, UsageError
-from runner.files import atomic
-from runner.text import gpus_text, printable
+from runner.core import files
+from runner.core.errors import Exit, InfrastructureError, UsageError
+from runner.core.text import gpus_text, printable
 
 if TYPE_CHECKING:
     from runner.model.compared import Compared
@@ -78,8 +78,8 @@ def command(
     commas between them, a study, or points of one (STUDY:NAME=VALUE). A verdict needs 3 launches of each side or more,
     in turns, on the same nodes and GPUs.
     """
-    from runner.compare.compare import compare_sides, compare_with_references, exit_of
-    from runner.compare.references import default_file
+    from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
+    from runner.figures.compare.references import default_file
     from runner.study.subject import side
 
     if (second is None) == (reference is None):
@@ -102,19 +102,19 @@ def command(
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
-    from runner.compare import ci
+    from runner.figures.compare import ci
 
     for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
         if path is not None:
             try:
-                atomic.write(path, text(compared).encode("utf-8", "replace"))
+                files.write(path, text(compared).encode("utf-8", "replace"))
             except OSError as error:
                 raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
 def _problem(compared: Compared, code: Exit) -> Problem | None:
     from runner.cli.json_output import of_findings
-    from runner.compare.ci import cases
+    from runner.figures.compare.ci import cases
     from runner.model.output import Problem
 
     if code == Exit.GOOD:
@@ -127,7 +127,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    from runner.compare.text import point_lines, reference_lines
+    from runner.figures.compare.text import point_lines, reference_lines
 
     for found in compared.findings:
         label = "forced" if found.forced else "refused"

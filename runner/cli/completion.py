@@ -12,7 +12,7 @@ from itertools import islice
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
-from runner.errors import Exit, RunnerError
+from runner.core.errors import Exit, RunnerError
 
 PROGRAM = "gpu-runner"
 VARIABLE = "_GPU_RUNNER_COMPLETE"
@@ -115,7 +115,7 @@ def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 
 def _compare_codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.compare.fit import CODES
+    from runner.figures.compare.fit import CODES
 
     return map(CompletionItem, sorted(CODES))
 

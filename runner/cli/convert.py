@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 
 if TYPE_CHECKING:
     from runner.images.conversion.engine_source import Method
@@ -109,7 +109,7 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     from click.core import ParameterSource
 
     from runner.cli.progress import display
-    from runner.errors import UsageError
+    from runner.core.errors import UsageError
     from runner.images.conversion import sif
     from runner.images.conversion.source_selection import parse
     from runner.images.engine.connection import connected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
-from runner.errors import Exit
+from runner.core.errors import Exit
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
@@ -42,7 +42,7 @@ def command(first: str, second: str, as_json: bool) -> int:
 
 def show_differences(differences: Iterable[Difference], *, err: bool = False) -> None:
     """Print differences under their areas: in one line where 80 columns are enough, else in three."""
-    from runner.text import printable
+    from runner.core.text import printable
 
     area = ""
     for difference in differences:

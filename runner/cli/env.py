@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from runner.cli.options import by_shell, say
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.environment import Environment

@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from runner.cli.options import by_shell, setting
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.model.names import Wireup
 
 _MOST_POINTS = 64

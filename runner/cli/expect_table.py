@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.cli.table import GAP, aligned, fitting, wrapped
+from runner.core.text import gpus_text, printable
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range
-from runner.text import gpus_text, printable
 
 _COLUMNS = ("GPUS", "NODES", "IMAGES/S", "EFFICIENCY", "STEP MS", "EXPOSED", "WAITING", "BOUND BY")
 _LEFT_OUT = ("WAITING", "EXPOSED", "STEP MS", "NODES", "BOUND BY")  # of a narrow table, in this order

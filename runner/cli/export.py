@@ -9,7 +9,7 @@ import click
 
 from runner.cli.bundling import KEY
 from runner.cli.options import by_shell
-from runner.errors import Exit, InfrastructureError, UsageError
+from runner.core.errors import Exit, InfrastructureError, UsageError
 from runner.model.exported import Format
 
 if TYPE_CHECKING:
@@ -70,17 +70,17 @@ def command(
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
-    from runner.formats.reading import exported_run
-    from runner.formats.writers import WRITERS
+    from runner.figures.export.reading import exported_run
+    from runner.figures.export.writers import WRITERS
     from runner.model.exported import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)
     if output is not None:
-        from runner.files import atomic
+        from runner.core import files
 
         try:
-            atomic.write(output, text.encode("utf-8", "backslashreplace"))
+            files.write(output, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(output)) from None
     if as_json:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 
 from runner.cli.table import width_of_terminal
-from runner.text import printable
+from runner.core.text import printable
 
 _NAME_WIDTH = 10
 _NARROWEST = 40

@@ -9,8 +9,9 @@ import click
 
 from runner.cli.show import wait_and_judge, warn
 from runner.cli.waiting import display
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
+from runner.core.text import printable
 from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import tasks_of
@@ -18,7 +19,6 @@ from runner.jobs.logs import LogFile, Selection, follow
 from runner.jobs.submission import scheduler_of
 from runner.jobs.telling import host_of
 from runner.jobs.watch import JobProgress
-from runner.text import printable
 
 
 class Printer:

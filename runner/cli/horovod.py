@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runner.checks.architectures import of_horovod
+from runner.checks.gpus import horovod_architectures
+from runner.core.text import printable
 from runner.model.image import Horovod
-from runner.text import printable
 
 
 def summary(horovod: Horovod) -> str:
@@ -16,5 +16,5 @@ def summary(horovod: Horovod) -> str:
     named = [f"NCCL {horovod.nccl}".strip() if each == "NCCL" else each for each in horovod.operations]
     parts = [horovod.version or "of unknown version", f"operations: {', '.join(named) or 'unknown'}"]
     if horovod.has_nccl:
-        parts.append(f"kernels: {', '.join(of_horovod(horovod)) or 'unknown'}")
+        parts.append(f"kernels: {', '.join(horovod_architectures(horovod)) or 'unknown'}")
     return printable("; ".join(parts))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.options import age_s, by_shell, size_bytes
-from runner.errors import Exit
-from runner.invocation import PROGRAM
-from runner.text import counted
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted
 
 if TYPE_CHECKING:
     from runner.images.store.stored_image import BrokenSidecar, StoredImage
@@ -245,7 +245,7 @@ def _stored(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
     Raises:
         RefusedError: nothing of that name is stored.
     """
-    from runner.errors import RefusedError
+    from runner.core.errors import RefusedError
     from runner.images import reference
     from runner.images.store import store
     from runner.images.store.stored_image import SUFFIXES

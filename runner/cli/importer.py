@@ -12,8 +12,8 @@ from typing import NamedTuple, NoReturn
 
 import click
 
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
 
 _IMPORT_S = 3600.0  # for an image of tens of gigabytes to come from a registry
 
@@ -54,7 +54,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSO
 @click.pass_obj
 def get(sources: _Sources, image_uri: str, as_json: bool) -> int:
     """Print the path of the squashfs of IMAGE_URI, an image as Enroot writes it."""
-    from runner.errors import RefusedError, RunnerError
+    from runner.core.errors import RefusedError, RunnerError
     from runner.images.store import integrity, store
 
     try:
@@ -111,7 +111,7 @@ def _output(program: Path, *arguments: str) -> str:
     Raises:
         CommandFailedError, CommandTimeoutError.
     """
-    from runner.process import run
+    from runner.core.process import run
 
     done = run((str(program), *arguments), timeout_s=_IMPORT_S)
     click.echo(done.err, err=True, nl=False)
@@ -119,6 +119,6 @@ def _output(program: Path, *arguments: str) -> str:
 
 
 def _become(program: Path, *arguments: str) -> NoReturn:
-    from runner.process import become
+    from runner.core.process import become
 
     become((str(program), *arguments))

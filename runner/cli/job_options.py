@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from runner.cli.options import by_shell, duration_s, environment, mount, setting
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.preparation.request import DEFAULT_RECIPE
 
 if TYPE_CHECKING:

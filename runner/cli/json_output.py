@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from runner.errors import Exit, RunnerError
-from runner.hide import hidden
-from runner.model.finding import Finding
+from runner.core.errors import Exit, RunnerError
+from runner.core.hide import hidden
 from runner.model.output import SCHEMA, Document, Problem
+from runner.model.plan import Finding
 from runner.model.verdict import Verdict
 
 _USER = (Exit.USAGE, Exit.REFUSED, Exit.NOT_ACCEPTED, Exit.PROGRAM_FAILED, Exit.NOT_PROVEN, Exit.INTERRUPTED)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import RUN_OR_STUDY
-from runner.errors import Exit, UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit, UsageError
+from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

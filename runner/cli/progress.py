@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.progress import Progress
+from runner.core.progress import Progress
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -89,7 +89,7 @@ class _Live:
 @contextmanager
 def display(*, quiet: bool = False) -> Iterator[Progress]:
     """A progress display for the length of a ``with`` block; ``quiet`` shows nothing."""
-    from runner.progress import Silent
+    from runner.core.progress import Silent
 
     if quiet:
         yield Silent()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.options import by_shell, setting
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.output import Problem

@@ -14,8 +14,8 @@ from typing import Any
 import click
 import msgspec
 
-from runner.errors import Exit, RefusedError
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit, RefusedError
+from runner.core.invocation import PROGRAM
 
 Document = Any
 Say = Callable[..., None]

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from runner.cli.options import by_shell
-from runner.errors import Exit
-from runner.invocation import PROGRAM
-from runner.text import printable
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
+from runner.core.text import printable
 
 if TYPE_CHECKING:
     from runner.linting.check import Report

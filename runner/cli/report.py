@@ -8,7 +8,7 @@ import click
 
 from runner.cli.bundling import KEY
 from runner.cli.options import by_shell, say
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 
 
 @click.command()
@@ -38,7 +38,7 @@ def command(
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
     from runner.cli.show import warn
-    from runner.report import writing
+    from runner.figures.report import writing
     from runner.study.subject import bundle_of, find_subjects, report_of
 
     if key is not None and bundle is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from runner.cli.table import aligned, fitting, width_of_terminal, wrapped
+from runner.core.text import counted, gpus_text, printable
 from runner.model.report import Report
-from runner.text import counted, gpus_text, printable
 
 _NARROWEST = 40
 _MOST_LINES = 20
@@ -49,7 +49,7 @@ def lines(report: Report, width: int | None) -> list[str]:
 
 
 def _points(report: Report) -> tuple[list[str], list[list[str]]]:
-    from runner.report.numbers import interval, of_each, percent, rate, settings_text
+    from runner.figures.report.numbers import interval, of_each, percent, rate, settings_text
 
     head = ["GPUS", "PER GPU", "EFFICIENCY", "95 %", f"{report.unit.upper()}/S", "PROVEN", "ARM", "SETTING"]
     rows = []
@@ -71,7 +71,7 @@ def _points(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
-    from runner.report.numbers import kind_text, rate, units_of
+    from runner.figures.report.numbers import kind_text, rate, units_of
 
     is_mixed = len(units_of(report.rows)) > 1
     is_unlike = any(kind_text(row) for row in report.rows)
@@ -91,7 +91,7 @@ def _runs(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def _losses(report: Report, width: int | None) -> Iterator[str]:
-    from runner.report.numbers import interval, percent, settings_text
+    from runner.figures.report.numbers import interval, percent, settings_text
 
     for loss in report.study.losses if report.study else ():
         at = " ".join(filter(None, (f"{gpus_text(loss.gpus)}", settings_text(loss.settings))))

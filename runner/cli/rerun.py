@@ -19,8 +19,8 @@ from runner.cli.job_options import (
     typed,
 )
 from runner.cli.options import by_shell
-from runner.errors import UsageError
-from runner.suggest import instead
+from runner.core.errors import UsageError
+from runner.core.text import instead
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

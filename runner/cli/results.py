@@ -9,8 +9,8 @@ import msgspec
 
 from runner.box import Box
 from runner.cli.quickstart import Taken
-from runner.images.build.build import BuiltImage
-from runner.images.build.without_engine.build import Built
+from runner.images.building.build import BuiltImage
+from runner.images.building.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
 from runner.model.bundle import MadeBundle, VerifiedBundle
@@ -28,7 +28,7 @@ from runner.model.site import Site
 from runner.model.study import PlannedStudy, StudyCancellation, StudyFacts
 from runner.preparation.site_check import SiteReport
 from runner.setup.cleaning import Cleaned
-from runner.sites.unknowns import Unknown
+from runner.sites.loader import Unknown
 
 
 class ImageRow(msgspec.Struct, frozen=True):

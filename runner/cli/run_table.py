@@ -7,8 +7,8 @@ from datetime import datetime
 
 from runner.cli.table import GAP, fitting
 from runner.cli.text import age
+from runner.core.text import gpus_text, printable
 from runner.model.listed_run import ListedRun
-from runner.text import gpus_text, printable
 
 _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
 _TO_THE_RIGHT = frozenset(("GPUS", "AGE"))

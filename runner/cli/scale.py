@@ -11,8 +11,8 @@ import click
 
 from runner.cli.job_options import JobCommand, arguments_of, command_line, enter, given, job_options, of_the_call, typed
 from runner.cli.options import by_shell, say
-from runner.errors import Exit, UsageError
-from runner.text import counted
+from runner.core.errors import Exit, UsageError
+from runner.core.text import counted
 
 if TYPE_CHECKING:
     from runner.model.origin import CommandLine

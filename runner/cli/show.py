@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.waiting import display
-from runner.errors import Exit, RunnerError
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit, RunnerError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, printable
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.script import LIBRARY
-from runner.text import counted, printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
-    from runner.model.finding import Finding
-    from runner.model.plan import Plan, PlannedImage
+    from runner.model.plan import Finding, Plan, PlannedImage
     from runner.model.verdict import Verdict
     from runner.preparation.job import PreparedJob
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import RUN
-from runner.errors import Exit, UsageError
-from runner.text import counted, printable
+from runner.core.errors import Exit, UsageError
+from runner.core.text import counted, printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -55,7 +55,7 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
 
 
 def _print_diff(run: RunDirectory) -> int:
-    from runner.invocation import PROGRAM
+    from runner.core.invocation import PROGRAM
     from runner.jobs.directory import CODE_DIFF
 
     path = run.path / CODE_DIFF
@@ -73,7 +73,7 @@ def _print_diff(run: RunDirectory) -> int:
 
 def _now(run: RunDirectory) -> tuple[Verdict | Standing | None, str]:
     """The run's verdict or state; or why neither is known."""
-    from runner.errors import RunnerError
+    from runner.core.errors import RunnerError
     from runner.jobs.life import standing
 
     try:

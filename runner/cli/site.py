@@ -9,13 +9,13 @@ import click
 import msgspec
 
 from runner.cli.options import by_shell, setting
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning.setup import lines
+from runner.planning.environment import setup_lines
 from runner.sites.proofs import Proven
-from runner.text import counted
 
 if TYPE_CHECKING:
     from runner.model.output import Problem
@@ -44,10 +44,10 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def list_sites(as_json: bool) -> int:
     """List the shipped sites, and those that were detected and kept."""
-    from runner.sites import kept
+    from runner.sites import loader
     from runner.sites.loader import names, read_site
 
-    sites = [read_site(name) for name in (*names(), *(name for name in kept.names() if name not in names()))]
+    sites = [read_site(name) for name in (*names(), *(name for name in loader.kept_names() if name not in names()))]
     if as_json:
         from runner.cli import json_output
 
@@ -97,10 +97,10 @@ def detect_site(
     Facts that could not be detected appear as `# UNKNOWN key: how to find out` where jobs need them, and `site check`
     refuses the file until they are filled in; else as `# DEFAULT key: how to find out`.
     """
+    from runner.core.strict_yaml import document_of
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
     from runner.sites.detection import draft
-    from runner.sites.unknowns import unknowns
-    from runner.strict_yaml import document_of
+    from runner.sites.loader import unknowns
 
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
@@ -207,7 +207,7 @@ def _print_runtimes(site: Site, proven: Proven) -> None:
             unproven = f"UNPROVEN: no record of `{PROGRAM} prove --site {site.name}` on this machine"
             click.echo(f"    on GPUs: {on_gpus or unproven}")
         way = site.ways.get(name, RuntimeAtSite())
-        for line in (*way.load, *lines(way.setup)):
+        for line in (*way.load, *setup_lines(way.setup)):
             click.echo(f"    {' '.join(line)}")
         if way.environment:
             click.echo(f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}")

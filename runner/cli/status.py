@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
-from runner.errors import Exit
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit
+from runner.core.invocation import PROGRAM
 from runner.model.listed_run import State
 from runner.model.verdict import Outcome
 
@@ -191,7 +191,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:
-        from runner.text import printable
+        from runner.core.text import printable
 
         click.echo(f"run {printable(run.run_id)}")
         show_verdict(run, now)
@@ -202,8 +202,8 @@ def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
     from runner.cli.text import age
     from runner.cli.waiting import describe
+    from runner.core.text import printable
     from runner.jobs.output import last_output
-    from runner.text import printable
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
     is_running = now.progress.state is not None and now.progress.state.phase == "running"

@@ -13,9 +13,9 @@ import click
 from runner.cli.options import say
 from runner.cli.show import warn
 from runner.cli.waiting import LiveLine, describe
-from runner.errors import Exit, RunnerError, UsageError
-from runner.invocation import PROGRAM
-from runner.text import counted
+from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

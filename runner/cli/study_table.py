@@ -7,7 +7,8 @@ from datetime import datetime
 
 from runner.cli.table import GAP, aligned, fitting, wrapped
 from runner.cli.text import age
-from runner.invocation import PROGRAM
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, gpus_text, printable
 from runner.model.study import (
     Estimate,
     Launch,
@@ -20,7 +21,6 @@ from runner.model.study import (
     WayCost,
 )
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
-from runner.text import counted, gpus_text, printable
 
 _NOTHING = "-"
 _COSTS = ("WAY", "JOBS", "GPU-HOURS", "AT MOST", "TIME")

@@ -9,7 +9,7 @@ import click
 
 from runner.cli.job_options import JobCommand, command_line, copied_run, job_options, repeated_run
 from runner.cli.options import say
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 
 
 @click.command(cls=JobCommand)

@@ -9,8 +9,8 @@ import click
 
 from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
-from runner.errors import Exit, NotProvenError
-from runner.text import counted, gpus_text, printable
+from runner.core.errors import Exit, NotProvenError
+from runner.core.text import counted, gpus_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def command(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
     """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
     a byte that was altered (exit code 6). No cluster and no run directory is needed.
     """
-    from runner.bundle.verification import verify
+    from runner.figures.bundle.verification import verify
     from runner.study.gather import figures
 
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.text import printable
+from runner.core.text import printable
 
 if TYPE_CHECKING:
     from rich.text import Text

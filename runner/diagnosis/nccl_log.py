@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runner.text import counted
+from runner.core.text import counted
 
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")

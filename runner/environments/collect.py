@@ -14,15 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from runner.environments import script as scripts
-from runner.environments.make import programs
-from runner.environments.running import failure, run_script
-from runner.environments.spec import PackagesSpec
-from runner.errors import UsageError
-from runner.files import atomic, package_directory
-from runner.files.hashes import sha256
-from runner.files.lock import locked
-from runner.files.package_directory import (
+from runner.core import files as atomic
+from runner.core import package_directory
+from runner.core.errors import UsageError
+from runner.core.files import sha256
+from runner.core.lock import locked
+from runner.core.package_directory import (
     COMPILED,
     CONTENT,
     FRAMEWORK,
@@ -34,8 +31,12 @@ from runner.files.package_directory import (
     Manifest,
     PackageFile,
 )
-from runner.images.build import wheels
-from runner.progress import Progress
+from runner.core.progress import Progress
+from runner.environments import script as scripts
+from runner.environments.make import programs
+from runner.environments.running import failure, run_script
+from runner.environments.spec import PackagesSpec
+from runner.images.building import wheels
 
 LIMIT_S = 2 * 3600.0
 _CACHE, _LOG, _ABOUT, _LOCK = "cache", "collect.log", "about.json", "lock"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from runner.core.errors import RefusedError, UsageError
+from runner.core.invocation import PROGRAM
 from runner.environments import own
-from runner.errors import RefusedError, UsageError
-from runner.invocation import PROGRAM
 from runner.model.environment import Environment
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 

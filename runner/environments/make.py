@@ -14,22 +14,21 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths, process
+from runner.core import files, package_directory, paths, process
+from runner.core.errors import RunnerError, UsageError
+from runner.core.files import files_below, key_of, tree_hash
+from runner.core.lock import locked
+from runner.core.package_directory import PackageDirectory
+from runner.core.progress import Progress
 from runner.environments import directory
 from runner.environments import script as scripts
 from runner.environments.running import failure, run_script
 from runner.environments.script import Places
 from runner.environments.spec import VARIABLES, EnvironmentSpec, setup_of_jobs
-from runner.errors import RunnerError, UsageError
-from runner.files import atomic, package_directory
-from runner.files.hashes import files_below, key_of, tree_hash
-from runner.files.lock import locked
-from runner.files.package_directory import PackageDirectory
-from runner.images.build import wheels
+from runner.images.building import wheels
 from runner.model import exit_codes
 from runner.model.environment import Environment, Framework, Setup
 from runner.model.image import facts_of
-from runner.progress import Progress
 
 LIMIT_S = 2 * 3600.0
 PROOF_LIMIT_S = 600.0
@@ -204,7 +203,7 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, gi
             nccl=spec.nccl,
             made_s=time.time(),
         )
-        atomic.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        files.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
         whole = True
         return found
     finally:

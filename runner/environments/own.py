@@ -12,9 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from runner import process
-from runner.errors import RefusedError
-from runner.files import file_system
+from runner.core import file_system, process
+from runner.core.errors import RefusedError
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.image import ImageFacts
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runner import process
-from runner.errors import (
-    InfrastructureError,
-    NotProvenError,
-    ProgramFailedError,
-    RefusedError,
-    RunnerError,
-)
+from runner.core import process
+from runner.core.errors import InfrastructureError, NotProvenError, ProgramFailedError, RefusedError, RunnerError
+from runner.core.progress import Progress
 from runner.model import exit_codes
-from runner.progress import Progress
 
 _LAST_LINES = 15
 _FULL = "no space left on device"

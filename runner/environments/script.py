@@ -11,8 +11,8 @@ from pathlib import PurePath
 
 import msgspec
 
+from runner.core import package_directory
 from runner.environments.spec import CONDA_PYTHON, VARIABLES, EnvironmentSpec, PackagesSpec
-from runner.files import package_directory
 from runner.model.environment import Activate, Framework, Setup
 from runner.model.exit_codes import (
     BUSY,
@@ -25,7 +25,7 @@ from runner.model.exit_codes import (
     WRONG_PACKAGES,
 )
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
-from runner.planning.setup import lines
+from runner.planning.environment import setup_lines
 from runner.render.shell import quote, statement
 
 _PYTHON = f"python={CONDA_PYTHON}"
@@ -179,7 +179,7 @@ def listing(setup: Setup) -> str:
     prepared = msgspec.structs.replace(setup, modules=(), conda="", activate=Activate())
     # Lmod knows those below other modules only by `spider`, Environment Modules have no such command.
     shown = "{ module -t spider || module -t avail; } 2>&1"
-    ready = (*lines(prepared), ("module", "list"))
+    ready = (*setup_lines(prepared), ("module", "list"))
     return _script([Load(tuple(texts(*argv) for argv in ready), NOT_LOADED)]) + f"{shown}\n"
 
 
@@ -192,7 +192,7 @@ def _variant(mpi: str, nccl: str) -> tuple[str, ...]:
 
 
 def _loaded(setup: Setup) -> tuple[Load, ...]:
-    found = lines(setup)
+    found = setup_lines(setup)
     return (Load(tuple(texts(*argv) for argv in found), NOT_LOADED),) if found else ()
 
 
@@ -204,7 +204,7 @@ def _installed(setup: Setup, places: Places) -> tuple[Run, ...]:
 
 
 def _activated(setup: Setup) -> Load:
-    return Load(tuple(texts(*argv) for argv in lines(setup)), NOT_MADE)
+    return Load(tuple(texts(*argv) for argv in setup_lines(setup)), NOT_MADE)
 
 
 def _script(statements: list[Statement], *lines_first: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from runner.core.text import counted
 from runner.model.expectation import Cause, Comparison, ExpectedPoint, Signs
 from runner.model.study import Estimate
-from runner.text import counted
 
 _STATES = ("shown", "possible", "excluded")
 _LEAST_COST = 0.01  # of a step: slow ranks that cost less explain nothing

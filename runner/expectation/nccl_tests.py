@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median_low
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.core.text import counted
 from runner.expectation.curve import Curve, too_small
-from runner.text import counted
 
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")

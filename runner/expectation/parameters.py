@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from runner import strict_yaml
+from runner.core import strict_yaml
 from runner.model.expectation import Range
 
 _FILE = Path(__file__).parent / "parameters.yaml"

@@ -8,10 +8,10 @@ import platform
 import time
 from contextlib import suppress
 
+from runner.backends.schedulers import Scheduler
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.model.job import Cancelled
-from runner.schedulers import Scheduler
 
 
 def cancel_run(run: RunDirectory) -> tuple[str, bool]:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runner.files import file_system
+from runner.core import file_system
+from runner.core.redact import redacted
 from runner.jobs import git
 from runner.jobs.directory import CODE, CODE_DIFF, RunDirectory
 from runner.jobs.git import GitError, Repository
 from runner.model.origin import CodeRecord
-from runner.redact import redacted
 
 MOST_BYTES = 1_000_000  # of the kept difference
 _MOST_NAMES = 1000

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
+from runner.core import file_system, files
 from runner.diagnosis import container_log, log_patterns, nccl_log, telling_line
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
-from runner.files import file_system, hashes
 from runner.jobs.directory import NODES, VERSIONS, RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.model.job import Cancelled, ExitMarker, JobState
@@ -173,7 +173,7 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             if (match := log_patterns.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.read("cancelled.json", Cancelled),
-        plan_sha256=hashes.sha256(file_system.read_bytes(run.path / "plan.json")),
+        plan_sha256=files.sha256(file_system.read_bytes(run.path / "plan.json")),
         disk_full=_disk_full(run),
     )
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.files import file_system
-from runner.files.hashes import files_below, sha256, tree_hash
-from runner.hide import hidden_command, hidden_value, is_secret_name
+from runner.core import file_system
+from runner.core.files import files_below, sha256, tree_hash
+from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.directory import CODE, CODE_DIFF, CODE_FILES, COMMAND, SCRIPT, RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import Plan, PlannedImage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.hide import hidden_command
+from runner.core.hide import hidden_command
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, RunDirectory
 from runner.jobs.nodes import nodes_of
 from runner.jobs.presence import presence

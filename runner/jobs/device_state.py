@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from runner.core.text import counted
 from runner.jobs.collect import Evidence
 from runner.model.records import GpuState, GpuSummary, NodeRecord, WindowEnd
-from runner.text import counted
 
 # Reasons (recipes/lib, node/nvml.py) that a healthy GPU under load does not show.
 _THROTTLING = (

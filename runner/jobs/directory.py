@@ -27,9 +27,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from runner import paths
-from runner.errors import UsageError
-from runner.files import atomic, file_system
+from runner.core import file_system, files, paths
+from runner.core.errors import UsageError
 from runner.model.origin import CommandLine
 from runner.model.plan import PlanRecord
 from runner.model.script import LIBRARY, JobScript
@@ -87,7 +86,7 @@ class RunDirectory:
 
     def write(self, name: str, value: msgspec.Struct | dict[str, Any]) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
-        atomic.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+        files.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
@@ -229,8 +228,8 @@ def write_script(directory: Path, script: JobScript) -> None:
     """Write a job's script, and into its library the files that it reads. Raises OSError."""
     (directory / LIBRARY).mkdir(exist_ok=True)
     for name, text in script.files.items():
-        atomic.write_private(directory / LIBRARY / name, text)
-    atomic.write_private(directory / SCRIPT, script.text)
+        files.write_private(directory / LIBRARY / name, text)
+    files.write_private(directory / SCRIPT, script.text)
 
 
 def _candidates(root: Path, name: str) -> Iterator[Path]:

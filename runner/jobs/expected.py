@@ -10,26 +10,25 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from runner.errors import RefusedError, UsageError
+from runner.core import file_system
+from runner.core.errors import RefusedError, UsageError
+from runner.core.text import counted, instead
 from runner.expectation import nccl_tests
 from runner.expectation.curve import Curve, too_small
 from runner.expectation.expect import Machine, Placement, Workload, names, point
 from runner.expectation.parameters import Parameter, Parameters, load
-from runner.files import file_system
 from runner.jobs import figure
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import RunDirectory
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
+from runner.model.names import transport_of
 from runner.model.recipe import Option, Recipe
 from runner.model.records import AllreduceRecord
 from runner.model.site import Site
-from runner.model.transport import transport_of
 from runner.model.verdict import Verdict
 from runner.planning.options import value_of, values
 from runner.planning.placement import place
 from runner.recipes.loader import read_recipe
-from runner.suggest import instead
-from runner.text import counted
 
 MODELLED = ("horovod-pytorch", "horovod-tensorflow", "ddp-pytorch")
 _SHARDED = ("fsdp-pytorch",)  # other collectives than allreduces carry their parameters and gradients

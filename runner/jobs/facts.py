@@ -8,10 +8,9 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing
 from runner.jobs.presence import presence
 from runner.jobs.times import utc
-from runner.model.finding import Finding
 from runner.model.job import ExitMarker, JobState, Phase, Submitted
 from runner.model.output import RunFacts
-from runner.model.plan import PlanRecord
+from runner.model.plan import Finding, PlanRecord
 from runner.model.records import Seconds
 from runner.model.verdict import Verdict
 

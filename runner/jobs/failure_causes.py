@@ -14,6 +14,7 @@ from itertools import accumulate
 
 import msgspec
 
+from runner.core.text import counted
 from runner.diagnosis.catalogue import FAILURES, classify, find
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
@@ -24,8 +25,7 @@ from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Outcome, Verdict
-from runner.planning.directives import MEMORY
-from runner.text import counted
+from runner.planning.queues import MEMORY
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

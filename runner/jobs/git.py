@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import process
-from runner.errors import RunnerError
-from runner.files import file_system
+from runner.core import file_system, process
+from runner.core.errors import RunnerError
 
 TIMEOUT_S = 10.0
 MOST_BYTES = 1 << 25  # of an answer: what is longer is cut off

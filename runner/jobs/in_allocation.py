@@ -1,6 +1,6 @@
 """Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
 
-The script of the allocation (``runner.schedulers.launches``) leaves in each run's directory whether it has begun and
+The script of the allocation (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has begun and
 how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import NotAcceptedError, UnknownStateError
-from runner.files import atomic, file_system
+from runner.backends.schedulers import Scheduler
+from runner.core import file_system, files
+from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlanRecord
 from runner.model.records import ExitRecord
-from runner.schedulers import Scheduler
 
 # Names that the allocation's script knows: in a run directory, and in its own.
 BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
@@ -136,7 +136,7 @@ class InAllocation:
         if asked.exists():  # ``runner.jobs.cancel`` writes it with who asks
             return
         try:
-            atomic.write_private(asked, "{}\n")
+            files.write_private(asked, "{}\n")
         except OSError as error:
             raise UnknownStateError(
                 f"the launch cannot be cancelled: {error.strerror}",

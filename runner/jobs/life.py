@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from runner.errors import RunnerError
+from runner.core.errors import RunnerError
 from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import LogFile, follow, one_rank

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runner.errors import RunnerError
+from runner.core.errors import RunnerError
 from runner.jobs.directory import RunDirectory, linked
 from runner.jobs.life import judge_at_once
 from runner.jobs.states import query

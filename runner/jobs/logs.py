@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.errors import UnknownStateError, UsageError
-from runner.files import file_system
+from runner.core import file_system
+from runner.core.errors import UnknownStateError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.submission import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import printable
 from runner.jobs.directory import SCRIPT, RunDirectory, index, is_whole_id, linked
 from runner.model.job import JobState, Submitted
-from runner.text import printable
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
 

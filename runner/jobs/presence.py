@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.core import file_system
 from runner.diagnosis.catalogue import find
-from runner.files import file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.job import JobState
 from runner.model.plan import RESULTS, Plan

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.jobs.directory import CODE_FILES, RunDirectory
 from runner.model.plan import COPY
 

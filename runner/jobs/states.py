@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from runner.errors import RunnerError
+from runner.backends.schedulers import connect
+from runner.core.errors import RunnerError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.in_allocation import InAllocation
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SchedulerName
-from runner.schedulers import connect
 
 
 def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:

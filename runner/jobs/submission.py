@@ -11,22 +11,21 @@ from typing import Any
 
 import msgspec
 
-from runner import __version__, paths, process
-from runner.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
-from runner.files import atomic, file_system
-from runner.files.hashes import sha256
-from runner.invocation import PROGRAM
+from runner import __version__
+from runner.backends.schedulers import Scheduler, connect
+from runner.core import file_system, files, paths, process
+from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
+from runner.core.files import sha256
+from runner.core.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
 from runner.jobs.in_allocation import InAllocation
 from runner.jobs.snapshot_copy import Snapshot
-from runner.model.finding import Finding
 from runner.model.job import ExitMarker, Submitted
 from runner.model.origin import CodeRecord, CommandLine
-from runner.model.plan import Plan, record_of
+from runner.model.plan import Finding, Plan, record_of
 from runner.model.records import StartRecord
 from runner.model.script import JobScript
-from runner.schedulers import Scheduler, connect
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def _write_origin(run: RunDirectory, origin: Origin) -> None:
     if origin.code is not None:
         run.write(CODE, origin.code)
     if origin.code_diff:
-        atomic.write_private(run.path / CODE_DIFF, origin.code_diff)
+        files.write_private(run.path / CODE_DIFF, origin.code_diff)
     if origin.snapshot is not None:
         snapshot_copy.copy(origin.snapshot, run)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from runner.core import file_system
+from runner.core.errors import RunnerError
 from runner.diagnosis.log_patterns import IMAGE_LOST
-from runner.errors import RunnerError
-from runner.files import file_system
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import LogFile, Selection, one_rank, read
 from runner.model.job import JobState

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.core.text import counted
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
 from runner.jobs.port_counters import carried, trouble
-from runner.model.transport import transport_of
-from runner.text import counted
+from runner.model.names import transport_of
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence, Sized
 
 import msgspec
 
+from runner.core.text import counted
 from runner.jobs import arms, device_state, meter_remarks, metering, transport
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
@@ -28,7 +29,6 @@ from runner.jobs.failure_causes import (
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
-from runner.text import counted
 
 _MOST_NODES = 8  # in one sentence
 # Relative, of reduced gradients from the mean of the ranks' own: the same in another precision, and unrelated ones 1.

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.errors import UnknownStateError
-from runner.files import file_system
-from runner.invocation import PROGRAM
+from runner.backends.schedulers import Scheduler
+from runner.core import file_system
+from runner.core.errors import UnknownStateError
+from runner.core.invocation import PROGRAM
 from runner.jobs.directory import RunDirectory
 from runner.jobs.presence import patience, presence, refresh
 from runner.model.job import JobState
-from runner.schedulers import Scheduler
 
 # How long a record may become visible after its job's end: NFS shows a new file after up to 60 s (acdirmax).
 _NETWORK_S, _LOCAL_S = 75.0, 2.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.linting.findings import Finding, Script
 from runner.linting.loading import FITS, is_backward
 from runner.linting.names import is_optimizer

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 
 MOST_BYTES = 2_000_000
 MOST_MODULES = 40

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.names import Transport
 from runner.model.study import Estimate
-from runner.model.transport import Transport
 
 
 class Range(msgspec.Struct, frozen=True):

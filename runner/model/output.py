@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from runner.model.finding import Finding
 from runner.model.job import JobState, Phase
-from runner.model.plan import Plan
+from runner.model.plan import Finding, Plan
 from runner.model.verdict import Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.

@@ -1,4 +1,4 @@
-"""The plan: everything about a job decided, nothing about it rendered."""
+"""The result of a check of a plan."""
 
 from __future__ import annotations
 
@@ -7,14 +7,33 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.finding import Finding
 from runner.model.image import ImageFacts
-from runner.model.names import Caches, Wireup
+from runner.model.names import Caches, Transport, Wireup
 from runner.model.request import Mount
 from runner.model.schedulers import SchedulerName
 from runner.model.site import PbsFacts, SlurmFacts
-from runner.model.transport import Transport
 from runner.model.verdict import RunArm
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One finding.
+
+    Attributes:
+        code: stable name, lower case with dashes; ``--force CODE`` names it.
+        severity: ``refuse`` stops a submission (exit 3), ``warn`` does not.
+        forced: it would have refused, and the user has overridden it.
+        what: what is wrong.
+        fix: what to do.
+        who: who can fix it.
+    """
+
+    code: str
+    severity: Literal["refuse", "warn"]
+    what: str
+    fix: str
+    who: Literal["user", "administrator"] = "user"
+    forced: bool = False
+
 
 _MEASURED_WAIT_S = 60
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container

@@ -1,6 +1,6 @@
 """What is known of each runtime besides how it runs a step: one row each, in the order in which a site prefers them.
 
-A new runtime is a module in ``runner.runtimes`` and its row here.
+A new runtime is a module in ``runner.backends.runtimes`` and its row here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     """One runtime.
 
     Attributes:
-        module: in ``runner.runtimes``.
+        module: in ``runner.backends.runtimes``.
         title: its name in messages.
         image: the form in which it takes an image.
         mounts: the host paths that it can mount.

@@ -1,6 +1,6 @@
 """What is known of each scheduler besides its clients and its scripts: one row each.
 
-A new scheduler is a folder of ``runner.schedulers``, its name in ``SchedulerName`` and its row here.
+A new scheduler is a folder of ``runner.backends.schedulers``, its name in ``SchedulerName`` and its row here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     """One scheduler.
 
     Attributes:
-        folder: in ``runner.schedulers``.
+        folder: in ``runner.backends.schedulers``.
         nodes: where a job's nodes come from: the scheduler allocates them, the user lists them, or it is this machine.
         launcher: the program that starts a job's tasks; empty where the script itself does.
         directives: the section of a site file whose ``directives`` are options of every job; empty without one.

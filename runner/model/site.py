@@ -1,4 +1,4 @@
-"""A site: the facts that shape a job there, each with its source."""
+"""What a site's GPU nodes are made of, as far as an image must fit it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,63 @@ from typing import Literal
 import msgspec
 
 from runner.model.environment import FrameworkSource, Kind, Setup
-from runner.model.hardware import Hardware
+from runner.model.names import Transport
 from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS, SchedulerName
-from runner.model.transport import Transport
+
+# A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
+FAKE_GPUS = "fake-gpus"
+DEMONSTRATION = "CPU, fake GPUs: demonstration, no performance claim"
+
+
+class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Empty where unknown; then nothing is checked.
+
+    Attributes:
+        driver: NVIDIA's, of the oldest node: ``535.104.05``.
+        compute_capability: of the GPUs: ``8.0``.
+        cpu: architecture as ``uname -m`` says: ``x86_64``, ``aarch64``.
+    """
+
+    driver: str = ""
+    compute_capability: str = ""
+    cpu: str = ""
+
+
+class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The user's values at one site; empty where not given."""
+
+    account: str = ""
+    project: str = ""
+    scratch: str = ""
+    field: str = ""
+
+
+class AtRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the user says of one registry.
+
+    Attributes:
+        token_service: ``HOST[:PORT]`` of another host, to which the registry's login may be sent for a token.
+    """
+
+    token_service: str = ""
+
+
+class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file. ``site`` is the default of --site; the others hold wherever ``sites`` gives no other value.
+
+    ``registries``: ``HOST[:PORT]`` of a registry -> what the user says of it.
+    """
+
+    site: str = ""
+    account: str = ""
+    project: str = ""
+    scratch: str = ""
+    field: str = ""
+    sites: dict[str, AtSite] = {}
+    registries: dict[str, AtRegistry] = {}
+
 
 Owned = Literal["account", "project", "scratch", "field"]  # values that only the user knows
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from runner.model.finding import Finding
 from runner.model.origin import CommandLine
+from runner.model.plan import Finding
 from runner.model.verdict import ArmFigure, Outcome
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]

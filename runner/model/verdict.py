@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 
 # full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: every rank for itself.
 RunArm = Literal["full", "coordination", "uncoupled"]

@@ -1,16 +1,101 @@
-"""Which variables a rank gets, and which names a job may not set."""
+"""What a rank gets in its environment: variables, caches, the meter's settings, the setup of a native one. Pure."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.model.environment import Setup
+from runner.model.names import Caches
 from runner.model.plan import RESULTS
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.runtimes import NATIVE, RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
+
+# Variables by which users place their caches: of all programs, Hugging Face, torch.hub and Keras.
+OF_USERS = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "KERAS_HOME")
+
+
+def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) -> Caches:
+    """Which caches the launcher puts into a directory of the job's own: see ``Plan.caches``."""
+    if runtime == NATIVE and SCHEDULERS[site.scheduler].nodes == "this-machine":
+        return "shell"
+    if RUNTIMES[runtime].shows_home:
+        return "home" if site.home.for_jobs else "node"
+    return "home" if home and is_visible(f"{home.rstrip('/')}/.cache", runtime, mounts) else "node"
+
+
+def is_visible(path: str, runtime: str, mounts: Iterable[Mount]) -> bool:
+    """Whether a program sees a directory of the host under the same path."""
+    if runtime == NATIVE:
+        return True
+    shown = (posixpath.normpath(mount.target) for mount in mounts if _same(mount))
+    return any(f"{posixpath.normpath(path)}/".startswith(f"{target.rstrip('/')}/") for target in shown)
+
+
+def carried_caches(of_shell: Mapping[str, str], runtime: str, mounts: Iterable[Mount]) -> dict[str, str]:
+    """Of the submitting shell's variables that place caches: those whose directories the program sees."""
+    mounts = tuple(mounts)
+    return {
+        name: value
+        for name, value in of_shell.items()
+        if name in OF_USERS and value.startswith("/") and is_visible(value, runtime, mounts)
+    }
+
+
+def _same(mount: Mount) -> bool:
+    return posixpath.normpath(mount.source) == posixpath.normpath(mount.target) and not mount.read_only
+
+
+def meter_variables(recipe: Recipe, request: Request) -> dict[str, str]:
+    """Variables of every rank, which the launcher and ``gpu_runner_inside.meter`` read; none without ``--meter``.
+
+    Raises:
+        UsageError: the recipe's program leaves its own records, or the batch size is impossible.
+    """
+    if not request.meter and request.meter_batch is None:
+        return {}
+    if recipe.result != "if-left":
+        raise UsageError(
+            f"the program of the recipe {recipe.name} leaves records of its own",
+            where="--meter",
+            fix="leave it out, or give a program after --",
+        )
+    if request.meter_batch is None:
+        return {"RUNNER_METER": "1"}
+    if request.meter_batch < 1:
+        raise UsageError(
+            f"{request.meter_batch} samples a step are not possible", where="--meter-batch", fix="give one or more"
+        )
+    return {"RUNNER_METER": "1", "RUNNER_METER_BATCH": str(request.meter_batch)}
+
+
+def setup_lines(setup: Setup) -> tuple[tuple[str, ...], ...]:
+    """Argument lists, one a line, in their order (``runner.model.step.Load`` takes them).
+
+    >>> lines(Setup(modules=("gcc", "cuda/11.7")))
+    (('module', 'load', 'gcc', 'cuda/11.7'),)
+    """
+    result: list[tuple[str, ...]] = []
+    if setup.purge:
+        result.append(("module", "purge"))
+    result += [("module", "use", directory) for directory in setup.use]
+    if setup.modules:
+        result.append(("module", "load", *setup.modules))
+    if setup.conda:
+        result.append(("source", f"{setup.conda.rstrip('/')}/etc/profile.d/conda.sh"))
+    if setup.activate.conda:
+        result.append(("conda", "activate", setup.activate.conda))
+    if setup.activate.virtualenv:
+        result.append(("source", f"{setup.activate.virtualenv.rstrip('/')}/bin/activate"))
+    return tuple(result)
+
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 

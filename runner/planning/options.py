@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.core.text import instead
 from runner.model.recipe import Option, Recipe, written
 from runner.model.verdict import ARMS, RunArm
-from runner.suggest import instead
 
 
 def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> tuple[str, ...]:

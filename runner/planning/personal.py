@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.core.text import instead
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, Site
-from runner.suggest import instead
 
 NAMES = ("account", "project", "scratch", "field", "user")
 _NO_FIELD = re.compile(r"""[;='"\\\x00-\x1f\x7f]""")

@@ -1,12 +1,17 @@
-"""How many ranks on which node."""
+"""How many ranks on which node; lists of hosts in the syntax of horovodrun, mpirun and Hydra. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from runner.errors import RefusedError, UsageError
-from runner.model.site import NodeShape
-from runner.text import counted, gpus_text
+import msgspec
+
+from runner.core.errors import RefusedError, UsageError
+from runner.core.text import counted, gpus_text
+from runner.model.plan import ListedHosts
+from runner.model.schedulers import SCHEDULERS
+from runner.model.site import NO_NODE, NodeShape, Site
 
 MOST_NODES = 10_000  # more than any cluster has today
 
@@ -65,3 +70,146 @@ def spread(gpus: int, room: Sequence[int]) -> tuple[int, ...]:
         placed.append(here)
         left -= here
     return tuple(placed)
+
+
+Host = tuple[str, int]
+
+_NAME = re.compile(r"([A-Za-z0-9._][A-Za-z0-9._-]*@)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z", re.ASCII)
+_SLOTS = re.compile(r"\d{1,5}\Z", re.ASCII)
+_FORMS = "NAME:8,NAME:8, or lines of a host file: NAME slots=8 (horovodrun, mpirun), NAME:8 (Hydra)"
+
+
+def parse_hosts(text: str, where: str = "--hosts") -> tuple[Host, ...]:
+    """``nodea:8,nodeb:8`` as names and ranks. A name without a number has room for one rank for each time that it
+    occurs, as in ``mpirun --host``.
+
+    Raises:
+        UsageError: an invalid name or number; says which.
+    """
+    return _gathered(_entry(part.strip(), where) for part in text.split(",") if part.strip())
+
+
+def parse_host_file(text: str, path: str) -> tuple[Host, ...]:
+    """A host file: lines of ``NAME``, ``NAME slots=8 [max_slots=8]`` or ``NAME:8``; ``#`` begins a comment.
+
+    Raises:
+        UsageError: an invalid line; says which.
+    """
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if fields:
+            entries.append(_line(fields, f"{path}:{number}"))
+    return _gathered(entries)
+
+
+def _line(fields: list[str], where: str) -> Host:
+    name, ranks = _entry(fields[0], where)
+    slots = {}
+    for field in fields[1:]:
+        key, _, value = field.replace("-", "_").partition("=")
+        if key not in ("slots", "max_slots") or not _SLOTS.match(value):
+            raise UsageError(f"{field!r} has no meaning in a host file", where=where, fix=_FORMS)
+        slots[key] = int(value)
+    ranks = slots.get("slots", slots.get("max_slots", ranks))
+    return check_host(name, min(ranks, slots.get("max_slots", ranks)), where)
+
+
+def _entry(text: str, where: str) -> Host:
+    name, colon, number = text.partition(":")
+    if colon and not _SLOTS.match(number):
+        raise UsageError(f"{text!r} is not a host with its number of ranks", where=where, fix=_FORMS)
+    return check_host(name, int(number) if colon else 1, where)
+
+
+def check_host(name: str, ranks: int, where: str) -> Host:
+    """The host, if ssh can take its name for nothing but a name.
+
+    Raises:
+        UsageError: ssh could take it for an option or a command, or it has no room for a rank.
+    """
+    if not _NAME.match(name):
+        fix = "use a name that `ssh NAME` accepts; put all other settings in ssh's configuration"
+        raise UsageError(f"{name!r} is not a host name", where=where, fix=fix)
+    if ranks < 1:
+        raise UsageError(f"{name} has room for {ranks} ranks", where=where, fix="give it one or more, or leave it out")
+    return name, ranks
+
+
+def _gathered(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    room: dict[str, int] = {}
+    for name, ranks in hosts:
+        room[name] = room.get(name, 0) + ranks
+    return tuple(room.items())
+
+
+def with_hosts(site: Site, requested: tuple[Host, ...] = ()) -> Site:
+    """The site with the requested hosts, if any, and its node in the shape of its largest host.
+
+    Raises:
+        UsageError: hosts are requested where a scheduler allocates the nodes.
+    """
+    if SCHEDULERS[site.scheduler].nodes != "listed":
+        if requested and SCHEDULERS[site.scheduler].nodes == "this-machine":
+            raise UsageError(
+                f"jobs of the site {site.name} run on this machine only",
+                where="--hosts",
+                fix="leave out --hosts, or use --site hosts",
+            )
+        if requested:
+            raise UsageError(
+                f"{site.scheduler} allocates the nodes of {site.name}",
+                where="--hosts",
+                fix="leave out --hosts, or use --site hosts",
+            )
+        return site
+    hosts = dict(requested) or site.ssh.hosts
+    most = max(hosts.values(), default=1)
+    known = site.node if site.node != NO_NODE else NodeShape(cores=most, memory_mb=1, gpus=most)
+    node = msgspec.structs.replace(known, gpus=most, cores=max(known.cores, most), count=max(1, len(hosts)))
+    return msgspec.structs.replace(site, node=node, ssh=msgspec.structs.replace(site.ssh, hosts=hosts))
+
+
+def place_on_hosts(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, ...]:
+    """Ranks of each host, in the list's order: of the fewest hosts from its beginning that hold them, or of ``nodes``.
+
+    Raises:
+        UsageError: no hosts are given, a number below one, or more nodes than ranks.
+        RefusedError: the hosts do not have enough room.
+    """
+    room = tuple(hosts.values())
+    if not room:
+        fix = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
+        raise UsageError("no hosts are given", where="--site hosts", fix=fix)
+    for option, number in (("--gpus", gpus), ("--nodes", nodes)):
+        if number is not None and number < 1:
+            raise UsageError(f"{number} is not possible", where=option, fix="request one or more")
+    if nodes is not None and nodes > gpus:
+        fix = f"request {counted(gpus, 'node')} or fewer"
+        raise UsageError(f"{gpus_text(gpus)} cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
+    if nodes is None:
+        nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
+    if nodes > len(room) or sum(room[:nodes]) < gpus:
+        raise RefusedError(
+            f"{gpus} GPUs do not fit on {nodes} of these hosts: {_as_text(hosts)}",
+            where="--hosts",
+            fix="list more hosts, or more room on them (NAME:8), or request fewer GPUs",
+        )
+    return spread(gpus, room[:nodes])
+
+
+def choose_hosts(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
+    """The first hosts of the site's list; None where a scheduler allocates the nodes.
+
+    Args:
+        program: what each must have in PATH.
+        modules: what the ``python3`` of each must be able to import.
+    """
+    if SCHEDULERS[site.scheduler].nodes != "listed":
+        return None
+    programs = (program,) if program else ()
+    return ListedHosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
+
+
+def _as_text(hosts: Mapping[str, int]) -> str:
+    return ",".join(f"{name}:{ranks}" for name, ranks in hosts.items())

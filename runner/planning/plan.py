@@ -7,9 +7,10 @@ import re
 
 import msgspec
 
-from runner.errors import UsageError
-from runner.model.allocation import Allocation
+from runner.core.errors import UsageError
+from runner.core.text import counted
 from runner.model.environment import Environment
+from runner.model.job import Allocation
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage, PlannedPython
 from runner.model.recipe import Recipe
@@ -17,13 +18,13 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import caches, directives, hosts, metering, queues, wireup
-from runner.planning.environment import merge, nccl_log
-from runner.planning.existing_allocation import choose_nodes
+from runner.planning import environment as caches
+from runner.planning import environment as metering
+from runner.planning import placement, queues, wireup
+from runner.planning.environment import merge, nccl_log, setup_lines
 from runner.planning.options import arguments, arms, samples_per_step
 from runner.planning.placement import place
-from runner.planning.setup import lines
-from runner.text import counted
+from runner.planning.queues import choose_nodes
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -56,7 +57,7 @@ def plan(
     """
     scheduler = SCHEDULERS[site.scheduler]
     if scheduler.nodes == "listed":
-        tasks_per_node = hosts.place(request.gpus, request.nodes, site.ssh.hosts)
+        tasks_per_node = placement.place_on_hosts(request.gpus, request.nodes, site.ssh.hosts)
     else:
         tasks_per_node = place(request.gpus, request.nodes, site.node)
     most = max(tasks_per_node)
@@ -74,7 +75,7 @@ def plan(
     gloo_needed = recipe.framework == "horovod"
     chosen = wireup.choose(site, image, runtime, requested, sum(tasks_per_node), gloo_needed=gloo_needed)
     gpus_per_task = most if chosen.wireup == "own" else 1
-    load = (*way.load, *lines(environment.setup if environment else way.setup))
+    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
     if chosen.wireup in wireup.BY_MPI:
         load = (*load, *site.mpi.load)
     divides = whole and request.cpus_per_gpu is None and _divides_cpus(site, request)
@@ -82,10 +83,10 @@ def plan(
         share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
-    options = directives.merge(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
+    options = queues.merge_directives(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
     provided = nccl_log(site) | (environment.env if environment else {})
     mounts = _mounts((*way.mounts, *_with_directory(request)))
-    of_shell = caches.carried(dict(request.caches), runtime, mounts)
+    of_shell = caches.carried_caches(dict(request.caches), runtime, mounts)
     variables = merge(
         {**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=len(tasks_per_node)
     )
@@ -111,7 +112,7 @@ def plan(
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
-        queue=queues.choose(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
+        queue=queues.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
         slurm=site.slurm if options.wait_s is None else msgspec.structs.replace(site.slurm, wait_s=options.wait_s),
         pbs=site.pbs,
@@ -123,7 +124,7 @@ def plan(
         library_path=way.library_path,
         image=image,
         mounts=mounts,
-        env=tuple(sorted((*variables.env, *metering.variables(recipe, request).items()))),
+        env=tuple(sorted((*variables.env, *metering.meter_variables(recipe, request).items()))),
         unset=variables.unset,
         program=program,
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
@@ -135,10 +136,10 @@ def plan(
         workdir=_workdir(request),
         stage=site.local_scratch if request.stage else "",
         umask=request.umask,
-        caches=caches.choose(site, runtime, mounts, request.home),
+        caches=caches.choose_caches(site, runtime, mounts, request.home),
         nsys=_profiled(request.nsys, sum(placed)),
         existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
-        hosts=hosts.choose_hosts(
+        hosts=placement.choose_hosts(
             site,
             len(tasks_per_node),
             program=RUNTIMES[runtime].program or runtime,

@@ -1,17 +1,53 @@
-"""Which queue (partition, QOS) a job goes to, what its nodes are, and whether the job fits."""
+"""The queue (partition, QOS) of a job, its scheduler options, and its nodes in an existing allocation. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from runner.errors import UsageError
+from runner.core.errors import RefusedError, UsageError
+from runner.core.text import counted, gpus_text
+from runner.model.job import AllocatedNode, Allocation
+from runner.model.plan import StepNodes
 from runner.model.request import Request
 from runner.model.site import Queue, Site
 
+# How much memory a job gets of each node, or for each processor or GPU: sbatch takes one of them (sbatch(1)).
+MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
+_SECONDS = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
-def misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
+
+class Directives(msgspec.Struct, frozen=True):
+    """What is left of them for the scheduler.
+
+    Attributes:
+        options: name and value, sorted.
+        wait_s: ``-S wait=SECONDS``, which is an option of the step (srun), and not of the job; None where not given.
+    """
+
+    options: tuple[tuple[str, str], ...]
+    wait_s: int | None = None
+
+
+def merge_directives(site: Mapping[str, str], job: Mapping[str, str], *, starter: str) -> Directives:
+    """The site's options and the job's, which win; an option of memory replaces any other of memory.
+
+    Args:
+        starter: what starts the tasks.
+    """
+    if any(option in job for option in MEMORY):
+        site = {option: value for option, value in site.items() if option not in MEMORY}
+    merged = {**site, **job}
+    wait = merged.get("wait", "")
+    if starter == "srun" and _SECONDS.match(wait):
+        del merged["wait"]
+        return Directives(tuple(sorted(merged.items())), int(wait))
+    return Directives(tuple(sorted(merged.items())))
+
+
+def queue_misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
     """Why a job does not fit into a queue; empty if it does."""
     if nodes < queue.min_nodes:
         return f"takes {queue.min_nodes} nodes or more, and {nodes} are requested"
@@ -24,17 +60,19 @@ def misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
     return ""
 
 
-def fitting(queues: Mapping[str, Queue], gpus: int, nodes: int, walltime_s: int) -> str | None:
+def fitting_queue(queues: Mapping[str, Queue], gpus: int, nodes: int, walltime_s: int) -> str | None:
     """The first queue that takes such a job without being named; None if there is none."""
-    found = (name for name, queue in queues.items() if not (queue.by_name or misfit(queue, gpus, nodes, walltime_s)))
+    found = (
+        name for name, queue in queues.items() if not (queue.by_name or queue_misfit(queue, gpus, nodes, walltime_s))
+    )
     return next(found, None)
 
 
-def choose(site: Site, requested: str | None, gpus: int, nodes: int, walltime_s: int) -> str | None:
+def choose_queue(site: Site, requested: str | None, gpus: int, nodes: int, walltime_s: int) -> str | None:
     """The queue of a job: the user's, else the site's, else the first that fits, else the first of all (which a check
     will refuse); None leaves it to the scheduler.
     """
-    chosen = requested or site.queue or fitting(site.queues, gpus, nodes, walltime_s)
+    chosen = requested or site.queue or fitting_queue(site.queues, gpus, nodes, walltime_s)
     return chosen or next(iter(site.queues), None)
 
 
@@ -60,3 +98,37 @@ def with_queue(site: Site, request: Request) -> tuple[Site, Request]:
     return msgspec.structs.replace(
         site, node=queue.node or site.node, hardware=queue.hardware or site.hardware
     ), request
+
+
+def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> StepNodes:
+    """For each node of the job the first free node of the allocation that has what it needs.
+
+    Args:
+        gpus: of every node.
+
+    Raises:
+        RefusedError: the job does not fit; says what it needs and what the allocation has.
+    """
+    free = list(allocation.nodes)
+    chosen: list[str] = []
+    for tasks in tasks_per_node:
+        node = next((node for node in free if node.gpus >= gpus and node.cpus >= tasks * cpus_per_task), None)
+        if node is None:
+            cpus = max(tasks_per_node) * cpus_per_task
+            raise RefusedError(
+                f"{_needed(len(tasks_per_node), gpus, cpus)} does not fit the existing allocation: "
+                f"{_available(allocation.nodes)}",
+                where=f"job {allocation.job_id}",
+                fix="request less (--gpus, --nodes), or get a larger allocation",
+            )
+        free.remove(node)
+        chosen.append(node.name)
+    return StepNodes(tuple(chosen), overlap=allocation.in_step, job_id=allocation.job_id)
+
+
+def _needed(nodes: int, gpus: int, cpus: int) -> str:
+    return f"a step of {counted(nodes, 'node')} with {gpus_text(gpus)} and {counted(cpus, 'CPU')} each"
+
+
+def _available(nodes: tuple[AllocatedNode, ...]) -> str:
+    return ", ".join(f"{node.name} with {gpus_text(node.gpus)} and {counted(node.cpus, 'CPU')}" for node in nodes)

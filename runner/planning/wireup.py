@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from runner.errors import RefusedError
-from runner.invocation import PROGRAM
+from runner.core.errors import RefusedError
+from runner.core.invocation import PROGRAM
 from runner.model.image import Mpi
 from runner.model.names import Wireup
 from runner.model.plan import PlannedImage

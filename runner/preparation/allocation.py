@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 
-from runner.errors import RefusedError
-from runner.model.allocation import Allocation
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers.slurm.allocation import allocation
+from runner.backends.schedulers.slurm.script import salloc
+from runner.core.errors import RefusedError
+from runner.model.job import Allocation
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.preparation.clients import clients
-from runner.runtimes import runtime
-from runner.schedulers.slurm.allocation import allocation
-from runner.schedulers.slurm.script import salloc
 
 
 def existing_allocation(site: Site) -> Allocation | None:

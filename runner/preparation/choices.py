@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import RefusedError, UsageError
+from runner.backends.runtimes.schedulerless import choose
+from runner.core.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE, RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import hosts, queues
+from runner.planning import placement, queues
 from runner.preparation.site import UserSite
-from runner.runtimes.schedulerless import choose
 
 FindProgram = Callable[[str], Path | None]
 
@@ -48,7 +48,7 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         UsageError: options that contradict each other or the site.
         RefusedError: no runtime of the site is on this machine, and the job would run here.
     """
-    site, request = queues.with_queue(hosts.with_hosts(user_site.site, request.hosts), request)
+    site, request = queues.with_queue(placement.with_hosts(user_site.site, request.hosts), request)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     nodes = SCHEDULERS[site.scheduler].nodes
     if nodes == "this-machine":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.errors import RefusedError
-from runner.invocation import PROGRAM
+from runner.core.errors import RefusedError
+from runner.core.invocation import PROGRAM
 from runner.model.site import Site
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from runner.core import package_directory
+from runner.core.errors import RefusedError, UsageError
+from runner.core.package_directory import PackageDirectory
 from runner.environments import directory
 from runner.environments.make import NOTHING_GIVEN, Given, script_of
 from runner.environments.spec import (
@@ -20,9 +23,6 @@ from runner.environments.spec import (
     packages_of_images,
     packages_of_site,
 )
-from runner.errors import RefusedError, UsageError
-from runner.files import package_directory
-from runner.files.package_directory import PackageDirectory
 from runner.model.environment import Environment, Framework, Kind, Setup
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE

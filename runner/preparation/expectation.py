@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.jobs import expected
 from runner.jobs.lookup import find
 from runner.model.expectation import Expectation

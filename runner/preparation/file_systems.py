@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
+from runner.core.paths import home
 from runner.images.store import store
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount
-from runner.paths import home
 from runner.preparation.horovod_use import is_source
 from runner.preparation.request import JobOptions
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from runner import paths
+from runner.backends.runtimes import facts
+from runner.core import paths
+from runner.core.invocation import PROGRAM
 from runner.environments import own
 from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
-from runner.invocation import PROGRAM
 from runner.model.environment import Environment, Setup
 from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
@@ -27,7 +28,6 @@ from runner.model.site import RuntimeAtSite
 from runner.planning.plan import image_reference
 from runner.preparation import registry_image
 from runner.preparation.choices import Choices
-from runner.runtimes import facts
 
 _CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
 

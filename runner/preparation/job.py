@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner import paths, process
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import Scheduler, connect, render
 from runner.checks.rules import check, refuses
 from runner.checks.unconfirmed import unconfirmed
-from runner.model.finding import Finding
-from runner.model.plan import Plan
+from runner.core import paths, process
+from runner.model.plan import Finding, Plan
 from runner.model.script import JobScript
 from runner.model.site import Site
 from runner.planning.plan import plan
@@ -41,8 +42,6 @@ from runner.preparation.request import JobOptions
 from runner.preparation.site import read_user_site
 from runner.preparation.site_choice import Say, silent
 from runner.recipes.loader import library, recipe_or_program
-from runner.runtimes import runtime, staging
-from runner.schedulers import Scheduler, connect, render
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

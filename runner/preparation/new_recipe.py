@@ -11,15 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import RefusedError, UsageError
-from runner.files import atomic
-from runner.invocation import PROGRAM
+from runner.core import files as atomic
+from runner.core.errors import RefusedError, UsageError
+from runner.core.invocation import PROGRAM
 from runner.model.recipe import Recipe
 from runner.preparation.horovod_use import sources
-from runner.recipes.draft import draft
-from runner.recipes.loader import FILE
-from runner.recipes.program import recipe_of
-from runner.recipes.program_options import ProgramOption, program_options
+from runner.recipes.draft import ProgramOption, draft, program_options
+from runner.recipes.loader import FILE, recipe_of
 
 MOST_BYTES = 1 << 20  # of a file that is copied: source and settings, no data
 # Programs that start the ranks themselves: on several nodes, or on one.

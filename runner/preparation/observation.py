@@ -8,14 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.checks import environment_fit, storage
+from runner.backends.runtimes.common import mount_problem
+from runner.checks import image_fit, storage
 from runner.checks.rules import Observed
+from runner.core.paths import home
 from runner.images.store import owners, sidecar
 from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
-from runner.paths import home
 from runner.preparation import srun_plugin
 from runner.preparation.choices import Choices
 from runner.preparation.horovod_use import horovod_use
@@ -23,10 +24,9 @@ from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
-from runner.runtimes.common import mount_problem
 from runner.setup.cluster import real_cluster
 from runner.setup.modules import lacking
-from runner.sites.workspaces import workspaces
+from runner.sites.user import workspaces
 
 if TYPE_CHECKING:
     from runner.jobs.snapshot_copy import Snapshot
@@ -128,7 +128,7 @@ def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) ->
     if image.environment is not None and not image.environment.framework:
         return lacking(recipe.needs, Path(image.environment.directory, "bin/python3")) if recipe.needs else ("", "")
     if image.environment is not None:
-        return environment_fit.lacking(recipe, image.environment)
+        return image_fit.missing_packages(recipe, image.environment)
     if not runs_here:
         return "", ""
     lacks, fix = lacking(recipe.needs)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runner.invocation import PROGRAM
+from runner.core.invocation import PROGRAM
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS

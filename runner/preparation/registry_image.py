@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner import process
-from runner.errors import RunnerError
+from runner.core import process
+from runner.core.errors import RunnerError
+from runner.core.process import Completed
 from runner.images import reference as references
-from runner.process import Completed
 
 LIMIT_S = 60.0
 _MISSING = 'for d in "$@"; do [ -d "$d" ] || printf "%s\\n" "$d"; done'

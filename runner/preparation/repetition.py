@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.images import reference as references
 from runner.model.plan import Plan
 from runner.model.runtimes import NATIVE, RUNTIMES

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import UsageError
-from runner.files import umask
+from runner.core import umask
+from runner.core.errors import UsageError
 from runner.model.request import Request
-from runner.planning import caches
+from runner.planning import environment
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -69,7 +69,7 @@ def make_options(
     Raises:
         UsageError: a list of hosts that cannot be read.
     """
-    from runner.recipes.program import is_program
+    from runner.recipes.loader import is_program
 
     room = _hosts(hosts, hostfile)
     values = {**_of_shell(), **values}
@@ -85,7 +85,7 @@ def make_options(
 
 def _of_shell() -> dict[str, Any]:
     """What a job takes over from the shell that submits it."""
-    placed = {name: os.environ[name] for name in caches.OF_USERS if os.environ.get(name)}
+    placed = {name: os.environ[name] for name in environment.OF_USERS if os.environ.get(name)}
     home = ""
     with suppress(RuntimeError):  # a user id without one
         home = str(Path.home())
@@ -93,14 +93,14 @@ def _of_shell() -> dict[str, Any]:
 
 
 def _hosts(text: str | None, file: str | None) -> tuple[tuple[str, int], ...]:
-    from runner.planning.hosts import parse, parse_file
+    from runner.planning.placement import parse_host_file, parse_hosts
 
     if text is not None and file is not None:
         raise UsageError("hosts are given twice", where="--hosts, --hostfile", fix="use one of them")
     if file is None:
-        return () if text is None else parse(text)
+        return () if text is None else parse_hosts(text)
     try:
-        return parse_file(Path(file).read_text(errors="replace"), file)
+        return parse_host_file(Path(file).read_text(errors="replace"), file)
     except OSError as error:
         raise UsageError(
             f"the host file cannot be read: {error.strerror}", where=file, fix="correct the path"

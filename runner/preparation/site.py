@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runner import paths
+from runner.core import paths
 from runner.model.request import Request
-from runner.model.site import Owned, Site
-from runner.model.user_config import UserConfig
+from runner.model.site import Owned, Site, UserConfig
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values, with_scratch
 from runner.preparation.site_choice import Say, choose_documents, silent
-from runner.sites.loader import GENERIC, site_of
-from runner.sites.unknowns import Unknown, unknowns
+from runner.sites.loader import GENERIC, Unknown, site_of, unknowns
 from runner.sites.user import check_entry, personal_values, read_config
 
 

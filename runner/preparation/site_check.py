@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from runner.backends.runtimes import facts, runtime
+from runner.backends.schedulers import render
 from runner.checks.unconfirmed import WORD
-from runner.errors import Exit, RunnerError, UsageError
-from runner.files import atomic
-from runner.model.finding import Finding
+from runner.core import files
+from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.strict_yaml import read
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
-from runner.model.plan import PlannedImage
+from runner.model.plan import Finding, PlannedImage
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
@@ -20,13 +22,9 @@ from runner.preparation.clients import clients
 from runner.preparation.site import UserSite, with_user_values
 from runner.preparation.site_choice import plain_name
 from runner.recipes.loader import read_recipe
-from runner.runtimes import facts, runtime
-from runner.schedulers import render
 from runner.sites.detection import Detected, detect, differences
-from runner.sites.loader import GENERIC, check_shape, read_documents, site_of
-from runner.sites.unknowns import Unknown, unknowns
+from runner.sites.loader import GENERIC, Unknown, check_shape, read_documents, site_of, unknowns
 from runner.sites.user import read_config
-from runner.strict_yaml import read
 
 # By the form that a runtime takes; nothing looks at the files.
 _IMAGES: dict[ImageForm, PlannedImage] = {
@@ -136,7 +134,7 @@ def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
     if path.exists():
         raise UsageError("the file exists, and may hold what you have filled in", where=str(path),
                          fix="use another name, or move the file away")  # fmt: skip
-    atomic.write_private(path, text)
+    files.write_private(path, text)
     return unknowns((read(path),))
 
 

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner import paths, strict_yaml
-from runner.errors import RefusedError, UsageError
-from runner.invocation import PROGRAM
+from runner.core import paths, strict_yaml
+from runner.core.errors import RefusedError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.strict_yaml import Document
 from runner.model.names import PLAIN_NAME
-from runner.sites import kept
+from runner.sites import loader
 from runner.sites.loader import GENERIC, check_shape, names, read_documents, with_bases
-from runner.strict_yaml import Document
 
 IDENTITY_S = 10.0  # for a controller to say its name
 THIS_MACHINE = "local"
@@ -138,10 +138,10 @@ def _site_name(cluster: str) -> str:
 def _detected(cluster: Cluster, say: Say, *, keep: bool) -> tuple[Document, ...]:
     from runner.sites.detection import detect, draft
 
-    path = kept.path_of(cluster.name)
+    path = loader.kept_path(cluster.name)
     if path.exists():
         documents = read_documents(str(path))
-        from_where = kept.origin(documents[0].text) or _TITLES[cluster.scheduler]
+        from_where = loader.kept_origin(documents[0].text) or _TITLES[cluster.scheduler]
         say(f"site: {cluster.name}, detected from {from_where}, kept in {path} (--site NAME chooses another)")
         return documents
     say(f"site: asking {_TITLES[cluster.scheduler]} about {cluster.name}; this is done once")
@@ -156,7 +156,7 @@ def _detected(cluster: Cluster, say: Say, *, keep: bool) -> tuple[Document, ...]
     text = draft(found, cluster.name)
     documents = with_bases(strict_yaml.document_of(text.encode(), str(path)))
     if keep:
-        kept.keep(cluster.name, text)
+        loader.keep_site(cluster.name, text)
     state = f"kept in {path}: correct it there, or remove it to detect anew" if keep else f"not kept yet ({path})"
     say(f"site: {cluster.name}, detected from {found.scheduler} on {found.day}, {state} (--site NAME chooses another)")
     shipped = cluster.name.removesuffix(_HERE)

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.jobs import git
 from runner.jobs.code_record import is_source
 from runner.jobs.directory import CODE_FILES, RunDirectory

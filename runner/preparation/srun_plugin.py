@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from runner import process
-from runner.errors import RunnerError
+from runner.core import process
+from runner.core.errors import RunnerError
 from runner.model.runtimes import PROGRAMS, RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site

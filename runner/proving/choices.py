@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.core.errors import RefusedError, UsageError
+from runner.core.progress import Progress
+from runner.core.text import instead
 from runner.environments.make import make
-from runner.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
 from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.site import read_user_site
-from runner.progress import Progress
 from runner.proving import rungs
 from runner.proving.climb import Place
 from runner.proving.ladder import Ladder
 from runner.sites.machine import gpu_driver, gpu_uuids
-from runner.suggest import instead
 
 ENVIRONMENT = "prove"  # the one that is made where none is named
 _RANKS_IN_PRETENCE = 2

@@ -20,11 +20,10 @@ from typing import Any
 
 import msgspec
 
-from runner import paths
-from runner.errors import NotAcceptedError, RefusedError, UnknownStateError
-from runner.files import atomic, file_system
-from runner.files.hashes import files_below, key_of, tree_hash
-from runner.files.lock import locked
+from runner.core import file_system, files, paths
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.core.files import files_below, key_of, tree_hash
+from runner.core.lock import locked
 from runner.jobs import directory
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
@@ -168,7 +167,7 @@ def _climbed(
     outcomes = [_outcome(each, jobs / str(number), listener) for number, each in enumerate(prepared)]
     judgement = rung.judge(ladder, earlier, outcomes)
     record = _record(rung, judgement, inputs, outcomes, attempt)
-    atomic.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
+    files.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
     return record, True
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from runner.files import atomic
-from runner.files.hashes import key_of
+from runner.core import files
+from runner.core.files import key_of
 from runner.model.proof_record import REQUIRED, ProofRecord, RungRecord
 from runner.proving.climb import Climb, program_hash
 from runner.proving.ladder import Ladder
@@ -49,14 +49,14 @@ def write(record: ProofRecord, root: Path) -> Path | None:
     Never there with ``--pretend-cpu``.
     """
     text = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
-    atomic.write_private(root / FILE, text)
+    files.write_private(root / FILE, text)
     if record.pretend or any(record.state_of(rung) != "passed" for rung in REQUIRED):
         return None
     directory = user_records()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     machine = key_of(*sorted(gpu.uuid for gpu in record.gpus))[:8]
     path = directory / f"{record.site}-{record.runtime}-{machine}.json"
-    atomic.write_private(path, text)
+    files.write_private(path, text)
     return path
 
 

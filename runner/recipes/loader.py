@@ -1,18 +1,43 @@
-"""Find and read a recipe."""
+"""The user's program, as typed after ``--``: it has no recipe file."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import paths
-from runner.errors import UsageError
+from runner.core import paths
+from runner.core.errors import UsageError
+from runner.core.strict_yaml import load
+from runner.core.text import instead
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.recipe import Recipe, written
-from runner.recipes.program import recipe_of
-from runner.strict_yaml import load
-from runner.suggest import instead
+
+_IMAGE = "gpu-runner/horovod-pytorch"
+_FILE = re.compile(r"[^-].*\.(py|sh|pl|R|jl)\Z")
+
+
+def is_program(arguments: Sequence[str]) -> bool:
+    """Whether arguments after ``--`` are a program: they are unless the first looks like an option."""
+    return bool(arguments) and not arguments[0].startswith("-")
+
+
+def recipe_of(program: Sequence[str]) -> Recipe:
+    """The recipe that runs a program with its arguments. It has the name of the program's file."""
+    file = next((argument for argument in program if _FILE.match(argument)), program[0])
+    stem = posixpath.splitext(posixpath.basename(file))[0]
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:64]
+    return Recipe(
+        name=name or "program",
+        description="A program without a recipe.",
+        image=_IMAGE,
+        program=tuple(program),
+        framework="none",
+        result="if-left",
+    )
+
 
 FILE = "recipe.yaml"
 

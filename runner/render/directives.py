@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 
 
 def one_line(value: str, where: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from runner.files.hashes import sha256
+from runner.core.files import sha256
 from runner.model.exit_codes import NOT_LOADED
 from runner.model.script import LIBRARY, JobScript
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.render.directives import one_line
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+\Z", re.ASCII)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.step import Argument, Export, Load, Run, Statement, Text, Unset
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from runner import box, paths, process
-from runner.errors import RefusedError
+from runner import box
+from runner.core import paths, process
+from runner.core.errors import RefusedError
 from runner.images.engine import private_engine
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import process
-from runner.invocation import PROGRAM
+from runner.core import process
+from runner.core.invocation import PROGRAM
 
 # Looks, and imports nothing: torch alone would take seconds.
 _LOOK = """\

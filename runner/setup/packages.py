@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from runner import process
-from runner.errors import RefusedError
-from runner.files.lock import locked
+from runner.core import process
+from runner.core.errors import RefusedError
+from runner.core.lock import locked
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 # What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner import strict_yaml
-from runner.errors import UsageError
-from runner.invocation import PROGRAM
+from runner.core import files, paths, strict_yaml
+from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.strict_yaml import Document
+from runner.core.text import instead
 from runner.model.environment import Setup
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.runtimes import NATIVE
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, Site
-from runner.planning import hosts
+from runner.planning import placement
 from runner.render import pbs, sbatch
-from runner.sites import kept
 from runner.sites.machine import fit_to_machine, observe
-from runner.strict_yaml import Document
-from runner.suggest import instead
 
 _FILES = Path(__file__).parent / "files"
 _NOT_INHERITED = ("proven",)  # holds for one site alone
@@ -102,10 +102,10 @@ def site_of(documents: Sequence[Document]) -> Site:
     if SCHEDULERS[site.scheduler].nodes == "this-machine" and site.node == NO_NODE:
         site = fit_to_machine(site, observe())
     for name, ranks in site.ssh.hosts.items():
-        hosts.check_host(name, ranks, f"{path}: ssh.hosts")
+        placement.check_host(name, ranks, f"{path}: ssh.hosts")
     if site.ssh.config and not site.ssh.config.startswith("/"):
         raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", fix="start it with /")
-    site = hosts.with_hosts(site)
+    site = placement.with_hosts(site)
     _check(site, path)
     return site
 
@@ -115,9 +115,9 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
         return below / name_or_path
     if name_or_path in names():
         return _FILES / f"{name_or_path}.yaml"
-    if name_or_path in kept.names():
-        return kept.path_of(name_or_path)
-    known = (*names(), *kept.names())
+    if name_or_path in kept_names():
+        return kept_path(name_or_path)
+    known = (*names(), *kept_names())
     raise UsageError(
         f"no site named {name_or_path!r}",
         where=where,
@@ -195,3 +195,80 @@ def _check_directives(
             directive(option, text)
         except UsageError as error:
             raise UsageError(error.what, where=f"{path}: {key}.{option}", fix=error.fix) from None
+
+
+def kept_directory() -> Path:
+    """Where they are kept; it may not exist yet."""
+    return paths.state_dir() / "sites"
+
+
+def kept_path(name: str) -> Path:
+    """The file of that name; it may not exist."""
+    return kept_directory() / f"{name}.yaml"
+
+
+def kept_names() -> tuple[str, ...]:
+    """Of all that are kept."""
+    return tuple(sorted(path.stem for path in kept_directory().glob("*.yaml") if PLAIN_NAME.match(path.stem)))
+
+
+def keep_site(name: str, text: str) -> None:
+    """Keep a detected site file, whole; only its owner may read it.
+
+    Raises:
+        OSError: the state directory may not be written to, or is full.
+    """
+    kept_directory().mkdir(parents=True, exist_ok=True)
+    files.write_private(kept_path(name), text)
+
+
+def kept_origin(text: str) -> str:
+    """Of which scheduler and day the file is, as its first line has it; empty if that line has been changed."""
+    found = re.match(r"# Written by `site detect` on (\S+), from what (.+?) and its hosts say", text)
+    return f"{found[2]} on {found[1]}" if found else ""
+
+
+MARK = "# UNKNOWN"
+DEFAULT = "# DEFAULT"
+CONTINUED = "#   "  # starts each further line of a remark
+_LINE = re.compile(rf"\s*(?P<mark>{MARK}|{DEFAULT})\s+(?P<key>[A-Za-z0-9_.-]+)\s*:?\s*(?P<how>.*)")
+_FURTHER = re.compile(rf"\s*{CONTINUED}\s*(?P<how>\S.*)")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """One key: its dotted path, ``FILE:LINE`` of its comment, how to find its value out, and whether jobs need it."""
+
+    key: str
+    where: str
+    how: str
+    needed: bool = True
+
+
+def unknowns(documents: Iterable[Document]) -> tuple[Unknown, ...]:
+    """All that files leave unknown, in their order.
+
+    Args:
+        documents: a site's file and those that it extends, the nearest first: a key that one of them marks as unknown
+            is known where it, or one that extends it, gives the key.
+    """
+    given: set[tuple[str | int, ...]] = set()
+    entries: list[Unknown] = []
+    for document in documents:
+        given |= set(document.marks)
+        entries += [entry for entry in _marked(document) if tuple(entry.key.split(".")) not in given]
+    return tuple(entries)
+
+
+def _marked(document: Document) -> list[Unknown]:
+    entries: list[Unknown] = []
+    continued = False
+    for number, line in enumerate(document.text.splitlines(), start=1):
+        begins = _LINE.fullmatch(line)
+        further = _FURTHER.fullmatch(line) if continued else None
+        if begins:
+            entries.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"], begins["mark"] == MARK))
+        elif further:
+            entries[-1] = replace(entries[-1], how=f"{entries[-1].how} {further['how']}")
+        continued = bool(begins or further)
+    return entries

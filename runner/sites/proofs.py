@@ -13,13 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths
-from runner.files import file_system
-from runner.files.hashes import sha256
+from runner.core import file_system, paths
+from runner.core.files import sha256
+from runner.core.text import gpus_text
 from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
-from runner.text import gpus_text
 
 _SHIPPED = Path(__file__).parent / "proofs"
 _MOST_BYTES = 1 << 20

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from runner.model.environment import Activate, FrameworkSource, Kind, Setup
+from runner.model.names import Transport
 from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES
@@ -28,7 +29,6 @@ from runner.model.site import (
     SlurmFacts,
     SshFacts,
 )
-from runner.model.transport import Transport
 
 _HEAD = """\
 # Site files

@@ -13,16 +13,19 @@ registries:                # another host that may get the login of a registry, 
 from __future__ import annotations
 
 import getpass
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from runner import paths
-from runner.errors import UsageError
+from runner.checks.storage import Workspace
+from runner.core import paths, process
+from runner.core.errors import RunnerError, UsageError
+from runner.core.strict_yaml import load
+from runner.core.text import nearest
 from runner.model.request import Request
-from runner.model.user_config import AtSite, UserConfig
+from runner.model.site import AtSite, UserConfig
 from runner.planning.personal import Personal
 from runner.sites.loader import names
-from runner.strict_yaml import load
-from runner.suggest import nearest
 
 _NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
 
@@ -72,3 +75,26 @@ def _login_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
         return ""
+
+
+_TIMEOUT_S = 10.0
+_UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
+
+
+def workspaces() -> tuple[Workspace, ...]:
+    """The user's workspaces; none where the tool is missing or does not answer in time, as a check must not hang."""
+    try:
+        return tuple(read_workspaces(process.run(("ws_list",), timeout_s=_TIMEOUT_S).out))
+    except RunnerError:
+        return ()
+
+
+def read_workspaces(text: str) -> Iterator[Workspace]:
+    """Workspaces from the output of ``ws_list``: an ``id:`` line for each, then indented ``name : value`` lines."""
+    for part in re.split(r"^id:", text, flags=re.MULTILINE)[1:]:
+        name, *lines = part.splitlines()
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        directory = fields.get("workspace directory", "")
+        left = re.findall(r"(\d+)\s*(day|hour|minute)s?", fields.get("remaining time", ""))
+        if directory and left:
+            yield Workspace(name.strip(), directory, float(sum(int(count) * _UNITS_S[unit] for count, unit in left)))

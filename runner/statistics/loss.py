@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from runner.core.text import counted
 from runner.model.study import LaunchFacts as Launch
 from runner.model.study import Loss, LossRow, Way
 from runner.model.verdict import ArmFigure
 from runner.statistics import single_gpus
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.decomposition import Block, decompose
-from runner.text import counted
 
 HOOKS = "gradient hooks"
 NODE = "node, power and input"

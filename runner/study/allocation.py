@@ -4,7 +4,7 @@
     STUDY/allocations/1/        of the first allocation: plan.json, job.sh, job.json, logs/, nodes, launches, exit.json
 
 The run directories of its launches are made before it is submitted, each with the script that the allocation's own runs
-(runner.schedulers.launches). So a process that ends at any moment leaves launches that have not begun, at most.
+(runner.backends.schedulers.launches). So a process that ends at any moment leaves launches that have not begun, at most.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import InfrastructureError, NotAcceptedError
-from runner.files import file_system
-from runner.files.hashes import sha256
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import render_launches
+from runner.core import file_system
+from runner.core.errors import InfrastructureError, NotAcceptedError
+from runner.core.files import sha256
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory, write_script
 from runner.jobs.in_allocation import BEGUN, has_begun
-from runner.model.allocation import ListedLaunch
-from runner.model.job import ExitMarker, Submitted
+from runner.model.job import ExitMarker, ListedLaunch, Submitted
 from runner.model.origin import CommandLine
 from runner.model.plan import LaunchPlace, Plan, record_of
 from runner.model.site import Queue, Site
 from runner.model.study import Launch
 from runner.preparation.job import PreparedJob, as_launch, make_launch, scheduler_for
-from runner.runtimes import runtime, staging
-from runner.schedulers import render_launches
 from runner.study import cost
 from runner.study import plan as plans
 

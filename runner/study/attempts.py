@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from runner.files import file_system
+from runner.core import file_system
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from runner.core.text import gpus_text
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.study import Launch, WayCost
 from runner.planning.options import options_of
 from runner.study.plan import turns
-from runner.text import gpus_text
 
 # Until the first step, seconds: assumed. docs/start-up.md has what was measured; most of it is the framework's import.
 _START_S, _START_NATIVE_S = 60.0, 30.0

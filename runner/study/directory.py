@@ -20,11 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths
-from runner.errors import RefusedError, UnknownStateError, UsageError
-from runner.files import atomic, file_system, lease, process_identity
-from runner.files.lock import locked
-from runner.invocation import PROGRAM
+from runner.core import file_system, files, lease, paths, process_identity
+from runner.core.errors import RefusedError, UnknownStateError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.lock import locked
 from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory, is_whole_id
 from runner.model.study import Study
 from runner.study.plan import is_whole
@@ -62,7 +61,7 @@ class StudyDirectory:
 
     def stop(self) -> None:
         """Record that nothing more is to be started."""
-        atomic.write_private(self.path / "stop.json", f'{{"time_s": {time.time():.0f}}}\n')
+        files.write_private(self.path / "stop.json", f'{{"time_s": {time.time():.0f}}}\n')
 
     def go_on(self) -> None:
         """Forget that it was cancelled."""
@@ -137,7 +136,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
         path = _reserved(root.resolve(), f"{stamp}-{name}-study")
         (path / LAUNCHES).mkdir()
         whole = msgspec.structs.replace(study, study=path.name)
-        atomic.write_private(path / STUDY, msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+        files.write_private(path / STUDY, msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
         link = index() / path.name
         link.unlink(missing_ok=True)
         link.symlink_to(path)

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from runner.files import file_system
+from runner.core import file_system
 from runner.jobs.directory import NODES, RunDirectory
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import LaunchPlace

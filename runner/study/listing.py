@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.errors import RunnerError
+from runner.core.errors import RunnerError
 from runner.model.study import ListedStudy, StudyState
 from runner.study.attempts import attempt_of, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.errors import UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
 from runner.jobs.directory import STUDY
 from runner.study.directory import StudyDirectory, ids, index, name_of, read
 

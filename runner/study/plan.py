@@ -13,10 +13,9 @@ from typing import get_args
 
 import msgspec
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.core.text import gpus_text, instead
 from runner.model.study import Arm, Launch, Study
-from runner.suggest import instead
-from runner.text import gpus_text
 
 Setting = tuple[tuple[str, str], ...]
 

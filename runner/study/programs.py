@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import msgspec
 
-from runner.errors import RefusedError
-from runner.hide import hidden_command
-from runner.invocation import PROGRAM
+from runner.core.errors import RefusedError
+from runner.core.hide import hidden_command
+from runner.core.invocation import PROGRAM
 from runner.jobs.comparison import code_differences, commit_facts, copied_code, recipe_difference
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import RESULTS, PlannedImage

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from runner.errors import RefusedError, UsageError
-from runner.model.finding import Finding
+from runner.backends.schedulers import has_launches
+from runner.core.errors import RefusedError, UsageError
+from runner.model.plan import Finding
 from runner.model.recipe import Recipe
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Arm, Launch, Way, WayCost
 from runner.preparation.job import PreparedJob
 from runner.preparation.request import JobOptions
 from runner.recipes.loader import recipe_or_program
-from runner.schedulers import has_launches
 from runner.study import cost, plan
 from runner.study.plan import Setting
 from runner.study.ways import names

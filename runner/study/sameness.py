@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.files import file_system
+from runner.core import file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import LaunchPlace
 

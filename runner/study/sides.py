@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from runner.bundle.making import StudyToBundle
-from runner.compare.compare import PointLaunches, Settings, Side
-from runner.compare.launches import MeasuredLaunch, measured_launch
-from runner.errors import NotProvenError, UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import NotProvenError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import instead
+from runner.figures.bundle.making import StudyToBundle
+from runner.figures.compare.compare import PointLaunches, Settings, Side
+from runner.figures.compare.launches import MeasuredLaunch, measured_launch
 from runner.jobs.directory import STUDY, RunDirectory
 from runner.model.study import Arm
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, figures
-from runner.suggest import instead
 
 _ARM: Arm = "full"  # what is compared: training as it is
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.bundle.making import make
-from runner.compare.compare import Side
-from runner.compare.sides import runs_named, side_of, side_of_runs
-from runner.errors import RunnerError, UsageError
+from runner.core.errors import RunnerError, UsageError
+from runner.core.text import counted
+from runner.figures.bundle.making import make
+from runner.figures.compare.compare import Side
+from runner.figures.compare.sides import runs_named, side_of, side_of_runs
 from runner.jobs import lookup
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, Warn, standing
@@ -17,7 +18,6 @@ from runner.model.report import Report
 from runner.study.directory import StudyDirectory
 from runner.study.lookup import beginning, exactly
 from runner.study.sides import chosen_settings, measured_runs, side_of_study, to_bundle
-from runner.text import counted
 
 Subject = RunDirectory | StudyDirectory
 
@@ -90,7 +90,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
 
     Raises:
         NotProvenError: one is not measured.
-        UsageError: as ``runner.bundle.making.make``.
+        UsageError: as ``runner.figures.bundle.making.make``.
     """
     runs = [run for subject in subjects for run in runs_of(subject)]
     alone = subjects[0] if len(subjects) == 1 else None
@@ -107,7 +107,7 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     Raises:
         UsageError: these cannot be in one report.
     """
-    from runner.report.gather import of_runs, of_study
+    from runner.figures.report.gather import of_runs, of_study
     from runner.study.gather import facts
 
     runs = [each for each in subjects if isinstance(each, RunDirectory)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.errors import UnknownStateError
-from runner.invocation import PROGRAM
+from runner.core.errors import UnknownStateError
+from runner.core.invocation import PROGRAM
 from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.study import StudyFacts

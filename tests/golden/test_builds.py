@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import paths
-from runner.images.build.build import DEFAULT_BASES
-from runner.images.build.without_engine import definition, dockerfile, enroot, script
-from runner.images.build.without_engine.build import arguments, dockerfile_stages
-from runner.images.build.without_engine.steps import Stage
+from runner.core import paths
+from runner.images.building.build import DEFAULT_BASES
+from runner.images.building.without_engine import definition, dockerfile, enroot, script
+from runner.images.building.without_engine.build import arguments, dockerfile_stages
+from runner.images.building.without_engine.steps import Stage
 
 BUILDS = Path(__file__).parent / "builds"
 DIGEST = "sha256:1f0ce1d2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6"

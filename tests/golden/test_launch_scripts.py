@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.backends.schedulers import render_launches
+from runner.core.errors import RefusedError
 from runner.model.request import Request
-from runner.schedulers import render_launches
 from runner.sites.loader import read_site
 from tests.support.golden_launches import CASES, LAUNCHES, prepared
 from tests.support.goldens import script_of

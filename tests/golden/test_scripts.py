@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
 from runner.jobs.directory import write_script
 from runner.model.request import Request
 from runner.planning.plan import plan
-from runner.recipes.program import recipe_of
-from runner.runtimes import runtime
-from runner.schedulers import render
+from runner.recipes.loader import recipe_of
 from runner.sites.loader import names, read_site
 from tests.support.golden_jobs import CASES
 from tests.support.golden_jobs import FILE as IMAGE

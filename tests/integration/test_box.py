@@ -16,7 +16,7 @@ import pytest
 
 from runner import box
 from runner.box import lifecycle
-from runner.errors import InfrastructureError, RefusedError
+from runner.core.errors import InfrastructureError, RefusedError
 from runner.sites.loader import read_site
 from tests.support.waiting import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 from tests.support.bundles import edited, forged
 from tests.support.commands import Runner
 from tests.support.documents import result

@@ -23,21 +23,21 @@ import pytest
 
 from benchmarks import convert as bench
 from benchmarks import enroot
-from runner import paths
-from runner.errors import RefusedError
+from runner.core import paths
+from runner.core.errors import RefusedError
+from runner.core.progress import Silent
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import private_engine
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 from tests.support import converting, odd_image
 from tests.support.odd_image import EPOCH, OLD, Entry
 from tests.support.squashfs import crashing_mksquashfs
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from runner.images.build.build import BuiltImage
+    from runner.images.building.build import BuiltImage
 
 pytestmark = [
     pytest.mark.integration,
@@ -323,7 +323,7 @@ CONVERTING = """
 import sys, pathlib
 from runner.images.engine import connection
 from runner.images.conversion.squashfs import convert
-from runner.progress import Silent
+from runner.core.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)

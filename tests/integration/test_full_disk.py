@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 from tests.support.installed import CHECKOUT
 from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner import paths
-from runner.errors import InfrastructureError, ProgramFailedError, RefusedError
-from runner.images.build import build as building
-from runner.images.build.build import BuiltImage, build
-from runner.images.build.engine_leftovers import PART_LABEL
+from runner.core import paths
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.core.progress import Silent
+from runner.images.building import build as building
+from runner.images.building.build import BuiltImage, build
+from runner.images.building.engine_leftovers import PART_LABEL
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 from tests.support.small_images import small_root
 
 if TYPE_CHECKING:
@@ -190,8 +190,8 @@ def test_a_proof_that_fails_fails_the_build(
 INTERRUPTED = """
 import sys, pathlib
 from runner.images.engine import connection, private_engine
-from runner.images.build import build
-from runner.progress import Silent
+from runner.images.building import build
+from runner.core.progress import Silent
 share = pathlib.Path(sys.argv[1])
 build.paths.share = lambda name: share / name
 build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"

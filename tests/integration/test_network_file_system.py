@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files import file_system
+from runner.core import file_system
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish, standing
 from runner.jobs.presence import presence

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import paths
-from runner.images.build.build import BuiltImage
+from runner.core import paths
+from runner.images.building.build import BuiltImage
 from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.installed import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.model.proof_record import RungRecord
 from runner.proving.climb import Climb, Listener, Place, climb, exclusive
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed

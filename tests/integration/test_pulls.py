@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError, RunnerError
-from runner.images.build.build import build
-from runner.images.build.pull import base_image, pull_error
+from runner.core.errors import Exit, RefusedError, RunnerError
+from runner.core.progress import Silent
+from runner.images.building.build import build
+from runner.images.building.pull import base_image, pull_error
 from runner.images.engine import connection, private_engine
-from runner.progress import Silent
 from tests.support import registry as registries
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
 

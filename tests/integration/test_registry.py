@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 
-from runner.errors import Exit, InfrastructureError, RefusedError
+from runner.core.errors import Exit, InfrastructureError, RefusedError
+from runner.core.progress import Silent
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.source_selection import Options
 from runner.images.conversion.source_selection import convert as convert_any
@@ -31,7 +32,6 @@ from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection
 from runner.images.sources import blobs
 from runner.images.store import store
-from runner.progress import Silent
 from tests.support import odd_image
 from tests.support import registry as registries
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied

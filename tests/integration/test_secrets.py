@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner import paths
+from runner.core import paths
 from tests.support import planted_secrets
 from tests.support.commands import Runner
 from tests.support.documents import result

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
-from runner.errors import Exit
-from runner.files import lease
-from runner.images.build.without_engine.tree import TreeImage
+from runner.core import lease
+from runner.core.errors import Exit
+from runner.core.progress import Silent
+from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.sources import credentials
@@ -25,7 +26,6 @@ from runner.images.store import integrity, names, sidecar, store
 from runner.images.store.prune import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.image_usage import prune_images
-from runner.progress import Silent
 from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files.hashes import sha256 as sha256_of
+from runner.core.files import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage, file_name
 from tests.support.commands import Runner

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 from tests.support import converting
 
 if TYPE_CHECKING:

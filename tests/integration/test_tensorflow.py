@@ -14,7 +14,7 @@ from tests.support.schema import check
 if TYPE_CHECKING:
     import docker
 
-    from runner.images.build.build import BuiltImage
+    from runner.images.building.build import BuiltImage
     from runner.images.store.stored_image import StoredImage
 
 pytestmark = pytest.mark.integration
@@ -24,16 +24,16 @@ JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")
 @pytest.fixture(scope="module")
 def image(engine_client: docker.DockerClient) -> BuiltImage:
     """The TensorFlow image on its stand-in base, by the very Dockerfile that is used on NGC."""
-    from runner.images.build.build import build
-    from runner.progress import Silent
+    from runner.core.progress import Silent
+    from runner.images.building.build import build
 
     return build("tensorflow", "standin", engine_client, Silent())
 
 
 @pytest.fixture(scope="module")
 def stored(engine_client: docker.DockerClient, image: BuiltImage) -> StoredImage:
+    from runner.core.progress import Silent
     from runner.images.conversion.squashfs import convert
-    from runner.progress import Silent
 
     return convert(image.reference, engine_client, Silent()).image
 

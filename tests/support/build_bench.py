@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner import paths
-from runner.errors import Exit
+from runner.core import paths
+from runner.core.errors import Exit
 from runner.images.engine import connection, private_engine
 from tests.support import light_base
 from tests.support.waiting import until

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runner.bundle import archive, bag
-from runner.bundle.making import TOP
-from runner.files.hashes import sha256
+from runner.core.files import sha256
+from runner.figures.bundle import archive, bag
+from runner.figures.bundle.making import TOP
 
 Members = dict[str, bytes]
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker
@@ -29,7 +29,7 @@ import os, signal, sys
 from pathlib import Path
 from runner.images.conversion.squashfs import convert
 from runner.images.engine.connection import connect
-from runner.progress import Silent
+from runner.core.progress import Silent
 image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 way = sys.argv[5]
 client = connect(url or None)

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from runner.core.files import sha256
 from runner.diagnosis.nccl_log import NcclLog
-from runner.files.hashes import sha256
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import RunDirectory
 from runner.model.job import ExitMarker, JobState

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.images.build.build import BuiltImage, build
+from runner.core.progress import Silent
+from runner.images.building.build import BuiltImage, build
 from runner.images.engine import connection
-from runner.progress import Silent
 
 if TYPE_CHECKING:
     import docker

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import render
 from runner.environments.spec import EnvironmentSpec, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import Horovod, ImageFacts, Mpi
@@ -19,8 +21,6 @@ from runner.planning.plan import plan
 from runner.planning.queues import with_queue
 from runner.preparation.image import as_image
 from runner.recipes.loader import read_recipe
-from runner.runtimes import runtime, staging
-from runner.schedulers import render
 from runner.sites.loader import read_site
 
 FILE = PlannedImage(
@@ -58,7 +58,7 @@ HOSTILE = Request(
 )
 
 
-# What a runtime cannot express is refused; tests/unit/schedulers/test_hostile_scripts.py says what.
+# What a runtime cannot express is refused; tests/unit/backends/schedulers/test_hostile_scripts.py says what.
 SHIFTER = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My.Sets", "/data", read_only=True),))
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from runner.model.allocation import ListedLaunch
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import render, render_launches
+from runner.model.job import ListedLaunch
 from runner.model.plan import LaunchPlace, Plan
 from runner.model.request import Request
 from runner.model.script import JobScript
 from runner.model.site import Site
 from runner.model.step import StepSpec
 from runner.planning.plan import plan
-from runner.runtimes import runtime, staging
-from runner.schedulers import render, render_launches
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CHARLIECLOUD, TRAIN
 from tests.support.golden_jobs import FILE as IMAGE

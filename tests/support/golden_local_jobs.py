@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.model.allocation import AllocatedNode, Allocation
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import render
 from runner.model.environment import Activate, Setup
+from runner.model.job import AllocatedNode, Allocation
 from runner.model.request import Mount, Request
 from runner.model.script import JobScript
 from runner.model.site import RuntimeAtSite, Site, SshFacts
-from runner.planning.hosts import parse, with_hosts
+from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.runtimes import runtime, staging
-from runner.schedulers import render
 from runner.sites.loader import read_site
 from runner.sites.machine import Machine, fit_to_machine
 from tests.support.golden_jobs import FILE as IMAGE
@@ -35,7 +35,7 @@ def local(machine: Machine) -> Site:
 
 
 def hosts(text: str) -> Site:
-    return with_hosts(read_site("hosts"), parse(text))
+    return with_hosts(read_site("hosts"), parse_hosts(text))
 
 
 def with_environment(machine: Machine) -> Site:

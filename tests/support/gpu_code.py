@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import paths
+from runner.core import paths
 
 # Newer than any CUDA here: it reads what older ones have compiled.
 _PACKAGE = (

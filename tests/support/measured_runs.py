@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from runner.files.hashes import sha256
+from runner.core.files import sha256
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import judge_at_once
 from runner.model.job import ExitMarker, Submitted

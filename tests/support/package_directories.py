@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from runner.core import package_directory
+from runner.core.files import sha256
+from runner.core.package_directory import Manifest, PackageFile
 from runner.environments.collect import requirements_of
-from runner.files import package_directory
-from runner.files.hashes import sha256
-from runner.files.package_directory import Manifest, PackageFile
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from runner import paths
+from runner.core import paths
 
 
 def unpacked(name: str, *others: str) -> Path:

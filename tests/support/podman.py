@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.engine import connection
 from tests.support.packages import unpacked
 

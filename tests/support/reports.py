@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from runner.files.hashes import sha256
+from runner.core.files import sha256
 from runner.jobs.collect import collect
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.verdict import judge

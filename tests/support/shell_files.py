@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from runner.runtimes.common import SHELL as RUNTIMES
-from runner.schedulers.script_parts import SHELL as SCHEDULERS
+from runner.backends.runtimes.common import SHELL as RUNTIMES
+from runner.backends.schedulers.script_parts import SHELL as SCHEDULERS
 
 
 def library(directory: Path, **changed: tuple[str, str]) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from runner.files import atomic
+from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.job import Submitted
@@ -49,7 +49,7 @@ def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job
     """A run of a launch, with its job's record and its verdict."""
     run = directory.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
     run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local"))
-    atomic.write_private(run.path / SCRIPT, "#!/bin/bash\n")
+    files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
     fields: dict[str, Any] = {
         "scheduler": "local", "job_id": "1.1.x", "clients": "", "script_sha256": "0", "submitted_s": time.time(),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.errors import RunnerError
+from runner.core.errors import RunnerError
 
 # Three users and a group, by numbers that no system gives out.
 ALICE, BOB, CAROL = 61001, 61002, 61003

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit
-from runner.hide import hidden, hidden_command
-from runner.redact import redacted
+from runner.core.errors import Exit
+from runner.core.hide import hidden, hidden_command
+from runner.core.redact import redacted
 
 
 @pytest.mark.parametrize(

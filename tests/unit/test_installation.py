@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from runner.installation import report
+from runner.core.installation import report
 
 CHECKOUT = Path(__file__).parents[2]
 

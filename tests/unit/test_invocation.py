@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.invocation import called
+from runner.core.invocation import called
 
 CHECKOUT = Path(__file__).parents[2]
 IN_PATH = {"python3": "/usr/bin/python3", "gpu-runner": "/home/me/.venv/bin/gpu-runner"}
@@ -43,7 +43,7 @@ def test_help_and_hints_have_them() -> None:
 
 
 def test_no_message_has_the_words_of_another_call() -> None:
-    """``PROGRAM`` of runner.invocation is to be used in messages; pages and files that others read may have a name."""
+    """``PROGRAM`` of runner.core.invocation is to be used in messages; pages and files that others read may have a name."""
     files_and_pages = {"invocation.py", "reference.py", "quickstart.py", "__main__.py"}
     found = [
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"

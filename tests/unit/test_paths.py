@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner import paths
+from runner.core import paths
 
 
 def test_cold_means_no_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from runner.errors import UsageError
-from runner.strict_yaml import MAX_BYTES, load, parse, read
+from runner.core.errors import UsageError
+from runner.core.strict_yaml import MAX_BYTES, load, parse, read
 
 
 class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from runner import errors
+from runner.core import errors
 
 TESTS = Path(__file__).resolve().parents[1]
 SUITES = ("unit", "golden", "integration", "long")

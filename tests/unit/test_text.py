@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.text import counted, gpus_text, printable
+from runner.core.text import counted, gpus_text, printable
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -40,7 +40,7 @@ def test_escaping_and_plurals_are_in_one_place() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in sorted((ROOT / "runner").rglob("*.py"))
-        if path != ROOT / "runner/text.py"
+        if path != ROOT / "runner/core/text.py"
         for match in COPIES.finditer(path.read_text("utf-8"))
     ]
     assert found == [], found

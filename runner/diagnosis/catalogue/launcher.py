@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runner.core.invocation import PROGRAM
 from runner.diagnosis.failure import Consequence, Failure, Who
-from runner.invocation import PROGRAM
 from runner.model.verdict import Outcome
 
 _NOT_STARTED = "{who} did not start its program: {error}: {message}"

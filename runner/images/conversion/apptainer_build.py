@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from runner import process
-from runner.errors import InfrastructureError, RefusedError
+from runner.core import process
+from runner.core.errors import InfrastructureError, RefusedError
 
 MKSQUASHFS_OPTIONS = ("-comp", "zstd", "-Xcompression-level", "3", "-b", "1M")
 

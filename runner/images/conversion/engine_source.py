@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.errors import InfrastructureError, RefusedError
-from runner.files import process_identity
+from runner.core import process_identity
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.invocation import PROGRAM
+from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.packing import mksquashfs, mounted_layers, rootfs
-from runner.invocation import PROGRAM
-from runner.progress import Progress
 
 if TYPE_CHECKING:
     import docker

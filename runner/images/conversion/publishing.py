@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from runner import paths
-from runner.errors import InfrastructureError
-from runner.files.hashes import sha256
-from runner.files.lease import abandoned, leased
+from runner.core import paths
+from runner.core.errors import InfrastructureError
+from runner.core.files import sha256
+from runner.core.lease import abandoned, leased
+from runner.core.progress import Progress
 from runner.images.conversion.source import Source
 from runner.images.store import integrity, names, store
 from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
-from runner.progress import Progress
 
 ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
 

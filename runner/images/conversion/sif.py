@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.files.hashes import key_of
+from runner.core.files import key_of
+from runner.core.progress import Progress
 from runner.images.conversion import apptainer_build
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, about_of, publish
 from runner.images.conversion.source import Source
 from runner.images.store import sif_file
 from runner.images.store.stored_image import Form
-from runner.progress import Progress
 
 if TYPE_CHECKING:
     import docker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from runner.core.progress import Progress
 from runner.images.packing import mksquashfs, rootfs
-from runner.progress import Progress
 
 
 class Source(Protocol):

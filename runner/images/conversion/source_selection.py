@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from runner import paths
-from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.hide import hidden
+from runner.core import paths
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.hide import hidden
+from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.conversion import squashfs
 from runner.images.conversion.engine_source import Method
@@ -17,7 +18,6 @@ from runner.images.conversion.publishing import Conversion
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Progress
 
 if TYPE_CHECKING:
     from runner.images.sources.layered import LayeredImage

@@ -7,9 +7,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner import process
-from runner.errors import RefusedError
-from runner.files.hashes import key_of
+from runner.core import process
+from runner.core.errors import RefusedError
+from runner.core.files import key_of
+from runner.core.progress import Progress
 from runner.images.conversion.engine_source import Method, engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, about_of, publish
 from runner.images.conversion.source import PackableSource
@@ -17,7 +18,6 @@ from runner.images.packing import mksquashfs, rootfs, tarstream
 from runner.images.store import squashfs_file
 from runner.images.store.stored_image import Edit, Form
 from runner.model.plan import RESULTS
-from runner.progress import Progress
 
 if TYPE_CHECKING:
     import docker

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner import process
-from runner.errors import RefusedError
+from runner.core import process
+from runner.core.errors import RefusedError
 from runner.images.conversion import apptainer_build
 from runner.images.packing import rootfs
 

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths, process
-from runner.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
-from runner.files import process_identity
-from runner.files.hashes import sha256
-from runner.hide import hidden_command
+from runner.core import paths, process, process_identity
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
+from runner.core.files import sha256
+from runner.core.hide import hidden_command
+from runner.core.progress import Progress
 from runner.images import reference as references
-from runner.images.build.build import INPUTS_LABEL
-from runner.images.build.without_engine.build_spec import work_directory
-from runner.images.build.without_engine.tree import TreeImage
+from runner.images.building.build import INPUTS_LABEL
+from runner.images.building.without_engine.build_spec import work_directory
+from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion import apptainer_build
 from runner.images.conversion.publishing import Conversion, publish
 from runner.images.conversion.sif import SifMaker
@@ -35,7 +35,6 @@ from runner.images.editing.containers import Copy, Tool
 from runner.images.packing import mksquashfs, rootfs, unpacked
 from runner.images.store import integrity, sif_file
 from runner.images.store.stored_image import Edit, StoredImage, form_of
-from runner.progress import Progress
 
 _UNPACK_S = 6 * 3600.0
 _SUFFIX = "-edited"

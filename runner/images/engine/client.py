@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.errors import InfrastructureError, UsageError
+from runner.core.errors import InfrastructureError, UsageError
 
 if TYPE_CHECKING:
     import docker

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import InfrastructureError, RefusedError
+from runner.core.errors import InfrastructureError, RefusedError
 from runner.images.engine import private_engine
 from runner.images.engine.client import NO_ENGINE_FIX, open_client
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from runner import paths, process
-from runner.errors import InfrastructureError, RefusedError, RunnerError
-from runner.files.hashes import sha256
+from runner.core import paths, process
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.files import sha256
 from runner.images.engine.client import open_client
 
 # sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import IO, cast
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
 from runner.images.packing.tarstream import Member, Tapped, TarStream
 

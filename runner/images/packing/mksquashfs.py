@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from runner import process
-from runner.errors import InfrastructureError
+from runner.core import process
+from runner.core.errors import InfrastructureError
+from runner.core.progress import Progress
 from runner.images.packing import rootfs
 from runner.images.packing.tarstream import ChunkReader
-from runner.progress import Progress
 
 # By these it ends through a fault of its own. Any other was sent to it: SIGKILL mostly by a kernel short of memory.
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS))

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runner import paths, process
+from runner.core import paths, process
+from runner.core.progress import Progress
 from runner.images.packing import mount_program, rootfs
 from runner.images.packing.mksquashfs import Packing, running
-from runner.progress import Progress
 
 _PAUSE_S = 0.2
 

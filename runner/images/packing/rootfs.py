@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed, timely
 
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,

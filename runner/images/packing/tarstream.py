@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.packing import sparse
 from runner.images.packing.sparse import Sparse
 

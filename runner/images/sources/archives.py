@@ -14,14 +14,14 @@ from typing import IO, Protocol, cast
 
 import msgspec
 
-from runner import paths
-from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.core import paths
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.progress import Progress
+from runner.core.text import instead
 from runner.images import reference as references
 from runner.images.sources import manifests
 from runner.images.sources.layered import LayeredImage, Opened, checked_digest, for_platform, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
-from runner.progress import Progress
-from runner.suggest import instead
 
 # OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
 _TAG = "org.opencontainers.image.ref.name"

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from runner import paths
-from runner.errors import InfrastructureError
-from runner.files import atomic
-from runner.files.hashes import sha256 as sha256_of
-from runner.files.lock import locked
+from runner.core import files, paths
+from runner.core.errors import InfrastructureError
+from runner.core.files import sha256 as sha256_of
+from runner.core.lock import locked
 
 _KEPT_S = 14 * 86400
 _CHUNK = 1 << 20
@@ -43,7 +42,7 @@ def find(digest: str) -> Path | None:
     path = directory() / digest.removeprefix("sha256:")
     try:
         os.utime(path)
-        path.chmod(atomic.PRIVATE)
+        path.chmod(files.PRIVATE)
     except FileNotFoundError:
         return None
     except OSError as error:  # a cache that is read only serves as well
@@ -66,7 +65,7 @@ def read(digest: str) -> bytes | None:
 def keep(digest: str, content: bytes) -> None:
     """Keep a small one whose digest was checked."""
     path = paths.ensure_directory(directory()) / digest.removeprefix("sha256:")
-    atomic.write(path, content, mode=atomic.PRIVATE)
+    files.write(path, content, mode=files.PRIVATE)
 
 
 def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
@@ -129,9 +128,9 @@ def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None
     begun = begun if begun < size else 0
     start, chunks = fetch(begun)
     digest = hashlib.sha256()
-    handle = os.open(partial, os.O_RDWR | os.O_CREAT, atomic.PRIVATE)
+    handle = os.open(partial, os.O_RDWR | os.O_CREAT, files.PRIVATE)
     with os.fdopen(handle, "r+b") as target:
-        os.fchmod(handle, atomic.PRIVATE)
+        os.fchmod(handle, files.PRIVATE)
         left = start
         while left and (block := target.read(min(left, _CHUNK))):
             digest.update(block)

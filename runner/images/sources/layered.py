@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
-from runner.errors import InfrastructureError, RefusedError
-from runner.files.hashes import sha256
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.files import sha256
+from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
 from runner.images.packing.tarstream import Member, Tapped
@@ -27,7 +28,6 @@ from runner.images.sources import blobs, manifests
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry import Registry
-from runner.progress import Progress
 
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.files.hashes import sha256
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.files import sha256
 
 INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",

@@ -15,14 +15,14 @@ from pathlib import Path
 import requests
 import urllib3
 
-from runner.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.progress import Progress
+from runner.core.text import instead
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.manifests import Descriptor
 from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason, short_json
-from runner.progress import Progress
-from runner.suggest import instead
 
 _PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network
 _CHUNK = 1 << 20

@@ -22,13 +22,14 @@ import requests
 import urllib3
 from requests.utils import parse_dict_header
 
-from runner import __version__, paths
-from runner.errors import InfrastructureError, RefusedError, RunnerError
+from runner import __version__
+from runner.core import paths
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.invocation import PROGRAM
 from runner.images.reference import OURS, Reference
 from runner.images.sources import credentials, token_services
 from runner.images.sources.credentials import Login
 from runner.images.sources.token_services import TokenService, host_of, is_loopback
-from runner.invocation import PROGRAM
 
 HUB = "docker.io"
 ATTEMPTS = 6

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from runner import paths, strict_yaml
-from runner.model.user_config import AtRegistry, UserConfig
+from runner.core import paths, strict_yaml
+from runner.model.site import AtRegistry, UserConfig
 
 # The token services of two registries on hosts of other names: https://distribution.github.io/distribution/spec/auth/
 # (Docker's hub), https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md (NGC).

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 
 
 def unreadable(path: Path, error: OSError) -> InfrastructureError:

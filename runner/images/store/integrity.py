@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
-from runner.errors import InfrastructureError
-from runner.files.hashes import sha256
+from runner.core.errors import InfrastructureError
+from runner.core.files import sha256
+from runner.core.process import CommandFailedError
 from runner.images.store import sidecar, sif_file, squashfs_file
 from runner.images.store.stored_image import StoredImage, form_of
-from runner.process import CommandFailedError
 
 
 class _Kind(Protocol):

@@ -8,9 +8,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from runner.errors import InfrastructureError
-from runner.files import atomic, file_system
-from runner.files.hashes import key_of
+from runner.core import file_system, files
+from runner.core.errors import InfrastructureError
+from runner.core.files import key_of
 from runner.images import reference as references
 from runner.images.store import owners
 from runner.images.store.failures import unreadable, writing
@@ -79,7 +79,7 @@ def refer(name: str, image: StoredImage) -> Path:
             return path
     with writing(path):
         _ensure(path.parent, store)
-        atomic.write(path, content)
+        files.write(path, content)
         owners.share(path, store)
     return path
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from runner.errors import InfrastructureError
-from runner.files import atomic, file_system
+from runner.core import file_system, files
+from runner.core.errors import InfrastructureError
 from runner.images.store import owners
 from runner.images.store.failures import unreadable, writing
 from runner.images.store.stored_image import StoredImage
@@ -60,4 +60,4 @@ def write(image: StoredImage, *, mode: int | None = None) -> None:
     content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
     path = path_of(image.path)
     with writing(path):
-        atomic.write(path, content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)
+        files.write(path, content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.store import squashfs_file
 
 # Launch script, magic, version, architecture, id; two times; descriptors: free, all, offset, bytes; data: the last two.

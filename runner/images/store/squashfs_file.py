@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import process
-from runner.errors import InfrastructureError
+from runner.core import process
+from runner.core.errors import InfrastructureError
 
 MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")

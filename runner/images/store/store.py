@@ -24,9 +24,9 @@ from pathlib import Path
 
 import msgspec
 
-from runner import paths
-from runner.errors import InfrastructureError, UsageError
-from runner.files import atomic, process_identity
+from runner.core import files as atomic
+from runner.core import paths, process_identity
+from runner.core.errors import InfrastructureError, UsageError
 from runner.images import reference as references
 from runner.images.store import names, owners, sidecar
 from runner.images.store.failures import unreadable, writing
@@ -95,7 +95,7 @@ def sweep(key: str | None, store: Path) -> None:
     """Remove leftovers of killed conversions: all of this key, whose lease is held, and files of dead processes."""
     for path in (*store.glob(".*"), *(store / names.DIRECTORY).glob(".*")):
         of_key = key is not None and path.name.startswith(f".{key}.") and not is_lease(path, key, store)
-        if of_key or process_identity.state(atomic.owner(path)) == "dead":
+        if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # another user's, in a directory where only owners remove
                 path.unlink(missing_ok=True)
 

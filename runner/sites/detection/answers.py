@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import process
-from runner.errors import RunnerError
+from runner.core import process
+from runner.core.errors import RunnerError
 
 TIMEOUT_S = 20.0
 MOST = 4_000_000  # characters that are kept of an answer

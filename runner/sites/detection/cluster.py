@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
+from runner.core.text import instead
 from runner.model.runtimes import NATIVE, PROGRAMS, RUNTIMES
 from runner.model.schedulers import SchedulerName
-from runner.sites.detection import answers, host, pbs, slurm, slurm_facts
+from runner.sites.detection import answers, host, pbs, slurm
+from runner.sites.detection import slurm as slurm_facts
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
-from runner.suggest import instead
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
 

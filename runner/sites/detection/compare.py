@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 from runner.checks.image_fit import version
-from runner.model.finding import Finding
+from runner.core.text import gpus_text, instead
+from runner.model.plan import Finding
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.sites.detection import pbs, slurm
 from runner.sites.detection.cluster import Detected
-from runner.suggest import instead
-from runner.text import gpus_text
 
 
 def differences(site: Site, found: Detected) -> tuple[Finding, ...]:

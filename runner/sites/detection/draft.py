@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from runner.sites.detection.cluster import Detected, entries
 from runner.sites.detection.facts import Entry, Fact, Unknown, Value
-from runner.sites.loader import read_site
-from runner.sites.unknowns import CONTINUED, DEFAULT, MARK
+from runner.sites.loader import CONTINUED, DEFAULT, MARK, read_site
 
 _ORDER = (
     *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "slurm", "pbs"),

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.core.text import gpus_text
 from runner.model.runtimes import PROGRAMS
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
-from runner.text import gpus_text
 
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runner.errors import UnknownStateError
-from runner.invocation import PROGRAM
+from runner.core.errors import UnknownStateError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, gpus_text
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
@@ -24,7 +25,6 @@ from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
 from runner.study.directory import StudyDirectory
 from runner.study.ways import Work, separate
-from runner.text import counted, gpus_text
 
 _POLL_S = 1.0
 _WHY = {

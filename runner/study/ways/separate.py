@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.errors import NotAcceptedError
-from runner.invocation import PROGRAM
+from runner.core.errors import NotAcceptedError
+from runner.core.invocation import PROGRAM
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import paths
+from runner.core import paths
 from tests.support.installed import Distributions, build, check_everyday_verbs, install, pythons
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images.build.build import BuiltImage
+from runner.images.building.build import BuiltImage
 from tests.support import planted_secrets
 from tests.support.documents import result
 from tests.support.planted_secrets import MARK, careless, verb

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine
-from runner.progress import Silent
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import ProgramFailedError
-from runner.files.hashes import key_of
-from runner.images.build import standin, standins
-from runner.images.build.build import BuiltImage, build
-from runner.progress import Silent
+from runner.core.errors import ProgramFailedError
+from runner.core.files import key_of
+from runner.core.progress import Silent
+from runner.images.building import standin, standins
+from runner.images.building.build import BuiltImage, build
 from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside
 from tests.support.gpu_code import gpu_code
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.images.engine import private_engine
 from tests.support.build_bench import BASE, SLOW, Bench, read_until, start_bench, wait_until_settled
 from tests.support.waiting import until

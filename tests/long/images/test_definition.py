@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner import paths
 from runner.box import root as box_root
-from runner.images.build import standin, standins
-from runner.progress import Silent
+from runner.core import paths
+from runner.core.progress import Silent
+from runner.images.building import standin, standins
 from tests.support import editing, light_base
 from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark

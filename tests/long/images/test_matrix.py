@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.images.build.build import build
-from runner.progress import Silent
+from runner.core.progress import Silent
+from runner.images.building.build import build
 from tests.support.framework_matrix import GLOO, MPI, ROWS, Row, about, benchmark, image_of, inside
 
 if TYPE_CHECKING:

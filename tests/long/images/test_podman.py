@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import Exit
-from runner.images.build.build import build
+from runner.core.errors import Exit
+from runner.core.progress import Silent
+from runner.images.building.build import build
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection
-from runner.progress import Silent
 from tests.support import light_base, podman
 from tests.support.build_bench import BASE, Bench, read_until, wait_until_settled
 

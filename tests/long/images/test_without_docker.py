@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner import paths
-from runner.errors import Exit
-from runner.images.build import standin, standins
+from runner.core import paths
+from runner.core.errors import Exit
+from runner.core.progress import Silent
+from runner.images.building import standin, standins
 from runner.images.store import store
-from runner.progress import Silent
 from tests.support import charliecloud, light_base
 from tests.support import registry as registries
 from tests.support.build_bench import read_until

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.core.errors import RefusedError
+from runner.core.package_directory import opened
+from runner.core.progress import Silent
 from runner.environments.collect import collect
 from runner.environments.spec import packages_of_images
-from runner.errors import RefusedError
-from runner.files.package_directory import opened
-from runner.images.build import standin, standins
-from runner.images.build.build import build
-from runner.progress import Silent
+from runner.images.building import standin, standins
+from runner.images.building.build import build
 from runner.sites.loader import read_site
 from tests.support.package_directories import collected
 

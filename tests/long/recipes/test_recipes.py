@@ -12,9 +12,9 @@ import pytest
 from gpu_runner_inside import bandwidth, sentences
 from gpu_runner_inside.bandwidth import Timed
 
+from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 from tests.support.commands import Runner
 from tests.support.local_jobs import outcome
 from tests.support.rank_records import records

@@ -12,7 +12,7 @@ import pytest
 
 from runner import box
 from runner.box.root import ensure
-from runner.images.build.build import BuiltImage
+from runner.images.building.build import BuiltImage
 from runner.images.store.stored_image import StoredImage
 from runner.recipes.loader import library
 from tests.support.commands import Runner

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from runner.cli.results import json_schema
-from runner.report.gather import of_runs, of_study
-from runner.report.writing import write
+from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.writing import write
 from tests.support.browser import Tab, tab
 from tests.support.json_schema import faults
 from tests.support.reports import launch_facts, measured_run, study_facts, whole_study

@@ -9,7 +9,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
+from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
@@ -17,8 +19,6 @@ from runner.model.request import Mount, Request
 from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
-from runner.runtimes import runtime
-from runner.schedulers import render
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = Site(

@@ -3,7 +3,7 @@
 What a rank's launcher gets is looked at where it gets it: behind the scheduler's words, the container's, and the shell
 in the container, which are real but for the container itself. A container lets its image's variables win over the
 job's, as real ones do, unless an option carries the job's by name. A new runtime needs nothing here as long as its
-container command ends with the shell of ``runner.runtimes.common``.
+container command ends with the shell of ``runner.backends.runtimes.common``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
+from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
@@ -26,8 +28,6 @@ from runner.model.runtimes import PROGRAMS, RUNTIMES
 from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site, SlurmFacts
 from runner.planning.plan import plan
-from runner.runtimes import runtime
-from runner.schedulers import render
 
 _IMAGE_WINS = r"""
 image_wins() {  # the words of the container's command line

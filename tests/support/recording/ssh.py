@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.backends.runtimes import runtime, staging
+from runner.backends.schedulers import render
+from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.script import JobScript
-from runner.planning.hosts import parse, with_hosts
+from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.runtimes import runtime, staging
-from runner.schedulers import render
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
-SITE = with_hosts(read_site("hosts"), parse("me@nodea:2,nodeb:1"))
+SITE = with_hosts(read_site("hosts"), parse_hosts("me@nodea:2,nodeb:1"))
 
 # What a node's login shell finds is not what the submitting shell has: HOME, USER, and one of its own.
 _SSH = """#!/bin/bash

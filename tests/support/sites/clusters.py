@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner import box, process
+from runner import box
 from runner.box import Bind, BoxSpec, NodeShape
+from runner.core import process
 from runner.environments.directory import RECORD
 from runner.environments.spec import of_site, setup_of_jobs
 from runner.model.environment import Environment

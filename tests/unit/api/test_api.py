@@ -21,7 +21,7 @@ from runner import CheckRefusedError, Options, Run, Study, runs, submit
 from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
-from runner.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.model.origin import CommandLine
 from tests.support.json_schema import faults

@@ -15,7 +15,7 @@ from runner.api import Options, Run, Study, bundle, compare, expect, report, sca
 from runner.api.arguments import arguments_of, values_of
 from runner.cli import run as runner
 from runner.cli import submit
-from runner.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
+from runner.core.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
 from tests.support.own_state import own_state

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.box import Bind, BoxSpec, NodeShape, config, inside, root
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 
 ROOT = config.Account(0, 0, "root", "/root")
 USER = config.Account(1000, 1001, "ada", "/home/ada")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checks.architectures import coverage, of_framework, of_horovod
+from runner.checks.gpus import coverage, framework_architectures, horovod_architectures
 from runner.model.image import Horovod, ImageFacts
 
 
@@ -37,7 +37,7 @@ def test_kernels_run_where_cuda_says(archs: tuple[str, ...], capability: str, wa
 
 def test_what_torch_lists_is_taken_as_it_is() -> None:
     facts = ImageFacts(framework="pytorch", cuda_archs=("sm_80", "sm_90a", "compute_90"))
-    assert of_framework(facts) == ("sm_80", "sm_90a", "compute_90")
+    assert framework_architectures(facts) == ("sm_80", "sm_90a", "compute_90")
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_what_torch_lists_is_taken_as_it_is() -> None:
 def test_what_tensorflow_lists_is_its_builds_option(listed: tuple[str, ...], capability: str, wanted: str) -> None:
     """A compute capability, or compute_N, is compiled for that architecture and kept as PTX, too."""
     facts = ImageFacts(framework="tensorflow", cuda_archs=listed)
-    assert coverage(of_framework(facts), capability) == wanted
+    assert coverage(framework_architectures(facts), capability) == wanted
 
 
 def test_numbers_of_horovods_kernels_are_architectures() -> None:
-    assert of_horovod(Horovod(cuda_architectures=(80, 100), ptx=100)) == ("sm_80", "sm_100", "compute_100")
-    assert of_horovod(Horovod()) == ()
+    assert horovod_architectures(Horovod(cuda_architectures=(80, 100), ptx=100)) == ("sm_80", "sm_100", "compute_100")
+    assert horovod_architectures(Horovod()) == ()

@@ -10,13 +10,11 @@ import pytest
 from runner.checks import gpus
 from runner.checks.horovod_fit import CODES, findings
 from runner.checks.rules import Observed, check
-from runner.model.finding import Finding
-from runner.model.hardware import Hardware
 from runner.model.image import Horovod, ImageFacts, facts_of
-from runner.model.plan import Plan, PlannedImage
+from runner.model.plan import Finding, Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
-from runner.model.site import Queue, Site
+from runner.model.site import Hardware, Queue, Site
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site

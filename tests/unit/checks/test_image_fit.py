@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from runner.checks.image_fit import CODES, findings
-from runner.model.hardware import Hardware
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
 from runner.model.names import Wireup
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Request
-from runner.model.site import MpiFacts, Site
+from runner.model.site import Hardware, MpiFacts, Site
 from runner.planning.plan import plan
 from runner.preparation.image import mpi_of
 from runner.recipes.loader import read_recipe

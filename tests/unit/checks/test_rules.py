@@ -8,18 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.backends.runtimes import runtime
 from runner.checks import horovod_fit, image_fit, storage
 from runner.checks.rules import CODES, Observed, check, refuses
-from runner.errors import UsageError
-from runner.model.finding import Finding
+from runner.core.errors import UsageError
 from runner.model.image import ImageFacts
-from runner.model.plan import PlannedImage
+from runner.model.plan import Finding, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
 from runner.model.step import Text
 from runner.planning.plan import plan
-from runner.runtimes import runtime
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))

@@ -17,7 +17,7 @@ from runner.model.site import Home, Scratch
 from runner.planning.personal import Personal, with_scratch
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
-from runner.sites.workspaces import read, workspaces
+from runner.sites.user import read_workspaces, workspaces
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 DAY_S = 86400
@@ -94,7 +94,7 @@ def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity
 
 
 def test_workspaces_are_read_as_the_tool_lists_them() -> None:
-    assert list(read(LISTED)) == [
+    assert list(read_workspaces(LISTED)) == [
         Workspace("test-workspace", "/data/horse/ws/marie-test-workspace", 89 * DAY_S + 23 * 3600),
         Workspace("nearly-gone", "/data/horse/ws/marie-nearly-gone", 5400),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import VERBS, run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from tests.support.documents import result
 from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound, submit
@@ -413,14 +413,14 @@ NEVER_PLANNED = {
 
 def test_the_help_imports_nothing_heavy() -> None:
     heavy = {*NEVER_PLANNED, "msgspec", "yaml", "pathlib", "difflib", "json"}
-    heavy |= {"runner.model", "runner.preparation", "runner.redact"}
+    heavy |= {"runner.model", "runner.preparation", "runner.core.redact"}
     assert heavy & imported("--help") == set()
 
 
 def test_a_dry_run_imports_nothing_that_starts_or_judges_jobs_or_makes_images_or_boxes() -> None:
     heavy = {*NEVER_PLANNED, "ctypes", "difflib", "secrets", "socket"}
     heavy |= {"runner.box", "runner.diagnosis", "runner.jobs", "runner.proving", "runner.statistics"}
-    heavy |= {"runner.images.build", "runner.images.conversion", "runner.images.engine", "runner.images.sources"}
+    heavy |= {"runner.images.building", "runner.images.conversion", "runner.images.engine", "runner.images.sources"}
     there = imported(*sound("--dry-run"))
     assert "runner.preparation.job" in there
     assert heavy & there == set()

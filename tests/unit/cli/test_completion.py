@@ -13,7 +13,7 @@ import click
 import pytest
 
 from runner.cli import VERBS, cli, completion, run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.model.job import Submitted
 from tests.support.own_state import own_state

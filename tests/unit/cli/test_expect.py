@@ -8,7 +8,7 @@ import pytest
 
 from runner.cli import run
 from runner.cli.expect_table import lines
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.jobs.expected import OneGpu, expect
 from runner.sites.loader import read_site
 from tests.support.documents import document

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, InfrastructureError
-from runner.files import atomic
-from runner.files.hashes import sha256 as sha256_of
+from runner.core import files
+from runner.core.errors import Exit, InfrastructureError
+from runner.core.files import sha256 as sha256_of
+from runner.core.progress import Silent
 from runner.images.conversion import source_selection
 from runner.images.conversion.squashfs import CONVERTER
 from runner.images.packing.mksquashfs import Packing
@@ -29,7 +30,6 @@ from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.preparation import observation
 from runner.preparation.image import JobImage
-from runner.progress import Silent
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.documents import result
@@ -69,7 +69,7 @@ def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
     made = directory.create(tmp_path / "runs", "probe-2", time.time())
     made.write("plan.json", plan(read_recipe("probe").recipe, read_site("box"), Request(gpus=2), planned))
     nowhere = str(tmp_path / "no-clients")
-    atomic.write_private(made.path / directory.SCRIPT, "")
+    files.write_private(made.path / directory.SCRIPT, "")
     made.write("job.json", Submitted("slurm", "7", nowhere, "0" * 64, time.time()))
     if ended:
         made.write("exit.json", ExitMarker("7", 0, time.time()))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.files.hashes import sha256 as sha256_of
+from runner.core.files import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
 from tests.support.documents import result

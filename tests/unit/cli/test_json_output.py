@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.cli import quickstart, run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.model.output import Document
 from tests.support.documents import document
 from tests.support.squashfs import SUPERBLOCK

@@ -11,10 +11,10 @@ import pytest
 from runner.cli import run as runner
 from runner.cli.report_table import lines
 from runner.cli.results import json_schema
-from runner.errors import Exit
+from runner.core.errors import Exit
+from runner.figures.report.gather import of_runs, of_study
 from runner.model.origin import CommandLine
 from runner.model.study import Launch, PointFacts, Study
-from runner.report.gather import of_runs, of_study
 from runner.study import directory
 from runner.study.directory import StudyDirectory
 from tests.support.json_schema import faults

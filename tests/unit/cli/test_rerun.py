@@ -15,7 +15,7 @@ import pytest
 from runner.cli import run
 from runner.cli.job_options import verb_of
 from runner.cli.rerun import command_of, image_line
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.model.plan import PlannedImage
 from tests.support import documents
 from tests.support.plans import PLAN

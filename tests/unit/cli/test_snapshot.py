@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError
+from runner.core.errors import Exit, RefusedError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import RunDirectory
 from runner.jobs.snapshot_copy import Snapshot, copy

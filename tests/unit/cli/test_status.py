@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from runner.backends.schedulers.local.client import Local
 from runner.cli import run as runner
-from runner.errors import Exit
-from runner.files import atomic
+from runner.core import files
+from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
-from runner.schedulers.local.client import Local
 from tests.support.documents import result
 from tests.support.plans import PLAN
 
@@ -38,7 +38,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         run = directory.create(tmp_path / "runs", "train-4", time.time())
         runs.append(run)
         run.write("plan.json", PLAN)
-        atomic.write_private(run.path / SCRIPT, f"#!/bin/bash\n{body}\n")
+        files.write_private(run.path / SCRIPT, f"#!/bin/bash\n{body}\n")
         job = Local().submit(run.path, SCRIPT)
         run.write("job.json", Submitted("local", job, "", "0", time.time()))
         return run
@@ -106,7 +106,7 @@ def test_the_list_of_runs(start: Start, capsys: pytest.CaptureFixture[str]) -> N
     run = start("exec sleep 60")
     refused = directory.create(run.path.parent, "refused-4", time.time())
     refused.write("plan.json", PLAN)
-    atomic.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
+    files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", time.time(), refused="no such partition"))
     assert runner(["status"]) == Exit.GOOD
     said = capsys.readouterr()
@@ -126,7 +126,7 @@ def test_a_refused_submission_is_read_by_its_id(start: Start, capsys: pytest.Cap
     run = start("exit 0")
     refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
-    atomic.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
+    files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", 1.0, refused="no such partition"))
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):
         assert runner([*words, refused.run_id]) == Exit.NOT_ACCEPTED

@@ -11,24 +11,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks.environment_fit import lacking
+from runner.backends.runtimes import runtime
+from runner.backends.runtimes.common import load_lines
+from runner.checks.image_fit import missing_packages
 from runner.cli import run
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.environments import directory, make
 from runner.environments.script import Places, creation
 from runner.environments.spec import EnvironmentSpec, of_site, setup_of_jobs
-from runner.errors import Exit, RefusedError, UsageError
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.image import Horovod, ImageFacts
 from runner.model.recipe import Recipe
 from runner.model.request import Request
+from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
-from runner.planning.setup import lines
 from runner.preparation.environment import choose_proof
 from runner.preparation.image import as_image
 from runner.render.shell import statement
-from runner.runtimes import runtime
-from runner.runtimes.common import load_lines
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result
@@ -89,7 +89,7 @@ def places(root: Path) -> Places:
 
 def test_a_setup_is_loaded_in_its_order() -> None:
     setup = Setup(True, ("/soft",), ("a", "b/1"), "/conda/", Activate("/env", "/venv/"))
-    assert lines(setup) == (
+    assert setup_lines(setup) == (
         ("module", "purge"),
         ("module", "use", "/soft"),
         ("module", "load", "a", "b/1"),
@@ -97,7 +97,7 @@ def test_a_setup_is_loaded_in_its_order() -> None:
         ("conda", "activate", "/env"),
         ("source", "/venv/bin/activate"),
     )
-    assert lines(Setup()) == ()
+    assert setup_lines(Setup()) == ()
 
 
 def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_an_environment_of_another_framework_is_reported(
     tmp_path: Path, framework: Any, needs: tuple[str, ...], lacks: str
 ) -> None:
     made = environment(tmp_path / "e", framework=framework)
-    said, fix = lacking(msgspec.structs.replace(RECIPE, needs=needs), made)
+    said, fix = missing_packages(msgspec.structs.replace(RECIPE, needs=needs), made)
     assert lacks in said
     assert bool(said) == bool(lacks) == ("--framework pytorch" in fix)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
+from runner.core.errors import Exit, RefusedError
+from runner.core.paths import share
 from runner.environments import directory, own
-from runner.errors import Exit, RefusedError
 from runner.model.environment import Activate, Setup
-from runner.paths import share
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from runner.cli import run
+from runner.core.errors import Exit, InfrastructureError, ProgramFailedError
+from runner.core.package_directory import PackageFile
 from runner.environments import make
 from runner.environments.collect import framework_version, requirements_of
 from runner.environments.running import failure
 from runner.environments.script import Places, collection, creation
 from runner.environments.spec import EnvironmentSpec, of_site, packages_of_images, packages_of_site
-from runner.errors import Exit, InfrastructureError, ProgramFailedError
-from runner.files.package_directory import PackageFile
 from runner.model.environment import Setup
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
 from runner.sites.loader import read_site

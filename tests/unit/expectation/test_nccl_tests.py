@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.expectation.nccl_tests import parse
 
 HEAD = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.images.reference import is_path, parse
 
 DIGEST = "sha256:" + "a1" * 32

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import paths
+from runner.core import paths
 from tests.support.waiting import until
 
 LISTENS = (

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from runner import paths
+from runner.core import paths
 
 
 def test_the_program_has_none_of_them_wherever_they_came_from() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
-from runner.files import atomic
+from runner.core import files
+from runner.core.errors import UsageError
 from runner.jobs import directory
 from runner.jobs.lookup import find
 
@@ -21,7 +21,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_directory(root: Path) -> directory.RunDirectory:
     run = directory.create(root, "r-1", 0.0)
-    atomic.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
+    files.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
     return run
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.diagnosis.nccl_log import NcclLog
-from runner.errors import RefusedError, RunnerError, UsageError
 from runner.jobs import expected
 from runner.jobs.directory import RunDirectory
 from runner.jobs.expected import OneGpu, expect

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.errors import UnknownStateError
+from runner.core.errors import UnknownStateError
 from runner.jobs import directory
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import RunDirectory

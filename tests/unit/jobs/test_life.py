@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UnknownStateError
+from runner.core.errors import UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, finish, standing, tasks_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.files import atomic
+from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.listing import Selection, list_runs
@@ -28,7 +28,7 @@ def submitted(
     """A run on a Slurm whose clients are in ``root``."""
     run = directory.create(root / "runs", f"{name}-4", at_s)
     run.write("plan.json", msgspec.structs.replace(PLAN, site=site))
-    atomic.write_private(run.path / SCRIPT, "#!/bin/bash\n")
+    files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
     run.write("job.json", Submitted("slurm", job, str(root), "0", at_s, refused=refused))
     return run
 

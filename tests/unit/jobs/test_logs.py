@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import (
     WHOLE_BYTES,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
-from runner.files import atomic
+from runner.core import files
+from runner.core.errors import UsageError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
 from runner.jobs.listing import Selection, list_runs
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 def submitted(root: Path, name: str, job: str = "", *, at_s: float = 0.0, refused: str = "") -> RunDirectory:
     """A run that the scheduler took as this job, or refused."""
     run = directory.create(root, f"{name}-2", at_s)
-    atomic.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
+    files.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
     run.write("job.json", Submitted("slurm", job, "", "0", at_s, refused=refused))
     return run
 

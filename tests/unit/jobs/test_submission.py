@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
+from runner.backends.schedulers import client_call
+from runner.backends.schedulers.slurm.client import Slurm
+from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import standing
 from runner.jobs.submission import scheduler_of, submit
 from runner.model.job import Submitted
 from runner.model.script import JobScript
-from runner.schedulers import client_call
-from runner.schedulers.slurm.client import Slurm
 from tests.support.limits import largest_file
 from tests.support.plans import PLAN
 

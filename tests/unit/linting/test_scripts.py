@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.linting.check import check
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "support" / "training_scripts"

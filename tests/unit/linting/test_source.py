@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.linting.check import check
 from runner.linting.source import MOST_BYTES
 

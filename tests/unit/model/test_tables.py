@@ -14,12 +14,12 @@ from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.site import Site
 
 ROOT = Path(__file__).parents[3] / "runner"
-SHARED = {"common", "leftovers", "schedulerless", "staging"}  # modules of runner.runtimes that are no runtime
+SHARED = {"common", "leftovers", "schedulerless", "staging"}  # modules of runner.backends.runtimes that are no runtime
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_runtime_has_a_module_that_makes_its_step(name: str) -> None:
-    assert callable(importlib.import_module(f"runner.runtimes.{RUNTIMES[name].module}").step)
+    assert callable(importlib.import_module(f"runner.backends.runtimes.{RUNTIMES[name].module}").step)
 
 
 def test_every_module_of_a_runtime_has_a_row() -> None:
@@ -40,8 +40,8 @@ def test_a_row_says_how_the_runtime_is_found_and_mounts(name: str) -> None:
 @pytest.mark.parametrize("name", get_args(SchedulerName))
 def test_a_scheduler_has_a_client_and_a_script(name: SchedulerName) -> None:
     facts = SCHEDULERS[name]
-    assert callable(importlib.import_module(f"runner.schedulers.{facts.folder}.client").connect)
-    assert callable(importlib.import_module(f"runner.schedulers.{facts.folder}.script").render)
+    assert callable(importlib.import_module(f"runner.backends.schedulers.{facts.folder}.client").connect)
+    assert callable(importlib.import_module(f"runner.backends.schedulers.{facts.folder}.script").render)
     assert (facts.launcher != "") == (facts.nodes == "allocated")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from runner.backends.runtimes import runtime as module_of
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.site import Home
-from runner.planning import caches
+from runner.planning import environment
 from runner.planning.plan import plan
-from runner.runtimes import runtime as module_of
 from runner.sites.loader import read_site
 
 HOME = Mount("/home/me", "/home/me")
@@ -39,12 +39,12 @@ RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 def test_caches_are_at_home_where_programs_see_it(
     site: str, runtime: str, mounts: tuple[Mount, ...], where: str
 ) -> None:
-    assert caches.choose(read_site(site), runtime, mounts, "/home/me") == where
+    assert environment.choose_caches(read_site(site), runtime, mounts, "/home/me") == where
 
 
 def test_a_home_that_is_not_for_jobs_holds_no_caches() -> None:
     site = msgspec.structs.replace(read_site("neuron"), home=Home(for_jobs=False))
-    assert caches.choose(site, "native", (), "/home/me") == "node"
+    assert environment.choose_caches(site, "native", (), "/home/me") == "node"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_shells_own_caches_are_kept_where_programs_see_them(
     runtime: str, mounts: tuple[Mount, ...], names: set[str]
 ) -> None:
     shell = {"HF_HOME": "/scratch/me/hf", "TORCH_HOME": "/home/me/torch", "KERAS_HOME": "relative", "HF_TOKEN": "/x"}
-    assert caches.carried(shell, runtime, mounts).keys() == names
+    assert environment.carried_caches(shell, runtime, mounts).keys() == names
 
 
 def test_a_job_has_the_users_umask_and_caches() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.errors import RefusedError, UnknownStateError
-from runner.model.allocation import AllocatedNode, Allocation
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers.slurm.allocation import allocation
+from runner.backends.schedulers.slurm.script import salloc
+from runner.core.errors import RefusedError, UnknownStateError
+from runner.model.job import AllocatedNode, Allocation
 from runner.model.plan import Plan, PlannedImage, StepNodes
 from runner.model.request import Request
 from runner.planning.plan import plan
-from runner.runtimes import runtime
-from runner.schedulers.slurm.allocation import allocation
-from runner.schedulers.slurm.script import salloc
 from tests.support.plans import RECIPE, SITE
 
 BIG, SMALL = AllocatedNode("big", cpus=128, gpus=4), AllocatedNode("small", cpus=64, gpus=2)

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.backends.schedulers.ssh.preflight import MARK, answer, faults, no_answer, question
+from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.planning.hosts import parse, parse_file, place, with_hosts
+from runner.planning.placement import parse_host_file, parse_hosts, place_on_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.schedulers.ssh.preflight import MARK, answer, faults, no_answer, question
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
@@ -31,7 +31,7 @@ IMAGE = PlannedImage("i", "", "/shared/i.sif", size_bytes=100)
     ],
 )
 def test_hosts_on_a_command_line(text: str, hosts: Any) -> None:
-    assert parse(text) == hosts
+    assert parse_hosts(text) == hosts
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_hosts_on_a_command_line(text: str, hosts: Any) -> None:
 )
 def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(text)
+        parse_hosts(text)
     assert caught.value.fix
 
 
@@ -55,13 +55,13 @@ nodee
 nodee
 """
     hosts = (("nodea", 8), ("nodeb", 4), ("nodec", 2), ("noded", 3), ("nodee", 2))
-    assert parse_file(text, "hosts") == hosts
+    assert parse_host_file(text, "hosts") == hosts
 
 
 @pytest.mark.parametrize("line", ["nodea slots=x", "nodea slots", "nodea cpu=4", "nodea slots=0", "$(id) slots=1"])
 def test_a_line_that_cannot_be_taken_is_named(line: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_file(f"nodeb slots=1\n{line}\n", "my hosts")
+        parse_host_file(f"nodeb slots=1\n{line}\n", "my hosts")
     assert caught.value.where == "my hosts:2"
 
 
@@ -80,7 +80,7 @@ def test_a_line_that_cannot_be_taken_is_named(line: str) -> None:
 )
 def test_ranks_fill_the_hosts_in_their_order(gpus: int, nodes: int | None, room: Any, placed: Any) -> None:
     hosts = {f"n{number}": ranks for number, ranks in enumerate(room)}
-    assert place(gpus, nodes, hosts) == placed
+    assert place_on_hosts(gpus, nodes, hosts) == placed
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_ranks_fill_the_hosts_in_their_order(gpus: int, nodes: int | None, room:
 )
 def test_what_does_not_fit_is_refused(gpus: int, nodes: Any, room: Any, kind: type[RunnerError], says: str) -> None:
     with pytest.raises(kind) as caught:
-        place(gpus, nodes, {f"n{number}": ranks for number, ranks in enumerate(room)})
+        place_on_hosts(gpus, nodes, {f"n{number}": ranks for number, ranks in enumerate(room)})
     assert says in caught.value.what
     assert caught.value.fix
 
@@ -106,10 +106,10 @@ def test_the_list_on_the_command_line_wins_and_a_scheduler_gives_out_its_own_nod
     site = read_site("hosts")
     ours = msgspec.structs.replace(site, ssh=msgspec.structs.replace(site.ssh, hosts={"mine": 2}))
     assert with_hosts(ours).node.gpus == 2
-    assert dict(with_hosts(ours, parse("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
-    assert with_hosts(ours, parse("a:8,b:4")).node.count == 2
+    assert dict(with_hosts(ours, parse_hosts("a:8,b:4")).ssh.hosts) == {"a": 8, "b": 4}
+    assert with_hosts(ours, parse_hosts("a:8,b:4")).node.count == 2
     with pytest.raises(UsageError) as caught:
-        with_hosts(read_site("technion"), parse("a:8"))
+        with_hosts(read_site("technion"), parse_hosts("a:8"))
     assert "slurm" in caught.value.what
 
 
@@ -125,7 +125,7 @@ def test_a_site_file_with_a_host_that_ssh_would_not_take_is_refused(tmp_path: Pa
 
 
 def planned(**changes: Any) -> Plan:
-    site = msgspec.structs.replace(with_hosts(read_site("hosts"), parse("a:2,b:2")), **changes)
+    site = msgspec.structs.replace(with_hosts(read_site("hosts"), parse_hosts("a:2,b:2")), **changes)
     request = Request(gpus=4, mounts=(Mount("/da ta", "/data"),))
     return plan(RECIPE, site, request, IMAGE)
 

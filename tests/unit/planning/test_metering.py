@@ -7,22 +7,22 @@ from typing import Literal
 import msgspec
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.request import Request
-from runner.planning.metering import variables
+from runner.planning.environment import meter_variables
 from tests.support.plans import RECIPE
 
 OWN = msgspec.structs.replace(RECIPE, result="if-left")
 
 
 def test_nothing_without_it() -> None:
-    assert variables(RECIPE, Request(gpus=2)) == variables(OWN, Request(gpus=2)) == {}
+    assert meter_variables(RECIPE, Request(gpus=2)) == meter_variables(OWN, Request(gpus=2)) == {}
 
 
 def test_the_batch_says_as_much_as_the_flag() -> None:
-    assert variables(OWN, Request(gpus=2, meter=True)) == {"RUNNER_METER": "1"}
+    assert meter_variables(OWN, Request(gpus=2, meter=True)) == {"RUNNER_METER": "1"}
     both = {"RUNNER_METER": "1", "RUNNER_METER_BATCH": "32"}
-    assert variables(OWN, Request(gpus=2, meter_batch=32)) == both
+    assert meter_variables(OWN, Request(gpus=2, meter_batch=32)) == both
 
 
 @pytest.mark.parametrize("result", ["throughput", "none"])
@@ -30,10 +30,10 @@ def test_a_program_that_leaves_its_own_records_refuses_it(result: Literal["throu
     """The meter's would take their place."""
     own = msgspec.structs.replace(RECIPE, result=result)
     with pytest.raises(UsageError, match="the program of the recipe r leaves records of its own"):
-        variables(own, Request(gpus=2, meter=True))
+        meter_variables(own, Request(gpus=2, meter=True))
 
 
 @pytest.mark.parametrize("batch", [0, -1])
 def test_an_impossible_batch_is_refused(batch: int) -> None:
     with pytest.raises(UsageError, match="samples a step are not possible"):
-        variables(OWN, Request(gpus=2, meter_batch=batch))
+        meter_variables(OWN, Request(gpus=2, meter_batch=batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.model.site import NodeShape
 from runner.planning.placement import place
 

@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.errors import UsageError
-from runner.model.allocation import AllocatedNode, Allocation
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
+from runner.backends.schedulers.slurm.script import SLURM
+from runner.core.errors import UsageError
+from runner.model.job import AllocatedNode, Allocation
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.site import Site, SlurmFacts
@@ -19,9 +22,6 @@ from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
 from runner.planning.plan import image_reference, plan
 from runner.recipes.loader import read_recipe
-from runner.runtimes import runtime
-from runner.schedulers import render
-from runner.schedulers.slurm.script import SLURM
 from tests.support.plans import RECIPE, SITE
 
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
 from runner.checks.rules import Observed, check
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
@@ -18,8 +20,6 @@ from runner.model.step import text, texts
 from runner.planning.plan import plan
 from runner.planning.wireup import Choice, choose, mesh_s
 from runner.preparation.image import mpi_of
-from runner.runtimes import runtime
-from runner.schedulers import render
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))

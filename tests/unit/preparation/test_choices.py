@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.model.request import Request
-from runner.model.user_config import AtSite, UserConfig
+from runner.model.site import AtSite, UserConfig
 from runner.preparation.choices import Choices, FindProgram, choose_all
 from runner.preparation.site import with_user_values
 from runner.sites.loader import read_site

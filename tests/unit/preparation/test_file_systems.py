@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.errors import RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount, Request
 from runner.preparation import file_systems

@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from runner.cli import run
+from runner.core.errors import Exit
 from runner.environments.directory import RECORD
-from runner.errors import Exit
 from runner.model.environment import Environment, Setup
 from runner.model.image import Horovod, ImageFacts
 from runner.model.recipe import Recipe
 from runner.model.request import Mount
 from runner.preparation.horovod_use import horovod_use
-from runner.recipes.loader import read_recipe
-from runner.recipes.program import recipe_of
+from runner.recipes.loader import read_recipe, recipe_of
 
 
 def use(directory: Path, *program: str, mounts: tuple[Mount, ...] = ()) -> str:

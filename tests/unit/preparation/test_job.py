@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError, UsageError
-from runner.model.finding import Finding
-from runner.model.plan import record_of
+from runner.core.errors import Exit, RefusedError, UsageError
+from runner.model.plan import Finding, record_of
 from runner.preparation.job import prepare
 from runner.preparation.request import make_options
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError, UsageError
-from runner.invocation import PROGRAM
+from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.invocation import PROGRAM
 from runner.preparation.new_recipe import MOST_BYTES, new_recipe, write_recipe
 from runner.recipes.loader import names, read_recipe
 from tests.support.documents import result

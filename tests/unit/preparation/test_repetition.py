@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.preparation.repetition import image_of, repeated
 from tests.support.plans import PLAN

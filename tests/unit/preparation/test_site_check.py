@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.preparation.site_check import check_site
 
 

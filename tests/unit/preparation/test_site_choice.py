@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError, UsageError
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.model.request import Request
 from runner.preparation import site_choice
 from runner.preparation.site import UserSite, read_user_site

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from runner.core.process import Completed
 from runner.preparation.srun_plugin import judged, others
-from runner.process import Completed
 from runner.sites.loader import read_site
 
 PLAIN = "Usage: srun [OPTIONS(0)...]\n\nParallel run options:\n  -A, --account=name          charge job\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.recipes.draft import program_options
 from runner.recipes.loader import library, names, read_recipe
-from runner.recipes.program_options import program_options
 
 MINE = "name: mine\ndescription: x\nimage: img\nprogram: [python, a.py]\n"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.step import Export, Text, Var, text, texts
 from runner.render.shell import folded, quote, quoted_argument, statement
 from tests.support.hostile import HOSTILE

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import paths
 from runner.cli import run
-from runner.errors import Exit
+from runner.core import paths
+from runner.core.errors import Exit
 from tests.support.documents import result
 
 

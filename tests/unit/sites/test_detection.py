@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.model.runtimes import PROGRAMS, RUNTIMES
 from runner.model.site import Site
 from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
 from runner.sites.detection.answers import Answer, ask_all
 from runner.sites.detection.facts import seconds
-from runner.sites.loader import names, read_documents, read_site
-from runner.sites.unknowns import unknowns
+from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 
 RECORDED = Path(__file__).parent / "recorded"

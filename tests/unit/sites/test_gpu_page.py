@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.model.runtimes import RUNTIMES
 
 PAGE = (Path(__file__).parents[3] / "docs/gpu.md").read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.sites.loader import names
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"

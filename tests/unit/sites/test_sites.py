@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.study.directory import read
 from runner.study.listing import list_studies
 from runner.study.lookup import find

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.backends.schedulers.local.client import Local
+from runner.core.errors import RefusedError
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.model.verdict import ArmFigure, Verdict
-from runner.schedulers.local.client import Local
 from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
 from runner.study.directory import held_among_machines, is_leased
 from tests.support.studies import left_run, measured, on_disk, study

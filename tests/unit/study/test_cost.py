@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.model.study import Launch
 from runner.study import cost
 from runner.study.plan import launches

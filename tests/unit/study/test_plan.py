@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.model.study import Launch
 from runner.study import plan
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit
+from runner.core.errors import Exit
 from runner.jobs.directory import RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, Plan, PlannedImage

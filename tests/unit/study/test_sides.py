@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.bundle.proven_study import check_batches
 from runner.cli import run as runner
-from runner.errors import Exit, NotProvenError
+from runner.core.errors import Exit, NotProvenError
+from runner.figures.bundle.proven_study import check_batches
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory

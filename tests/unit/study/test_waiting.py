@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UnknownStateError
+from runner.backends.schedulers.local.client import Local
+from runner.core.errors import UnknownStateError
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled
-from runner.schedulers.local.client import Local
 from runner.study.waiting import wait
 from tests.support.studies import left_run, measured, on_disk, study
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import process
 from runner.cli import run
-from runner.errors import Exit, InfrastructureError, RefusedError
-from runner.files.hashes import sha256 as sha256_of
+from runner.core import process
+from runner.core.errors import Exit, InfrastructureError, RefusedError
+from runner.core.files import sha256 as sha256_of
 from runner.images.conversion import apptainer_build
 from runner.images.store import names, sif_file, store
 from runner.images.store.stored_image import StoredImage, file_name

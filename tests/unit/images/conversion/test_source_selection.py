@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.errors import Exit, RefusedError, UsageError
+from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.progress import Silent
 from runner.images.conversion.source_selection import Options, convert
 from runner.images.engine import connection
-from runner.progress import Silent
 
 
 @pytest.fixture(autouse=True)

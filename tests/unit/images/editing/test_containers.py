@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.images.editing import containers
 from runner.images.editing.containers import Copy, Tool
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InfrastructureError, RefusedError, UsageError
-from runner.images.build.build import INPUTS_LABEL
-from runner.images.build.without_engine.tree import TreeImage
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.progress import Silent
+from runner.images.building.build import INPUTS_LABEL
+from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
 from runner.images.editing import edit
 from runner.images.editing.containers import Tool
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from runner.progress import Silent
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import InfrastructureError, RunnerError, UsageError
+from runner.core.errors import InfrastructureError, RunnerError, UsageError
 from runner.images.engine import connection
 
 SECRET = "secret" + "pw"

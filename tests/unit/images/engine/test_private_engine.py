@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.images.engine import connection, private_engine
 
 

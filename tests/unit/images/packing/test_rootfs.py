@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import InfrastructureError, RefusedError
+from runner.core.errors import InfrastructureError, RefusedError
 from runner.images.packing import rootfs
 from runner.images.packing.rootfs import Additions, Config, Injected, Passed
 from runner.images.packing.tarstream import ChunkReader

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.packing import merged_layers
 from runner.images.packing.merged_layers import Layer
 from runner.images.packing.tarstream import TarStream

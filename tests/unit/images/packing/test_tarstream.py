@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from runner.errors import InfrastructureError
+from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
 from runner.images.packing.tarstream import BLOCK, END, TarStream
 

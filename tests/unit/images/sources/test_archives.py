@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.images.sources.archives import Archive
 
 

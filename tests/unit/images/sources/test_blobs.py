@@ -63,7 +63,7 @@ def test_another_users_layer_is_reported_in_words(cache: Path) -> None:
     for directory in (*cache.parents, cache, blobs.directory()):
         directory.chmod(directory.stat().st_mode | 0o755)
     program = (
-        "import os, sys; from runner.images.sources import blobs; from runner.errors import RunnerError\n"
+        "import os, sys; from runner.images.sources import blobs; from runner.core.errors import RunnerError\n"
         f"os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
         "try: blobs.find(sys.argv[1])\n"
         "except RunnerError as error: print(error.what, error.where, error.fix, sep='|')\n"

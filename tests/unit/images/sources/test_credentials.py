@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import RefusedError
+from runner.core.errors import RefusedError
 from runner.images.sources import credentials, registry_http, token_services
 from runner.images.sources.credentials import Login
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images.sources import manifests
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from runner.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
 from runner.images.sources import token_services
 from runner.images.sources.registry import Registry

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.errors import InfrastructureError
-from runner.files.hashes import sha256 as sha256_of
+from runner.core.errors import InfrastructureError
+from runner.core.files import sha256 as sha256_of
 from runner.images.store import integrity, sidecar, squashfs_file, store
 from runner.images.store.stored_image import StoredImage, file_name
 

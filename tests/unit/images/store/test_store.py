@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import pytest
 
-from runner.errors import InfrastructureError, UsageError
-from runner.files import file_system, process_identity
-from runner.files.hashes import key_of
+from runner.core import file_system, process_identity
+from runner.core.errors import InfrastructureError, UsageError
+from runner.core.files import key_of
 from runner.images.store import names, owners, store
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
 

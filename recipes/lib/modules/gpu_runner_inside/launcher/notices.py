@@ -12,7 +12,7 @@ import signal
 import threading
 from typing import Callable
 
-FILE = "notices"  # in the run directory; the batch script writes it (runner.schedulers.script_parts)
+FILE = "notices"  # in the run directory; the batch script writes it (runner.backends.schedulers.script_parts)
 EVERY_S = 2.0
 
 

@@ -1,0 +1,55 @@
+"""Charliecloud: ``ch-run`` straight from the squashfs, with no privilege (options as in 0.31)."""
+
+from __future__ import annotations
+
+from runner.backends.runtimes.common import (
+    RANK,
+    SHELL,
+    carried,
+    launched_program,
+    loads,
+    mount_options,
+    prefixed,
+    shell,
+)
+from runner.model.plan import RESULTS, Plan
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, library_file, text, texts
+
+_SHELL = SHELL / "charliecloud.sh"
+# slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
+_OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
+
+
+def step(plan: Plan) -> StepSpec:
+    """The ranks of a node share one mount of the image; with an uneven split each mounts it for itself.
+
+    A mount of its own for every rank costs its own decompression and page cache: 16 ranks that import torch took
+    1.7 times as long so. The directory below which ``ch-run`` mounts is made once a node: left to the ranks, they
+    race for it, and some fail. One that is not the user's own ends the job before any rank starts.
+    """
+    even = len(set(plan.tasks_per_node)) == 1 and plan.tasks_per_node[0] > 1
+    join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var(JOB_ID))) if even else ()
+    return StepSpec(
+        # ch-run --set-env lets the image's values win over the job's.
+        prelude=(
+            *loads(plan),
+            *(prefixed(name, text(value)) for name, value in (*carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))),
+            *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
+        ),
+        once_a_node=(*library_file(_SHELL), text("directories"), (Text("/var/tmp/"), Var("USER"), Text(".ch"))),
+        launcher=(),
+        command=(
+            *library_file(_SHELL),
+            *texts("run", "ch-run"),
+            *join,
+            *texts("--set-env", "--cd", plan.workdir),
+            *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
+            *mount_options(plan, "--bind"),
+            *texts(plan.image.path, "--"),
+            *shell(),
+            # The rank that made the mount serves it: no rank may exit before all of its node have ended.
+            *launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
+        ),
+        does="makes the directory below which ch-run mounts the image",
+        files=(_SHELL, RANK),
+    )

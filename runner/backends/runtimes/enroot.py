@@ -1,0 +1,98 @@
+"""Enroot without Pyxis: ``enroot start`` under any scheduler (options and file formats as in Enroot 4.1)."""
+
+from __future__ import annotations
+
+from runner.backends.runtimes import leftovers
+from runner.backends.runtimes.common import (
+    PREFIX,
+    RANK,
+    SHELL,
+    STARTED,
+    STARTERS,
+    carried,
+    image_file,
+    launched_program,
+    loads,
+    mount_options,
+    prefixed,
+    shell,
+)
+from runner.core.errors import UsageError
+from runner.model.plan import RESULTS, Plan
+from runner.model.step import (
+    RENDEZVOUS,
+    RUN_DIRECTORY,
+    Argument,
+    Export,
+    StepSpec,
+    Text,
+    Var,
+    library_file,
+    text,
+    texts,
+)
+
+_SHELL = SHELL / "enroot.sh"
+_PREFIX = "runner-"  # of the containers' names
+_RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
+# Patterns of the names that each task's container gets.
+_CARRIED = " ".join((*(f"{prefix}*" for prefix in (*STARTERS, PREFIX)), *STARTED, "CUDA_VISIBLE_DEVICES"))
+
+
+def step(plan: Plan) -> StepSpec:
+    """The image is unpacked once a node, under a name of the job and the node, and removed at the end.
+
+    The root is read-only, home is not mounted.
+    """
+    env = carried(plan)
+    for variable, value in env:
+        if "\n" in value:
+            raise UsageError(
+                f"Enroot cannot carry {variable}: its environment files have a line for each variable",
+                where=f"--env {variable}",
+                fix="leave newlines out of the value",
+            )
+    name: Argument = (Text(_PREFIX), *leftovers.job_of(plan))
+    mounts = (
+        *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
+        *mount_options(plan, "--mount"),
+    )
+    return StepSpec(
+        prelude=(
+            *loads(plan),
+            Export("ENROOT_MOUNT_HOME", text("n")),
+            Export("ENROOT_ROOTFS_WRITABLE", text("n")),
+            *(prefixed(variable, text(_quoted(value))) for variable, value in env),
+            *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
+        ),
+        once_a_node=(
+            *library_file(_SHELL),
+            text("create"),
+            _RC,
+            name,
+            image_file(plan),
+            *leftovers.known(plan),
+        ),
+        launcher=(),
+        command=(
+            *library_file(_SHELL),
+            text("start"),
+            _RC,
+            name,
+            *texts(_CARRIED, str(len(mounts))),
+            *mounts,
+            *shell(directory=text(plan.workdir)),
+            *launched_program(plan),
+        ),
+        at_end=(*library_file(_SHELL), text("remove"), name),
+        does="unpacks the image",
+        files=(_SHELL, leftovers.FILE, RANK),
+    )
+
+
+def _quoted(value: str) -> str:
+    """Enroot takes a pair of quotes, of either kind, off a value, and does so twice: one that has a pair gets two more
+    (``common::envfmt``, before and after the hooks).
+    """
+    ends = value.rstrip(" \t\v\f\r")
+    return f'""{value}""' if len(ends) > 1 and ends[0] in "\"'" and ends[-1] in "\"'" else value

@@ -1,0 +1,40 @@
+"""No container: the program runs in an environment that the site prepares, or in the submitting shell's."""
+
+from __future__ import annotations
+
+import posixpath
+
+from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
+from runner.core.errors import UsageError
+from runner.model.plan import Plan
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
+
+
+def step(plan: Plan) -> StepSpec:
+    """The launcher and program straight from the run directory. ``RESULTS`` and mounts are names of containers.
+
+    Raises:
+        UsageError: a mount that only a container can make.
+    """
+    for mount in plan.mounts:
+        if mount.target == plan.workdir:
+            continue  # the program's own directory: it starts there
+        if mount.read_only or posixpath.normpath(mount.source) != posixpath.normpath(mount.target):
+            raise UsageError(
+                f"without a container {mount.source!r} cannot be mounted as {mount.target!r}"
+                + (", or read-only" if mount.read_only else ""),
+                where="--mount",
+                fix="leave it out and use the host path, or use a container (--runtime)",
+            )
+    run: Argument = (Var(RUN_DIRECTORY),)
+    return StepSpec(
+        prelude=(*load_lines(plan), *(Export(name, host_value(value)) for name, value in plan.env)),
+        once_a_node=(),
+        launcher=(),
+        command=(
+            *shell(run, directory=host_directory(plan)),
+            *launched_program(plan, run=run),
+        ),
+        inherits=not plan.load,
+        files=(RANK,),
+    )

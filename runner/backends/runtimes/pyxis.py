@@ -1,0 +1,65 @@
+"""Pyxis: ``srun --container-image`` (options as in Pyxis 0.24, ``args.c``)."""
+
+from __future__ import annotations
+
+from runner.backends.runtimes import common, leftovers
+from runner.backends.runtimes.common import image_file, launched_program, loads, mounted, prefixed
+from runner.core.errors import UsageError
+from runner.model.plan import RESULTS, Plan
+from runner.model.schedulers import SCHEDULERS
+from runner.model.step import (
+    RENDEZVOUS,
+    RUN_DIRECTORY,
+    Argument,
+    Export,
+    StepSpec,
+    Text,
+    Var,
+    library_file,
+    text,
+    texts,
+)
+
+_LEFTOVERS = common.SHELL / "pyxis-leftovers.sh"
+
+
+def step(plan: Plan) -> StepSpec:
+    """One step with an unnamed container: Pyxis unpacks it once a node (or mounts it), and removes it at the end.
+
+    PYXIS_VERSION is one of Enroot's variables since Pyxis 0.21; named so, it reaches the ranks, who record it.
+
+    A named one would outlive the job where containers are global, which is Pyxis's default.
+    """
+    if SCHEDULERS[plan.scheduler].launcher != "srun":
+        raise UsageError(
+            f"Pyxis is a plugin of Slurm, and {plan.site} has {plan.scheduler}",
+            where="--runtime pyxis",
+            fix="use another runtime",
+        )
+    # --container-env puts values into a file of lines, so one with a newline would set variables of its own.
+    env = common.carried(plan)
+    carried = [(name, value) for name, value in env if "\n" not in value]
+    renamed = [(name, value) for name, value in env if "\n" in value]
+    return StepSpec(
+        prelude=(
+            *loads(plan),
+            *(Export(name, text(value)) for name, value in carried),
+            *(prefixed(name, text(value)) for name, value in renamed),
+        ),
+        once_a_node=(*library_file(_LEFTOVERS), *leftovers.known(plan), leftovers.job_of(plan)),
+        launcher=(
+            (Text("--container-image="), *image_file(plan)),
+            _mounts(plan),
+            text(f"--container-workdir={plan.workdir}"),
+            *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
+            text("--container-env=" + ",".join((*RENDEZVOUS, "PYXIS_VERSION", *(name for name, _ in carried)))),
+        ),
+        command=(*common.shell(), *launched_program(plan)),
+        does="removes containers that killed jobs of yours have left there",
+        files=(_LEFTOVERS, leftovers.FILE, common.RANK),
+    )
+
+
+def _mounts(plan: Plan) -> Argument:
+    words: list[Text | Var] = [Text("--container-mounts="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")]
+    return (*words, *(Text(f",{value}") for _, value in mounted(plan)))

@@ -1,0 +1,132 @@
+"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time.
+
+A process is the job's only where ``runner.backends.schedulers.local.job_processes`` proves it: no other is called running, and
+no other gets a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from runner.backends.schedulers.local.job_processes import JobProcesses, is_job_id, job_id
+from runner.core import file_system, process, process_identity
+from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.model.job import ExitMarker, JobState
+
+GRACE_S = 45.0  # more than the script gives its ranks
+_POLL_S = 0.1
+
+
+def connect(clients: Path | None) -> Local:
+    """This machine; ``clients`` are programs that the job finds first (those of an allocation's scheduler)."""
+    return Local(clients)
+
+
+class Local:
+    """Jobs of this user on this machine, with no daemon and no privilege."""
+
+    def __init__(self, clients: Path | None = None) -> None:
+        self.clients = clients
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Start ``script`` in a session of its own, where it outlives this process and its terminal.
+
+        Raises:
+            NotAcceptedError: it cannot be started.
+        """
+        env = dict(os.environ)
+        if self.clients is not None:
+            env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
+        try:
+            with _log(run_directory / "logs" / "batch.out") as out, _log(run_directory / "logs" / "batch.err") as err:
+                child = process.start(
+                    ("bash", run_directory / script), cwd=run_directory, stdout=out, stderr=err, env=env
+                )
+        except (OSError, process.CommandNotFoundError) as error:
+            raise NotAcceptedError(
+                f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the reason above"
+            ) from error
+        # It has not been waited for, so its entry in /proc is there even if it has ended.
+        entry = process_identity.entry(child.pid)
+        assert entry is not None, "a child that was not waited for stays in the process table"
+        return job_id(entry)
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id that the job itself has left in the run directory; None if it has left none (yet)."""
+        with suppress(OSError):
+            left = file_system.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
+            return left if is_job_id(left) else None
+        return None
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """By the marker that the script leaves however it ends, and where there is none yet by the job's processes.
+
+        A script that has gone and left none was killed. Of a job of another boot or another machine that is not known,
+        nor of a process that works in another directory: a record that was copied, or made by another user, may name
+        any.
+        """
+        here = socket.gethostname()
+        job = JobProcesses(job_id)
+        marker = _marker(run_directory)
+        # A marker of another id is that of the same script, started by hand: before this job ended, or after.
+        if (marker is None or marker.job != job_id) and (job.script() or job.running()):
+            if job.works_elsewhere(run_directory):
+                return JobState("unknown", reason="its process works in another directory")
+            return JobState("running", "RUNNING", nodes=here)
+        if marker is not None:
+            name = marker.why or ("FAILED" if marker.exit else "COMPLETED")
+            return JobState("ended", name, nodes=here, exit_code=marker.exit)
+        if not job.of_this_boot:
+            return JobState("unknown", reason="of another boot or another machine")
+        return JobState("ended", "KILLED", nodes=here)
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs; a job without an id is looked for in its run directory."""
+        known = dict.fromkeys(jobs, JobState(phase="unknown"))
+        for run, name in jobs.items():
+            with suppress(UnknownStateError):  # one run that cannot be read hides no other
+                known[run] = self.state(name or self.find(run) or "", run)
+        return known
+
+    def cancel(self, job_id: str) -> None:
+        """Ask the script to end its ranks; where it has not within GRACE_S, kill all that is left of the job.
+
+        Raises:
+            UnknownStateError: the job is another user's.
+        """
+        job = JobProcesses(job_id)
+        job.running()  # members that are seen while the script runs are known to be the job's after it
+        try:
+            if script := job.script():
+                process_identity.send(script, signal.SIGTERM)
+            until = time.monotonic() + GRACE_S
+            while job.script() and time.monotonic() < until:
+                time.sleep(_POLL_S)
+            while left := job.running():
+                for each in left:
+                    process_identity.send(each, signal.SIGKILL)
+                time.sleep(_POLL_S)
+        except PermissionError:
+            where = f"process {job_id.partition('.')[0]}"
+            raise UnknownStateError(f"job {job_id} is another user's", where=where) from None
+
+
+def _log(path: Path) -> IO[bytes]:
+    """A log to append to, for its owner alone."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+
+
+def _marker(run_directory: Path) -> ExitMarker | None:
+    try:
+        return msgspec.json.decode(file_system.read_bytes(run_directory / "exit.json"), type=ExitMarker)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,55 @@
+"""The batch script of a job on this very machine: plain bash, a function of the plan and its step alone.
+
+``runner.backends.schedulers.local.client`` starts it in a session of its own; ``bash job.sh`` by hand does the same in the
+foreground.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.backends.schedulers.script_parts import COMMON, STRICT, SUPERVISE, once_a_node, versions
+from runner.backends.schedulers.supervised_script import INTO_RUN_DIRECTORY, at_end, rank
+from runner.core.errors import UsageError
+from runner.model.plan import Plan
+from runner.model.script import JobScript
+from runner.model.step import StepSpec
+from runner.render.library import checked, job_script
+from runner.render.shell import statement
+
+# Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
+_STARTERS = ("SLURM", "PMI", "PALS_", "OMPI_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "RUNNER_")
+_OTHER_WORLD = "unset -v " + " ".join(f'"${{!{prefix}@}}"' for prefix in _STARTERS)
+
+
+def render(plan: Plan, step: StepSpec) -> JobScript:
+    """The whole script.
+
+    Raises:
+        UsageError: what only a scheduler has, or a value that bash could not take as it is; says which.
+    """
+    if plan.queue is not None:
+        raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")
+    files = (COMMON, SUPERVISE, *step.files)
+    return job_script(_parts(plan, step, files), files)
+
+
+def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield STRICT
+    yield INTO_RUN_DIRECTORY
+    yield checked(files, COMMON, SUPERVISE)
+    yield f"{_OTHER_WORLD}   # of whoever started this shell" if step.inherits else "runner_keep_only"
+    yield "runner_end_at_signals"
+    yield f"{at_end(step)}runner_be_job"
+    yield "runner_meet 127.0.0.1 $$\n"
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    yield from once_a_node(step, output=' >"logs/node-$(hostname).log" 2>&1')
+    yield "# One process for each GPU. A failure, a signal or the time limit ends them all."
+    yield rank(step)
+    yield f"runner_start_ranks 0 {plan.tasks} {plan.tasks}"
+    yield f"runner_supervise {plan.walltime_s} {plan.wait_s}   # seconds"
+    yield "runner_exit_as_supervised\n"

@@ -1,0 +1,152 @@
+"""The clients of PBS Pro and OpenPBS: submit, one state query, cancel. Every call is bounded in time."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from runner.backends.schedulers import client_call
+from runner.core import process
+from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.model.job import JobState, Phase
+
+# qstat(1B), "Job states". What is not listed is unknown, never success.
+_PHASES: Final[dict[str, Phase]] = {
+    **dict.fromkeys("HQTW", "pending"),
+    **dict.fromkeys("BERSU", "running"),
+    **dict.fromkeys("FX", "ended"),
+}
+# Exit_status below zero: what ended a job instead of itself (OpenPBS, src/include/job.h).
+_ENDS: Final = {
+    **dict.fromkeys((-24, -25), "FAILED"),
+    **dict.fromkeys((-26, -27), "OUT_OF_MEMORY"),
+    **dict.fromkeys((-28, -29), "TIMEOUT"),
+}
+_TERMINATED = 91  # substate of a job that was deleted
+_GONE = ("Unknown Job", "has finished")
+
+
+def connect(clients: Path | None) -> Pbs:
+    """The PBS complex that the client programs in ``clients`` (None: PATH) speak to."""
+    return Pbs(clients)
+
+
+class Pbs:
+    """One PBS complex, through the client programs in ``clients`` (None: PATH)."""
+
+    def __init__(self, clients: Path | None = None) -> None:
+        self.clients = clients
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Submit ``script`` (a file name) from the run directory; returns the job id.
+
+        Raises:
+            NotAcceptedError: qsub refused; with PBS's message.
+            UnknownStateError: qsub did not answer and the job is not to be found.
+        """
+        try:
+            done = self._client("qsub", script, cwd=run_directory)
+        except process.CommandTimeoutError as error:
+            found = self.find(run_directory)
+            if found:
+                return found
+            raise UnknownStateError(
+                "qsub did not answer, and no job of this run is known to PBS",
+                where=str(run_directory),
+                fix="ask `status` again later; submit anew only when the queue is known not to hold it",
+            ) from error
+        if done.code != 0:
+            raise NotAcceptedError(
+                f"PBS did not accept the job: {done.last_lines(3)}",
+                where=str(run_directory / script),
+                fix="see the script and the site's limits (`qstat -Qf`)",
+            )
+        return done.out.strip()
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id of the job that was submitted from this run directory; None if PBS knows none.
+
+        Raises:
+            UnknownStateError: the server does not answer.
+        """
+        return next((job_id for job_id, job in self._mine() if _work_directory(job) == str(run_directory)), None)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """What PBS knows of the run's job now, finished ones included where the server keeps them.
+
+        Job ids may come again, so a job of this id from another directory is another job, and this one is unknown.
+
+        Raises:
+            UnknownStateError: the server does not answer.
+        """
+        for job in self._jobs(job_id).values():
+            if _work_directory(job) == str(run_directory):
+                return _state(job)
+        return JobState(phase="unknown")
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs, by one listing of this user's.
+
+        Raises:
+            UnknownStateError: the server does not answer.
+        """
+        known = {_work_directory(job): _state(job) for _, job in self._mine()}
+        return {run: known.get(str(run), JobState(phase="unknown")) for run in jobs}
+
+    def cancel(self, job_id: str) -> None:
+        """Ask PBS to end the job; a job that has ended already is no error."""
+        done = self._client("qdel", job_id)
+        if done.code != 0 and not any(word in done.err for word in _GONE):
+            raise UnknownStateError(f"qdel failed: {done.last_lines(2)}", where=f"qdel {job_id}")
+
+    def _mine(self) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Every job of this user that the server knows, with its id."""
+        mine = self._client("qselect", "-x", "-u", getpass.getuser())
+        if mine.code != 0:
+            raise client_call.no_answer("PBS", mine)
+        ids = mine.out.split()
+        return self._jobs(*ids).items() if ids else ()
+
+    def _jobs(self, *ids: str) -> dict[str, Any]:
+        done = self._client("qstat", "-x", "-f", "-F", "json", *ids)
+        if done.code != 0 and any(word in done.err for word in _GONE):
+            return {}
+        if done.code != 0:
+            raise client_call.no_answer("PBS", done)
+        try:
+            jobs = json.loads(done.out, strict=False).get("Jobs", {})
+        except ValueError as error:
+            raise client_call.no_answer("PBS", done) from error
+        return jobs if isinstance(jobs, dict) else {}
+
+    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
+        return client_call.call("PBS", self.clients, program, *options, cwd=cwd)
+
+
+def _work_directory(job: dict[str, Any]) -> str:
+    variables = job.get("Variable_List")
+    return str(variables.get("PBS_O_WORKDIR", "")) if isinstance(variables, dict) else ""
+
+
+def _state(job: dict[str, Any]) -> JobState:
+    """One job's state; the name of how it ended is the same for all schedulers (``TIMEOUT``)."""
+    letter, exit_status = str(job.get("job_state", "")), job.get("Exit_status")
+    phase = _PHASES.get(letter, "unknown")
+    return JobState(
+        phase=phase,
+        name=_end(job, exit_status) if phase == "ended" else letter,
+        reason=str(job.get("comment", "")),
+        nodes=str(job.get("exec_host", "")),
+        exit_code=exit_status if isinstance(exit_status, int) and exit_status >= 0 else None,
+    )
+
+
+def _end(job: dict[str, Any], exit_status: Any) -> str:
+    if isinstance(exit_status, int) and exit_status < 0:
+        return _ENDS.get(exit_status, "LAUNCH_FAILED")
+    if job.get("substate") == _TERMINATED:
+        return "CANCELLED"
+    return {None: "UNKNOWN", 0: "COMPLETED"}.get(exit_status, "FAILED")

@@ -1,0 +1,159 @@
+"""The batch script for PBS Pro and OpenPBS: a function of the plan and its step alone.
+
+It starts in the run directory, which is ``$PBS_O_WORKDIR``. The tasks are started by the MPI's own ``mpiexec``
+(PALS), which knows no file for each rank: a shell in each task opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    PROFILE,
+    SHELL,
+    STRICT,
+    clock,
+    environment,
+    grouped,
+    needs_profile,
+    once_a_node,
+    unlock_memory,
+    versions,
+)
+from runner.backends.schedulers.supervised_script import at_end
+from runner.core.errors import UsageError
+from runner.model.exit_codes import NO_RUN_DIRECTORY
+from runner.model.plan import Plan
+from runner.model.script import JobScript
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Var, library_file, text, texts
+from runner.render.library import checked, job_script
+from runner.render.pbs import directive
+from runner.render.shell import command, statement
+
+# Options and resources that the plan itself decides, and what decides them.
+_PLANNED = {
+    **dict.fromkeys(("select", "place", "ncpus", "ngpus", "nodes", "mem", "mpiprocs"), "--gpus and --nodes"),
+    **dict.fromkeys(("S", "r", "j", "o", "e", "k", "v", "V", "l", "C"), ""),
+    "N": "--name",
+    "q": "--queue",
+    "A": "--account",
+    "walltime": "--time",
+}
+# Options that would break a run, and why (qsub(1B)).
+_REFUSED = {
+    "J": "all jobs of an array would write into one run directory: submit once for each",
+    "I": "qsub would wait for a person at a terminal: use `qsub -I` itself",
+    "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",
+    "z": "qsub would not say the job's number",
+    "X": "a batch job has no display",
+}
+
+_OUTPUT = SHELL / "output.sh"
+
+
+def render(plan: Plan, step: StepSpec) -> JobScript:
+    """The whole batch script.
+
+    Raises:
+        UsageError: a value that bash or qsub could not take as it is, or ranks that mpiexec cannot place so.
+    """
+    if not _in_blocks(plan):
+        shown = ",".join(str(count) for count in plan.tasks_per_node)
+        raise UsageError(
+            f"mpiexec fills one node after the other: it cannot put {shown} ranks on the nodes",
+            where="--nodes",
+            fix="leave --nodes out, or ask for a number that divides the GPUs",
+        )
+    if step.launcher:
+        raise UsageError(
+            f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",
+            where=f"--runtime {plan.runtime}",
+            fix="use another runtime",
+        )
+    files = (COMMON, *((PROFILE,) if needs_profile(plan) else ()), _OUTPUT, *step.files)
+    return job_script(_parts(plan, step, files), files)
+
+
+def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield from _directives(plan, step)
+    yield STRICT
+    yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
+    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+    yield checked(files, COMMON)
+    yield from environment(plan)
+    yield f"{unlock_memory(plan)}\n"
+    yield f"""runner_find_nodes {plan.nodes} < <(awk '!seen[$0]++' "$PBS_NODEFILE")   # else it ends with 73"""
+    yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no PBS to ask\n'
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    each_node = (*_mpiexec(plan, plan.nodes, 1), *library_file(_OUTPUT), text("node"))
+    if step.at_end:
+        yield f"{at_end(step, each_node)}trap runner_at_end EXIT\n"
+    yield from once_a_node(step, each_node)
+    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
+    yield "runner_pass_signals"
+    mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
+    yield f"{command(mpiexec, *grouped(step))} &"
+    yield "runner_finish $!\n"
+
+
+def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+    yield directive("N", plan.job_name)
+    if plan.queue is not None:
+        yield directive("q", plan.queue)
+    if plan.account is not None:
+        yield directive("A", plan.account)
+    yield directive("select", _select(plan))
+    yield directive("place", plan.pbs.place)
+    yield directive("walltime", clock(plan.walltime_s))
+    resources = dict(sorted(plan.pbs.resources.items())) | dict(plan.directives) | dict(step.directives)
+    for option, value in resources.items():
+        if option in _REFUSED:
+            what = f"-{option} is not available: {_REFUSED[option]}"
+            raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
+        if option in _PLANNED:
+            by = _PLANNED[option]
+            of_the_site = option in plan.pbs.resources or option in plan.pbs.directives
+            raise UsageError(
+                f"{option} is decided by the plan",
+                where=f"site {plan.site}: pbs: {option}" if of_the_site else f"--scheduler-option {option}",
+                fix=f"leave it out; it follows from {by}" if by else "leave it out",
+            )
+        yield directive(option, value)
+    yield directive("S", "/bin/bash")
+    yield directive("r", "n")
+    yield directive("o", "logs/batch.out")
+    yield directive("e", "logs/batch.err")
+
+
+def _select(plan: Plan) -> str:
+    """Chunks, one a node: alike ones are counted together."""
+    own = [f"{name}={value}" for name, value in sorted(plan.pbs.chunk.items())]
+    if plan.pbs.whole_nodes:
+        return ":".join((str(plan.nodes), *own))
+    chunks: list[str] = []
+    for tasks in dict.fromkeys(plan.tasks_per_node):
+        cpus = tasks * plan.cpus_per_task
+        gpus, mem = tasks * plan.gpus_per_task, cpus * plan.memory_per_cpu_mb
+        words = [f"ncpus={cpus}", f"ngpus={gpus}", f"mpiprocs={tasks}", f"mem={mem}mb"]
+        chunks.append(":".join((str(plan.tasks_per_node.count(tasks)), *words, *own)))
+    return "+".join(chunks)
+
+
+def _in_blocks(plan: Plan) -> bool:
+    most = max(plan.tasks_per_node)
+    full, rest = divmod(plan.tasks, most)
+    return plan.tasks_per_node == (most,) * full + ((rest,) if rest else ())
+
+
+def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
+    return (
+        *texts("mpiexec", "--hostfile"),
+        (Var("PBS_NODEFILE"),),
+        *texts("-n", str(ranks), "--ppn", str(per_node), f"--depth={plan.cpus_per_task}"),
+        *texts("--cpu-bind", plan.pbs.cpu_bind),
+    )

@@ -1,0 +1,252 @@
+"""Slurm's clients: submit, one state query, cancel. Every call is bounded: with the controller gone they hang."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from runner.backends.schedulers import client_call
+from runner.backends.schedulers.slurm import messages
+from runner.core import process
+from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.core.invocation import PROGRAM
+from runner.model.job import JobState, Phase
+
+# Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
+_PHASES: Final[dict[str, Phase]] = {
+    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "pending"),
+    **dict.fromkeys(
+        (
+            "RUNNING",
+            "COMPLETING",
+            "SUSPENDED",
+            "RESIZING",
+            "SIGNALING",
+            "STAGE_OUT",
+            "STOPPED",
+            "EXPEDITING",
+            "POWER_UP_NODE",
+        ),
+        "running",
+    ),
+    **dict.fromkeys(
+        (
+            "COMPLETED",
+            "FAILED",
+            "CANCELLED",
+            "TIMEOUT",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "PREEMPTED",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "REVOKED",
+            "SPECIAL_EXIT",
+            "LAUNCH_FAILED",
+            "RECONFIG_FAIL",
+        ),
+        "ended",
+    ),
+}
+
+
+# Variables of the user's shell that shape what Slurm's clients do: an existing allocation must not shape a new job, and
+# squeue would leave jobs out (SQUEUE_PARTITION).
+_SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
+# Messages of a client that has sent its request and lost the answer (slurm_errno.c): the request may have succeeded.
+_ANSWER_LOST = re.compile(
+    r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
+)
+_DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
+
+
+def connect(clients: Path | None) -> Slurm:
+    """The Slurm cluster that the client programs in ``clients`` (None: PATH) speak to."""
+    return Slurm(clients)
+
+
+class Slurm:
+    """One Slurm cluster, through the client programs in ``clients`` (None: PATH)."""
+
+    def __init__(self, clients: Path | None = None) -> None:
+        self.clients = clients
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Submit ``script`` (a file name) from the run directory; returns the job id.
+
+        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been accepted:
+        it is looked for by its working directory, which no other job has, so that nothing is submitted twice.
+
+        Raises:
+            NotAcceptedError: sbatch refused; with Slurm's message.
+            UnknownStateError: sbatch did not answer and the job is not to be found.
+        """
+        try:
+            done = self._client("sbatch", "--parsable", script, cwd=run_directory)
+        except process.CommandTimeoutError:
+            return self._accepted_job(run_directory, "sbatch did not answer")
+        if done.code != 0 and _ANSWER_LOST.search(done.err):
+            return self._accepted_job(run_directory, done.last_lines(1))
+        if done.code != 0:
+            raise NotAcceptedError(
+                f"Slurm did not accept the job: {done.last_lines(3)}",
+                where=str(run_directory / script),
+                fix=self._more_than_there_is(done.err, run_directory / script) or messages.fix(done.err),
+            )
+        return done.out.strip().split(";")[0]
+
+    def _more_than_there_is(self, refusal: str, script: Path) -> str:
+        """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
+        if not messages.is_of_size(refusal):
+            return ""
+        asked = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
+        of = (f"--partition={asked['partition']}",) if "partition" in asked else ()
+        try:
+            done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *of)
+        except (NotAcceptedError, process.CommandTimeoutError):
+            return ""
+        return messages.more_than_there_is(int(asked.get("nodes", 0)), done.out) if done.code == 0 else ""
+
+    def _accepted_job(self, run_directory: Path, why: str) -> str:
+        found = self.find(run_directory)
+        if found:
+            return found
+        raise UnknownStateError(
+            f"{why}, and no job of this run is in the queue",
+            where=str(run_directory),
+            fix=f"ask `{PROGRAM} status {run_directory.name}` again later; "
+            "submit anew only when the queue is known not to hold it",
+        )
+
+    def find(self, run_directory: Path) -> str | None:
+        """The id of the job that was submitted from this run directory; None if the queue does not hold it.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        return next((job_id for job_id, _, _, directory in self._queue() if directory == str(run_directory)), None)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
+
+        Job ids come again, so a job of this id from another directory is another job, and this one is unknown.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        done = self._client("scontrol", "show", "job", job_id)
+        if done.code == 0 and "JobState=" in done.out:
+            state = _from_scontrol(done.out, run_directory)
+            return self._with_canceller(state, job_id, run_directory) if state.name == "CANCELLED" else state
+        if "Invalid job id" not in done.err:
+            raise client_call.no_answer("Slurm", done)
+        return self._accounted(job_id, run_directory)
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of many runs' jobs: the queue once, and accounting once for those not in it. Why a job waits is
+        Slurm's own word alone.
+
+        Raises:
+            UnknownStateError: the controller does not answer.
+        """
+        queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
+        gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
+        accounted = self._accounting(gone) if gone else []
+        known = {directory: _state_of(name.partition(" by ")[0]) for name, _, _, directory in accounted} | queued
+        return {run: known.get(str(run), _state_of("")) for run in jobs}
+
+    def cancel(self, job_id: str) -> None:
+        """Ask Slurm to end the job; a job that has ended already is no error."""
+        done = self._client("scancel", job_id)
+        if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
+            raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
+
+    def _with_canceller(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
+        """The controller does not say who cancelled a job; accounting does, where there is any."""
+        with suppress(UnknownStateError):
+            accounted = self._accounted(job_id, run_directory)
+            if accounted.name == cancelled.name:
+                return msgspec.structs.replace(cancelled, reason=accounted.reason)
+        return cancelled
+
+    def _accounted(self, job_id: str, run_directory: Path) -> JobState:
+        for state, code, nodes, directory in reversed(self._accounting([job_id])):
+            if directory == str(run_directory):
+                name, _, by = state.partition(" by ")  # "CANCELLED by 1000"
+                reason = f"by uid {by}" if by else ""
+                return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
+        return JobState(phase="unknown")
+
+    def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, str, str, str]]:
+        """State, exit code, nodes and directory of each job that accounting knows, the oldest first."""
+        fields = "State,ExitCode,NodeList,WorkDir"
+        options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}")
+        try:
+            done = self._client("sacct", *options)
+        except NotAcceptedError:  # a site may well have no accounting client
+            return []
+        rows = [([*line.split("|", 3), "", "", ""])[:4] for line in done.out.splitlines()] if done.code == 0 else []
+        return [(name, code, nodes, directory) for name, code, nodes, directory in rows if name]
+
+    def _queue(self) -> list[tuple[str, str, str, str]]:
+        """Id, state, reason and directory of each job that the controller knows."""
+        done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%r|%Z", "--states=all")
+        if done.code != 0:
+            raise client_call.no_answer("Slurm", done)
+        rows = [[*line.strip().split("|", 3), "", "", ""][:4] for line in done.out.splitlines()]
+        return [(job_id, name, reason, directory) for job_id, name, reason, directory in rows]
+
+    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_SHAPING)}
+        if "SLURM_CONF" in os.environ:
+            env["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        return client_call.call("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+
+
+def _from_scontrol(answer: str, run_directory: Path) -> JobState:
+    """One job's state out of ``scontrol show job``. Lines are distinguished by their beginnings: what a user can name
+    (a directory, a comment) may look like any field, but is preceded by its own name.
+    """
+
+    def field(pattern: str) -> str:
+        match = re.search(f"^ +{pattern}", answer, re.MULTILINE)
+        return match[1] if match else ""
+
+    if field("WorkDir=(.*)$") != str(run_directory):
+        return JobState(phase="unknown")
+    name = field(r"JobState=(\S+)")
+    phase = _PHASES.get(name, "unknown")
+    reason = field(r"JobState=\S+ Reason=(\S+)")
+    if phase == "pending":
+        reason = messages.explained(reason)
+    nodes = field(r"NodeList=(\S*)")
+    return JobState(
+        phase=phase,
+        name=name,
+        reason="" if reason == "None" else reason,
+        nodes=_nodes(nodes),
+        exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
+        allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if _nodes(nodes) else "",
+    )
+
+
+def _state_of(name: str, reason: str = "") -> JobState:
+    phase = _PHASES.get(name, "unknown")
+    return JobState(phase, name, reason if phase == "pending" and reason != "None" else "")
+
+
+def _nodes(field: str) -> str:
+    """A list of nodes; empty for a job that never had any, by scontrol and by sacct."""
+    return "" if field in ("(null)", "None assigned") else field
+
+
+def _exit_code(field: str) -> int | None:
+    """Slurm's ``CODE:SIGNAL``."""
+    code = field.partition(":")[0]
+    return int(code) if code.isdigit() else None

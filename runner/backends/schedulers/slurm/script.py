@@ -1,0 +1,274 @@
+"""The Slurm batch script: a function of the plan and its step alone (no time, no run id, no random value).
+
+It starts in the run directory, which is ``$SLURM_SUBMIT_DIR``, so what a dry run prints, what lies in the run
+directory and what Slurm gets are the same bytes. In an allocation that is held already it is run by plain bash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.backends.schedulers import supervised_script
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    PROFILE,
+    SHELL,
+    STRICT,
+    SUPERVISE,
+    environment,
+    grouped,
+    needs_profile,
+    once_a_node,
+    unlock_memory,
+    versions,
+)
+from runner.backends.schedulers.slurm import options as slurm_options
+from runner.model.exit_codes import NO_RUN_DIRECTORY
+from runner.model.plan import Plan
+from runner.model.script import JobScript
+from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, library_file, text, texts
+from runner.render.library import checked, job_script
+from runner.render.sbatch import directive
+from runner.render.shell import command, quoted_arguments, statement
+
+SLURM, _KEEPER = SHELL / "slurm.sh", SHELL / "keeper.sh"
+_OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
+_FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
+# A keeper is beside the ranks, with all that the job has; the end of one is not the end of the others.
+_KEPT = ("--overlap", "--kill-on-bad-exit=0", "--wait=0")
+
+_CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
+_NODE_LIST = "runner_nodelist"  # of a launch: its nodes, with commas
+_OF_ALLOCATION = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
+
+
+def render(plan: Plan, step: StepSpec) -> JobScript:
+    """The whole batch script.
+
+    Raises:
+        UsageError: a value that bash or sbatch could not take as it is; says which.
+    """
+    in_allocation = plan.existing_allocation is not None or plan.launch is not None
+    files = (
+        *(COMMON, SLURM),
+        *((SUPERVISE,) if in_allocation else ()),
+        *((PROFILE,) if plan.existing_allocation is None and needs_profile(plan) else ()),
+        *((_KEEPER,) if step.at_end else ()),
+        *step.files,
+    )
+    parts = _in_allocation(plan, step, files) if in_allocation else _batch(plan, step, files)
+    return job_script(parts, files)
+
+
+def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield from directives(plan, step)
+    yield STRICT
+    yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
+    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+    yield checked(files, COMMON, SLURM)
+    yield from environment(plan)
+    yield f"{unlock_memory(plan)}\n"
+    yield find_nodes(plan)
+    yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
+    if plan.divides_cpus:
+        yield f"{_CPUS}=$(( $(runner_fewest_cpus) / {max(plan.tasks_per_node)} ))   # of each rank"
+    yield ""
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    if step.at_end:
+        yield "trap runner_at_end EXIT"
+    yield from _ready(plan, step)
+    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
+    yield "runner_pass_signals"
+    yield f"{_step(plan, step)} &"
+    yield "runner_finish $!\n"
+
+
+def find_nodes(plan: Plan) -> str:
+    """The line that reads the job's nodes."""
+    return f'runner_find_nodes {plan.nodes} < <(scontrol show hostnames "$SLURM_JOB_NODELIST")   # else it ends with 73'
+
+
+def salloc(plan: Plan, step: StepSpec) -> str:
+    """The command line that holds an allocation for the plan."""
+    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
+    shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
+    return " ".join(("salloc", *shaping))
+
+
+def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    """The script of a step: whatever else Slurm, salloc and a login shell have set must not shape it."""
+    yield "#!/bin/bash"
+    if plan.launch is not None:
+        yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
+    yield STRICT
+    yield supervised_script.INTO_RUN_DIRECTORY
+    yield checked(files, COMMON, SLURM, SUPERVISE)
+    if plan.launch is None:
+        yield f"runner_keep_only {' '.join(_OF_ALLOCATION)}"
+    else:
+        yield from environment(plan)
+        yield "runner_unset_shape"
+    yield f"{unlock_memory(plan)}\n"
+    yield "runner_be_job"
+    yield from _nodes(plan)
+    yield 'runner_meet "${runner_hosts[0]}" "$SLURM_JOB_ID"   # where rank 0 serves: a container has no Slurm to ask\n'
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    yield from _ready(plan, step)
+    yield "# One task for each GPU."
+    yield "runner_step=''"
+    yield "trap 'runner_why=CANCELLED; kill -TERM \"$runner_step\" 2>/dev/null' TERM"
+    yield f"{_step(plan, step)} &"
+    yield 'runner_wait $!; exit "$runner_exit"\n'
+
+
+def _nodes(plan: Plan) -> Iterator[str]:
+    if plan.existing_allocation is not None:
+        names = quoted_arguments(texts(*plan.existing_allocation.nodes))
+        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' {names})"
+        return
+    yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' \"${{@:2}}\")   # else it ends with 73"
+    yield f'{_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")'
+    yield "# All CPUs of its nodes, at every size, in whole cores: each rank binds itself to its GPU's share."
+    yield f"{_CPUS}=$(( ${{1:-0}} / {max(plan.tasks_per_node)} ))"
+    yield f'[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))'
+
+
+def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
+    """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
+    if any(Var(LIVE) in argument for argument in step.once_a_node):
+        yield "runner_ask_for_live   # jobs of yours that Slurm knows; what others have left on a node may go"
+    if step.at_end:
+        # Of a held allocation the keeper, too, gets what it needs and no more.
+        options = (*(("--exact",) if plan.existing_allocation or plan.launch else ()), *_KEPT)
+        kept = (*library_file(_KEEPER), text(str(len(step.once_a_node))), *step.once_a_node)
+        srun = command((*_srun(plan), *_on_nodes(plan), *_shape(plan, *options)), kept, step.at_end, indent="  ")
+        yield f"# On each node, beside the ranks: {step.does}; cleans up when this script ends."
+        yield f"coproc RUNNER_KEEPER {{\n  exec {srun}\n}}\nrunner_until_ready\n"
+    else:
+        yield from once_a_node(step, (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *_shape(plan, *_FIRST)))
+    if _uneven(plan):
+        yield f"runner_place_ranks {' '.join(map(str, plan.tasks_per_node))}   # on each node\n"
+
+
+def _of_held(plan: Plan) -> tuple[Argument, ...]:
+    """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
+    if plan.existing_allocation is None:
+        return texts("--exact") if plan.launch else ()
+    return texts("--exact", *(("--overlap",) if plan.existing_allocation.overlap else ()))
+
+
+def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
+    """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
+    if plan.launch is not None:
+        return ((Text("--nodelist="), Var(_NODE_LIST)),)
+    return texts(f"--nodelist={','.join(plan.existing_allocation.nodes)}") if plan.existing_allocation else ()
+
+
+def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+    yield directive("job-name", plan.job_name)
+    if plan.queue is not None:
+        yield directive(plan.slurm.queue_option, plan.queue)
+    if plan.account is not None:
+        yield directive("account", plan.account)
+    yield directive("nodes", str(plan.nodes))
+    yield from _tasks(plan)
+    yield _gpus(plan)
+    if not plan.divides_cpus:
+        yield directive("cpus-per-task", str(plan.cpus_per_task))
+    yield from _memory(plan)
+    if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
+        yield directive("exclusive")
+    for option, value in plan.directives:
+        slurm_options.refuse(option, plan)
+        yield directive(option, value or None)
+    for option, value in step.directives:
+        yield directive(option, value)
+    yield directive("time", _clock(plan.walltime_s))
+    if plan.walltime_s >= 5:
+        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
+    yield directive("no-requeue")
+    yield directive("export", plan.slurm.export.upper())
+    yield directive("output", "logs/batch.out")
+    yield directive("error", "logs/batch.err")
+
+
+def _tasks(plan: Plan) -> Iterator[str]:
+    most = max(plan.tasks_per_node)
+    if plan.slurm.tasks == "per-node":
+        yield directive("ntasks-per-node", str(most))
+    else:
+        yield directive("ntasks", str(plan.tasks))
+        yield directive("mincpus", str(most * plan.cpus_per_task))
+
+
+def _gpus(plan: Plan) -> str:
+    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
+    if plan.slurm.gpus == "gres":
+        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
+    if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
+        return directive("gpus", f"{typed}{plan.gpus}")
+    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    if slurm_options.memory(plan):
+        return
+    if plan.slurm.memory == "per-node":
+        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
+    elif plan.slurm.memory == "per-cpu":
+        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
+
+
+def _shape(plan: Plan, *options: str) -> tuple[Argument, ...]:
+    return texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
+
+
+def _srun(plan: Plan) -> tuple[Argument, ...]:
+    return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
+
+
+def _step(plan: Plan, step: StepSpec) -> str:
+    return command(tuple(_options(plan)), *grouped(step))
+
+
+def _options(plan: Plan) -> Iterator[Argument]:
+    yield from _srun(plan)
+    if not _uneven(plan):
+        yield text(f"--nodes={plan.nodes}")
+    yield text(f"--ntasks={plan.tasks}")
+    yield from _of_held(plan)
+    if _uneven(plan):
+        yield text("--distribution=arbitrary")  # beside which srun takes no --nodes (24.11)
+    else:
+        yield from _on_nodes(plan)
+        yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
+    if plan.existing_allocation:
+        # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
+        yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
+    if plan.launch:
+        yield from texts(f"--gpus-per-node={plan.launch.node_gpus}", "--mem=0", f"--time={_clock(plan.walltime_s)}")
+    divided = plan.divides_cpus or plan.launch
+    yield (Text("--cpus-per-task="), Var(_CPUS) if divided else Text(str(plan.cpus_per_task)))
+    if plan.whole_nodes or plan.launch:
+        yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
+    yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
+    yield from texts("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}")
+    yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
+
+
+def _uneven(plan: Plan) -> bool:
+    return len(set(plan.tasks_per_node)) > 1
+
+
+def _clock(seconds: int) -> str:
+    """Slurm's ``[days-]hours:minutes:seconds``."""
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    clock = f"{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock

@@ -1,0 +1,194 @@
+"""Whether listed nodes are ready for a job: the code that each runs through ssh, and what its answer means. Pure.
+
+The code goes to the standard input of the node's bash; answers are lines that begin with MARK, since login shells may
+print anything besides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.core.errors import Exit
+from runner.model.plan import Plan
+from runner.render.shell import quote, quote_always
+
+MARK = "gpu-runner:"
+TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
+SHARED_WITHIN_S = 10  # a network file system may show a new directory late
+
+_OLDEST_PYTHON = (3, 8)  # recipes/lib
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a host cannot take its part of the job.
+
+    Attributes:
+        code: of the process: 3 where it must be fixed first, 8 where trying again may help.
+    """
+
+    host: str
+    what: str
+    fix: str
+    code: Exit = Exit.REFUSED
+
+
+def question(plan: Plan, run: str, head: str, path: str) -> str:
+    """The bash code that every host of the plan runs.
+
+    Args:
+        run: the run directory.
+        head: the first host, as ssh's configuration knows it.
+        path: PATH of the submitting shell, which native programs get there, too; empty for the node's own.
+    """
+    assert plan.hosts is not None
+    lines = [
+        f'say() {{ printf \'{MARK} %s %s\\n\' "$1" "$2"; }}',
+        *((f"export PATH={quote_always(path)}",) if path else ()),
+        'say machine "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"',
+        f"for _ in {{1..{2 * SHARED_WITHIN_S}}}; do [ -r {quote(f'{run}/{TOKEN}')} ] && break; sleep 0.5; done",
+        f'say token "$(cat -- {quote(f"{run}/{TOKEN}")} 2>/dev/null)"',
+        'say gpus "$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)"',
+        f'say head "$(getent ahostsv4 {quote(head)} | head -n 1)"',
+    ]
+    if plan.image.path:
+        lines.append(f'say image "$(stat -Lc %s -- {quote(plan.image.path)} 2>/dev/null)"')
+    for number, mount in enumerate(plan.mounts):
+        lines.append(f"[ -e {quote(mount.source)} ] || say no-mount {number}")
+    for program in plan.hosts.programs:
+        lines.append(f"command -v {quote(program)} >/dev/null || say no-program {quote(program)}")
+    if "python3" in plan.hosts.programs:
+        lines.append("say python \"$(python3 -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)\"")
+    if plan.hosts.modules:
+        code = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+        asked = " ".join(map(quote, (code, *plan.hosts.modules)))
+        lines.append(f'say no-modules "$(python3 -c {asked} 2>/dev/null)"')
+    return "\n".join([*lines, "say end ''", ""])
+
+
+def answer(out: str) -> dict[str, list[str]] | None:
+    """A host's answers by name; None where the output is incomplete."""
+    answers: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        if line.startswith(f"{MARK} "):
+            _, name, value = line.split(" ", 2)
+            answers.setdefault(name, []).append(value)
+    return answers if "end" in answers else None
+
+
+def faults(
+    plan: Plan, run: str, head: str, token: str, answers: Sequence[Mapping[str, Sequence[str]]]
+) -> Iterator[Fault]:
+    """What keeps the hosts, whose answers stand in the plan's order, from taking the job."""
+    assert plan.hosts is not None
+    machines: dict[str, str] = {}
+    for node, (host, answers_of_host) in enumerate(zip(plan.hosts.names, answers, strict=True)):
+        first = {name: values[0] for name, values in answers_of_host.items()}
+        yield from _files(plan, run, host, token, answers_of_host)
+        yield from _programs(host, answers_of_host)
+        if plan.device == "cuda" and int(first["gpus"]) < plan.tasks_per_node[node]:
+            what = f"it has {first['gpus']} NVIDIA GPUs, and {plan.tasks_per_node[node]} ranks are planned there"
+            yield Fault(host, what, f"give its number: {host}:{first['gpus']}; or a site file with `device: cpu`")
+        yield from _route_to_the_head(plan, node, host, head, first["head"])
+        other = machines.setdefault(first["machine"], host)
+        if other != host:
+            yield Fault(host, f"it is the same machine as {other}", "name each machine once, with all of its ranks")
+
+
+def _files(plan: Plan, run: str, host: str, token: str, answers: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+    if answers["token"][0] != token:
+        fix = "name a directory of a file system that every host shares, with --runs"
+        yield Fault(host, f"it does not see the run directory {run}", fix)
+    size = answers.get("image", [""])[0]
+    if plan.image.path and size in ("", "0"):
+        fix = "put the images where every host sees them (RUNNER_STORE), or name one that it sees with --image"
+        yield Fault(host, f"it does not see the image {plan.image.path}", fix)
+    elif plan.image.path and plan.image.size_bytes and int(size) != plan.image.size_bytes:
+        what = f"its {plan.image.path} has {size} bytes, and the image {plan.image.size_bytes}"
+        yield Fault(host, what, "put the same image there")
+    for number in answers.get("no-mount", ()):
+        source = plan.mounts[int(number)].source
+        yield Fault(host, f"it has no {source!r} to mount", "correct the path, or put it there")
+
+
+def _programs(host: str, answers: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+    for program in answers.get("no-program", ()):
+        fix = "install it there, or use another runtime (--runtime); a non-interactive ssh must find it in PATH"
+        yield Fault(host, f"it has no {program}", fix)
+    version = [int(number) for number in answers.get("python", [""])[0].split()]
+    if version and tuple(version) < _OLDEST_PYTHON:
+        yield Fault(host, f"its python3 is {version[0]}.{version[1]}", "put 3.8 or newer first in PATH")
+    lacking = answers.get("no-modules", [""])[0]
+    if lacking:
+        fix = "use an environment that every host sees, or a container (--runtime)"
+        yield Fault(host, f"its python3 cannot import {', '.join(lacking.split())}", fix)
+
+
+def _route_to_the_head(plan: Plan, node: int, host: str, head: str, found: str) -> Iterator[Fault]:
+    address = found.split(" ", maxsplit=1)[0]
+    if plan.nodes == 1:
+        return
+    if not address:
+        yield Fault(
+            host,
+            f"it cannot resolve {head!r}, where rank 0 serves",
+            "put a host first in the list whose name or address (ssh's HostName) the others can resolve",
+        )
+    elif node > 0 and address in ("127.0.0.1", "127.0.1.1"):
+        what = f"{head!r}, where rank 0 serves, is a loopback address there ({address})"
+        yield Fault(host, what, "put a host first in the list by the name that all others know it by")
+
+
+# What ssh says (OpenSSH 7 to 10) -> what it means, the fix, and the exit code. Nothing is ever loosened for the user.
+_SSH_SAYS: tuple[tuple[str, str, str, Exit], ...] = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Offending \S+ key",
+        "its host key differs from the one that ssh knows",
+        "ask its administrator whether it was set up anew; then `ssh-keygen -R {host}`, and accept the new key by hand",
+        Exit.REFUSED,
+    ),
+    (
+        r"Host key verification failed|No \S+ host key is known",
+        "ssh does not know its host key, which you must compare and accept",
+        "`ssh {host}` once by hand, and accept the key if its fingerprint is right",
+        Exit.REFUSED,
+    ),
+    (
+        r"Permission denied|Too many authentication failures|No more authentication methods",
+        "it refuses a login without a password",
+        "`ssh-copy-id {host}`, or load your key into ssh-agent: `ssh -o BatchMode=yes {host} true` must work",
+        Exit.REFUSED,
+    ),
+    (
+        r"Could not resolve hostname",
+        "its name is not known here",
+        "correct it, or give it a HostName in ssh's configuration",
+        Exit.REFUSED,
+    ),
+    (
+        r"Connection refused|timed out|No route to host|Network is unreachable|Connection (closed|reset)",
+        "no ssh answers there",
+        "check that it is up: `ssh {host}` must work from here; or leave it out",
+        Exit.INFRASTRUCTURE,
+    ),
+)
+
+
+def no_answer(host: str, code: int | None, err: str, within_s: float) -> Fault:
+    """Why a host did not answer.
+
+    Args:
+        code: of ssh; None where it had not ended in time.
+        err: its standard error.
+    """
+    if code is None:
+        fix = "check the host and its file systems: `ssh HOST` must work from here; or leave it out"
+        return Fault(host, f"it has not answered within {within_s:g} s", fix, Exit.INFRASTRUCTURE)
+    last = (err.strip().splitlines() or [f"ssh ended with exit code {code}"])[-1]
+    for pattern, what, fix, exit_code in _SSH_SAYS:
+        if re.search(pattern, err):
+            return Fault(host, f"{what} ({last})", fix.format(host=host), exit_code)
+    fix = f"`ssh {host} bash` must work from here without a question"
+    return Fault(host, last, fix, Exit.INFRASTRUCTURE if code == 255 else Exit.REFUSED)

@@ -1,0 +1,120 @@
+"""Where things live: what ships with the package, and what is kept in the user's cache.
+
+``RUNNER_CACHE`` overrides the cache directory (default: ``gpu-runner`` in that of the user, ``~/.cache``). Everything
+expensive is kept there, keyed by a hash of its inputs, and all of it may be deleted while no engine or box uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.core.errors import UsageError
+
+# https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
+MARKER = "CACHEDIR.TAG"
+_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
+_OWNER = "# This is the cache directory of gpu-runner; `make clean` empties it."
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def cache_dir() -> Path:
+    """The cache directory, absolute; not necessarily existing."""
+    override = os.environ.get("RUNNER_CACHE")
+    return Path(override).absolute() if override else _of_user("XDG_CACHE_HOME", ".cache")
+
+
+def expanded(text: str) -> Path:
+    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced.
+
+    Raises:
+        UsageError: there is no user of that name here.
+    """
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{text}: no home directory of that name is known here", where=text) from error
+
+
+# Our directories in the cache directory: `clean` removes them, and nothing else.
+CACHES = frozenset(
+    (
+        "blobs", "box-roots", "boxes", "builds", "engine", "images", "locks", "matplotlib", "mount", "standin", "steps",
+        "test-tools", "wheels",
+    )
+)  # fmt: skip
+
+
+def cache(name: str) -> Path:
+    """The directory of that name in the cache directory; it may not exist yet."""
+    assert name in CACHES, name
+    return cache_dir() / name
+
+
+def caches_ignored() -> bool:
+    """Whether COLD=1 asks for everything to be made anew: caches are filled but never read."""
+    return os.environ.get("COLD", "") not in ("", "0")
+
+
+def ensure_directory(directory: Path) -> Path:
+    """``directory``, created where it is absent; the cache directory above it is marked as ours.
+
+    A RUNNER_CACHE directory that already held something else is not marked: it belongs to another program.
+    """
+    above = cache_dir()
+    if directory == above or above in directory.parents:
+        above.mkdir(parents=True, exist_ok=True)
+        if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
+            (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether this cache directory may be emptied: the platform's, which has our name, or one that we marked."""
+    return not os.environ.get("RUNNER_CACHE") or _is_marked(directory)
+
+
+def _is_marked(directory: Path) -> bool:
+    try:
+        return (directory / MARKER).read_text("utf-8", "replace").splitlines()[:2] == [_SIGNATURE, _OWNER]
+    except OSError:
+        return False
+
+
+def state_dir() -> Path:
+    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
+    override = os.environ.get("RUNNER_STATE")
+    return Path(override).absolute() if override else _of_user("XDG_STATE_HOME", ".local/state")
+
+
+def config_file() -> Path:
+    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
+    override = os.environ.get("RUNNER_CONFIG")
+    return Path(override) if override else _of_user("XDG_CONFIG_HOME", ".config") / "config.yaml"
+
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
+    named = os.environ.get(variable, "")
+    return (Path(named) if named.startswith("/") else home() / otherwise) / "gpu-runner"
+
+
+def home() -> Path:
+    """The user's home directory; the root for a user id without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
+def share(name: str) -> Path:
+    """The shipped directory ``name`` (``containers`` or ``recipes``), from the checkout or from the wheel."""
+    bundled = _PACKAGE / "_share" / name
+    return bundled if bundled.is_dir() else _PACKAGE.parent / name
+
+
+def source_root() -> Path | None:
+    """The checkout that this package runs from; None when it runs from an installed wheel."""
+    root = _PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "containers").is_dir() else None

@@ -1,0 +1,304 @@
+"""Runs programs; nothing else in this project does.
+
+Argument lists only, never a shell; every call has a time limit; a child that exceeds it is killed with its whole
+process group. Output is decoded as UTF-8 with undecodable bytes replaced: it is for people and for
+parsers of ASCII tools.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NoReturn
+
+from runner.core.errors import InfrastructureError, RunnerError, UnknownStateError
+
+if TYPE_CHECKING:
+    import threading
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that ended.
+
+    Attributes:
+        argv: the argument list as run.
+        code: exit status; ``-N`` if signal ``N`` ended it.
+        out, err: what it wrote, decoded.
+    """
+
+    argv: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    def last_lines(self, count: int = 15) -> str:
+        """The last ``count`` lines of its standard error, or of its output where that is empty."""
+        text = self.err.strip() or self.out.strip()
+        return "\n".join(text.splitlines()[-count:])
+
+
+class CommandNotFoundError(RunnerError):
+    """The program is not in PATH; the caller knows the fix."""
+
+
+class CommandFailedError(InfrastructureError):
+    """The program ended with a non-zero status."""
+
+    def __init__(self, done: Completed) -> None:
+        super().__init__(
+            f"{done.argv[0]} failed with exit code {done.code}: {done.last_lines()}",
+            where=" ".join(done.argv),
+        )
+        self.done = done
+
+
+class CommandTimeoutError(UnknownStateError):
+    """The program did not end in time and was killed."""
+
+
+def find(program: str, path: str | None = None) -> Path | None:
+    """The program's path, or None where PATH (or ``path``) does not hold it."""
+    found = shutil.which(program, path=path)
+    return Path(found) if found else None
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    input_text: str | None = None,
+    check: bool = True,
+) -> Completed:
+    """Run a program to its end and return its output.
+
+    Args:
+        timeout_s: seconds until it is killed with its process group.
+        env: the whole environment; None inherits ours.
+        check: raise CommandFailedError on a non-zero status.
+
+    Raises:
+        CommandNotFoundError, CommandFailedError, CommandTimeoutError.
+    """
+    command = tuple(str(word) for word in argv)
+    child = _start(command, cwd, env, stdin=subprocess.PIPE if input_text is not None else subprocess.DEVNULL)
+    try:
+        out, err = child.communicate(None if input_text is None else input_text.encode(), timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        kill_group(child)
+        raise CommandTimeoutError(
+            f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
+        ) from None
+    except BaseException:
+        kill_group(child)
+        raise
+    done = Completed(command, child.returncode, _decode(out), _decode(err))
+    if check and done.code != 0:
+        raise CommandFailedError(done)
+    return done
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program wrote, as bytes.
+
+    Attributes:
+        code: exit status. out: its output. err: the end of its errors, decoded.
+        is_cut: it wrote more, and was ended.
+    """
+
+    code: int
+    out: bytes
+    err: str
+    is_cut: bool
+
+
+def read(
+    argv: Sequence[str | Path], most: int, *, timeout_s: float, cwd: Path | None = None, env: Mapping[str, str]
+) -> Answer:
+    """Run a program and return at most the first ``most`` bytes of its output, whatever its status.
+
+    Raises:
+        CommandNotFoundError, CommandTimeoutError.
+    """
+    import tempfile
+
+    command = tuple(str(word) for word in argv)
+    with tempfile.TemporaryFile() as errors:
+        child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=errors)
+        with _limited(child, timeout_s) as late:
+            assert child.stdout is not None
+            with child.stdout as pipe:
+                out = pipe.read(most + 1)
+            if len(out) > most:
+                kill_group(child)
+            code = child.wait()
+        if late.is_set():
+            raise CommandTimeoutError(
+                f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
+            )
+        errors.seek(0)
+        return Answer(code, out[:most], _decode(errors.read()[-2000:]), len(out) > most)
+
+
+def stream(
+    argv: Sequence[str | Path],
+    on_line: Callable[[str], None],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Run a program, handing each line of its output and errors (merged) to ``on_line``; returns its status.
+
+    Raises:
+        CommandNotFoundError, CommandTimeoutError (checked whenever a line arrives and by a watchdog).
+    """
+    command = tuple(str(word) for word in argv)
+    child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    with _limited(child, timeout_s) as late:
+        assert child.stdout is not None
+        for line in child.stdout:
+            on_line(_decode(line).rstrip("\r\n"))
+        code = child.wait()
+    if late.is_set():
+        raise CommandTimeoutError(
+            f"{command[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(command)
+        )
+    return code
+
+
+@contextmanager
+def _limited(child: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
+    """Ends the child's group when its time is over, and if an exception ends the wait; gives whether it was late."""
+    import threading
+
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        kill_group(child)
+
+    watchdog = threading.Timer(timeout_s, expire)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield late
+    except BaseException:
+        kill_group(child)
+        raise
+    finally:
+        watchdog.cancel()
+
+
+def foreground(
+    argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path | None = None, to_stderr: bool = False
+) -> int:
+    """Run a program with our own input and output, for as long as it takes; returns its status as ``Completed`` has it.
+
+    In a terminal it stays in our process group: it may read from the terminal, and Ctrl-C reaches it as it reaches us.
+    Whatever ends the wait ends it, too.
+
+    Args:
+        to_stderr: what it writes to standard output goes to standard error.
+
+    Raises:
+        CommandNotFoundError.
+    """
+    command = tuple(str(word) for word in argv)
+    output = 2 if to_stderr else None
+    shares_terminal = os.isatty(0)
+    try:
+        child = subprocess.Popen(command, cwd=cwd, env=env, stdout=output, start_new_session=not shares_terminal)
+    except (FileNotFoundError, PermissionError) as error:
+        raise CommandNotFoundError(f"{command[0]} cannot be run: {error.strerror}", where=command[0]) from error
+    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN) if shares_terminal else None
+    try:
+        return child.wait()
+    finally:
+        if interrupts is not None:
+            signal.signal(signal.SIGINT, interrupts)
+        if child.poll() is None and not shares_terminal:
+            kill_group(child)
+        elif child.poll() is None:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(2.0)
+            child.kill()
+
+
+def start(
+    argv: Sequence[str | Path],
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it."""
+    return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by a program, given by its path.
+
+    Raises:
+        CommandNotFoundError: it cannot be run.
+    """
+    try:
+        os.execv(argv[0], list(argv))
+    except OSError as error:
+        raise CommandNotFoundError(f"{argv[0]} cannot be run: {error.strerror}", where=argv[0]) from error
+
+
+Child = subprocess.Popen[bytes]
+# What libraries raise that run programs themselves.
+CalledProcessError = subprocess.CalledProcessError
+PIPE = subprocess.PIPE
+DEVNULL = subprocess.DEVNULL
+STDOUT = subprocess.STDOUT
+TimeoutExpired = subprocess.TimeoutExpired
+
+
+def kill_group(child: subprocess.Popen[bytes], grace_s: float = 2.0) -> None:
+    """End a child and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
+            return
+
+
+def _start(
+    command: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    *,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise RunnerError(f"no such directory: {cwd}", where=" ".join(command)) from error
+        raise CommandNotFoundError(f"{command[0]} was not found", where="PATH", fix=f"install {command[0]}") from error
+    except PermissionError as error:
+        raise CommandNotFoundError(f"{command[0]} may not be executed", where=command[0]) from error
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

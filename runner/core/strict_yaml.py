@@ -1,0 +1,277 @@
+"""Strict YAML into typed structs, with errors that name file, line and key.
+
+PyYAML's composer gives nodes with their marks; this module builds values from them by the YAML 1.2 core schema
+(``yes`` is a string, ``010`` is ten, ``1:30`` is a string, not sixty-based) and refuses what has no place in a
+site or recipe file: tags, anchors and aliases, duplicate keys, keys that are not strings, several documents,
+files over one megabyte, nesting over 20 levels.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from runner.core.errors import UsageError
+from runner.core.text import instead
+
+T = TypeVar("T")
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+
+# libyaml where PyYAML has it, as its wheels do: ten times as fast, and both read the same language.
+_Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+_INT = re.compile(r"[-+]?[0-9]+\Z")
+_HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
+_OCT = re.compile(r"0o[0-7]+\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_CONSTANTS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), math.inf),
+    "-.inf": -math.inf,
+}
+
+Marks = dict[tuple[str | int, ...], str]  # path of keys and indices -> FILE:LINE
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML document as plain values, where each stands, and the text that they were read from (with its comments)."""
+
+    value: Any
+    marks: Marks
+    name: str
+    text: str = ""
+
+    def over(self, base: Document) -> Document:
+        """This document laid over another: mappings are merged key by key, all else is replaced."""
+        marks = dict(base.marks)
+        return Document(_merged(base.value, self.value, (), marks, self.marks), marks, self.name)
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """Read one YAML document from ``path`` into the struct ``kind``.
+
+    Raises:
+        UsageError: the file is missing, unreadable, no YAML, or does not fit ``kind``; says file:line and key.
+    """
+    return typed(read(path), kind)
+
+
+def parse(raw: bytes, kind: type[T], name: str) -> T:
+    """As ``load``, from bytes; ``name`` stands for the file in errors."""
+    return typed(document_of(raw, name), kind)
+
+
+def read(path: Path) -> Document:
+    """Read one YAML document from ``path``.
+
+    Raises:
+        UsageError: the file is missing, unreadable or no YAML; says file:line.
+    """
+    try:
+        # At once, also of a pipe without a writer, which open(2) would wait for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError("no such file", where=str(path)) from None
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    return document_of(raw, str(path))
+
+
+def typed(document: Document, kind: type[T]) -> T:
+    """A document as the struct ``kind``.
+
+    Raises:
+        UsageError: it does not fit; says file:line and key.
+    """
+    try:
+        return msgspec.convert(document.value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), kind, document) from None
+
+
+def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, over_marks: Marks) -> Any:
+    """``over`` laid over ``base``; ``marks``, the base's, come to hold where every value of the result stands."""
+    if isinstance(base, dict) and isinstance(over, dict):
+        marks.update({path: over_marks[path]} if path in over_marks else {})
+        laid = {key: _merged(base.get(key), value, (*path, key), marks, over_marks) for key, value in over.items()}
+        return base | laid
+    for old in [mark for mark in marks if mark[: len(path)] == path]:
+        del marks[old]
+    marks.update({mark: where for mark, where in over_marks.items() if mark[: len(path)] == path})
+    return over
+
+
+def document_of(raw: bytes, name: str) -> Document:
+    """One YAML document from bytes; ``name`` stands for the file in errors.
+
+    Raises:
+        UsageError: it is no YAML, or holds what has no place in such a file; says file:line.
+    """
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"larger than {MAX_BYTES} bytes", where=name)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise UsageError(f"not UTF-8: byte 0x{raw[error.start]:02x}", where=f"{name}:{line}") from None
+    try:
+        loader = _Loader(text)
+        try:
+            _refuse_references(text, name)
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except RecursionError:
+        raise UsageError(f"nested deeper than {MAX_DEPTH} levels", where=name) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = mark.line + 1 if mark else 1
+        raise UsageError(f"not valid YAML: {error.problem or error.context}", where=f"{name}:{line}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"not valid YAML: {error}", where=name) from None
+    if node is None:
+        raise UsageError("the file is empty", where=name)
+    marks: Marks = {}
+    return Document(_build(node, (), marks, name), marks, name, text)
+
+
+def _refuse_references(text: str, name: str) -> None:
+    """Refuse anchors, aliases and tags while scanning, so that no alias is ever expanded."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise UsageError("anchors and aliases are not allowed", where=where, fix="write the value out")
+        tag = getattr(event, "tag", None)
+        if tag:
+            raise UsageError(f"the tag {tag} is not allowed", where=where, fix="leave the tag out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise UsageError(f"nested deeper than {MAX_DEPTH} levels", where=where)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str) -> Any:
+    marks[path] = f"{name}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, marks[path])
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*path, index), marks, name) for index, item in enumerate(node.value)]
+    assert isinstance(node, yaml.MappingNode)
+    built: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        where = f"{name}:{key_node.start_mark.line + 1}"
+        if not isinstance(key_node, yaml.ScalarNode) or not isinstance(_scalar(key_node, where), str):
+            raise UsageError("a key must be a plain string", where=where)
+        key = key_node.value
+        if key in built:
+            raise UsageError(f"the key {key!r} stands twice", where=where, fix="keep one of them")
+        here = (*path, key)
+        built[key] = _build(value_node, here, marks, name)
+        marks[here] = where
+    return built
+
+
+def _scalar(node: yaml.ScalarNode, where: str) -> Any:
+    text: str = node.value
+    if node.style:  # quoted, literal or folded: always a string
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) <= 40:
+        for pattern, base in ((_INT, 10), (_HEX, 16), (_OCT, 8)):
+            if pattern.match(text):
+                return int(text, base) if base == 10 else int(text[2:], base)
+        if _FLOAT.match(text):
+            return float(text)
+    elif _INT.match(text):
+        raise UsageError("a number of more than 40 digits", where=where)
+    return text
+
+
+# Of msgspec's messages; compiled where there is one.
+_UNKNOWN = r"Object contains unknown field `(?P<field>[^`]*)`"
+_NO_CHOICE = "Invalid enum value "
+_PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z"
+_STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
+
+
+def _explain(message: str, kind: Any, document: Document) -> UsageError:
+    """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
+    found = re.search(_PATH, message)
+    path = _resolve(found["path"] if found else "")
+    what = message[: found.start()] if found else message
+    fix = ""
+    unknown = re.match(_UNKNOWN, message)
+    if unknown:
+        names = _field_names(kind, [key or index for key, index in re.findall(_STEP, found["path"] if found else "")])
+        path = (*path, unknown["field"])
+        what = f"unknown key {unknown['field']!r}"
+        fix = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
+    elif what.startswith(_NO_CHOICE):
+        steps = [key or index for key, index in re.findall(_STEP, found["path"] if found else "")]
+        fix = f"one of {', '.join(map(str, _choices(kind, steps)))}"
+    marks = document.marks
+    where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
+    dotted = ".".join(str(step) for step in path)
+    return UsageError(what, where=where + (f": {dotted}" if dotted else ""), fix=fix)
+
+
+def _resolve(text: str) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    for key, index in re.findall(_STEP, text):
+        if key:
+            steps.append(key)
+        elif index == "...":  # some value of a mapping: msgspec does not say which
+            break
+        else:
+            steps.append(int(index))
+    return tuple(steps)
+
+
+def _field_names(kind: Any, path: list[str]) -> list[str]:
+    """The keys that may stand where msgspec's path leads."""
+    node = _type_at(kind, path)
+    return [field.encode_name for field in node.fields] if isinstance(node, msgspec.inspect.StructType) else []
+
+
+def _choices(kind: Any, path: list[str]) -> tuple[Any, ...]:
+    """The values that may stand where msgspec's path leads."""
+    node = _type_at(kind, path)
+    return node.values if isinstance(node, msgspec.inspect.LiteralType) else ()
+
+
+def _type_at(kind: Any, path: list[str]) -> Any:
+    """What msgspec's path leads to; a step into a mapping or list may be of any name."""
+    node: Any = msgspec.inspect.type_info(kind)
+    for step in (*path, None):
+        if isinstance(node, msgspec.inspect.UnionType):
+            node = next((t for t in node.types if not isinstance(t, msgspec.inspect.NoneType)), node)
+        if step is None:
+            break
+        if isinstance(node, msgspec.inspect.StructType):
+            node = next((field.type for field in node.fields if field.encode_name == step), None)
+        elif isinstance(node, msgspec.inspect.DictType):
+            node = node.value_type
+        elif isinstance(node, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+            node = node.item_type
+    return node

@@ -1,0 +1,146 @@
+"""Verifies a bundle: every byte by its hash, every figure and verdict by its records, and who signed it.
+
+It needs this package and Python, no run directory, scheduler or network. Nothing is written outside a temporary
+directory of its own, and only under names that a bundle may have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from runner.core import file_system
+from runner.core.errors import NotProvenError, UsageError
+from runner.core.files import sha256
+from runner.core.redact import REDACTED
+from runner.figures.bundle import archive, bag, signature
+from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
+from runner.figures.bundle.members import is_member, missing
+from runner.figures.bundle.proof import check_different, difference, proven_run
+from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
+from runner.model.bundle import Bundle, BundledRun, VerifiedBundle
+
+_MOST_BYTES = 1 << 33
+
+
+def verify(file: Path, allowed: Path | None = None, figures: Figures | None = None) -> VerifiedBundle:
+    """What a bundle proves.
+
+    Args:
+        figures: what makes the table of a study; without it a bundle of a study is refused.
+        allowed: file of allowed signers (ssh-keygen(1)); the bundle must then be signed by one of them.
+
+    Raises:
+        NotProvenError: it is no bundle, or was altered, or does not give what it says.
+        UsageError: it cannot be read, or ``allowed`` not be used.
+    """
+    try:
+        with file_system.open_regular(file) as opened, tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
+            digests, tags = _hashed(opened)
+            state, signer = signature.verify(tags[bag.TAG_MANIFEST], tags.get(bag.SIGNATURE), allowed)
+            data = Path(directory)
+            opened.seek(0)
+            for name, content in _members(opened):
+                if name.startswith(bag.DATA):
+                    _unpack(name.removeprefix(bag.DATA), content, digests, data)
+            about = _about(data)
+            runs = _runs(data, digests, {run.run: run for run in about.runs})
+            study = None
+            if about.study is not None or STUDY in digests:
+                if figures is None or about.study is None:
+                    raise NotProvenError(f"{ABOUT} and {STUDY} do not belong together", where=f"{bag.DATA}{ABOUT}")
+                study = proven_study(data, about.study.runs, figures)
+    except FileNotFoundError:
+        raise UsageError("there is no such file", where=str(file)) from None
+    except file_system.UnusableFileError as error:
+        raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
+    key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs, study)))
+    if key:
+        raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
+    return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs, study)
+
+
+def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
+    """The payload's hashes by name and the tag files, which fit each other. Nothing is written for it.
+
+    Raises:
+        NotProvenError: they do not.
+    """
+    digests: dict[str, str] = {}
+    tags: dict[str, bytes] = {}
+    size = 0
+    for name, content in _members(opened):
+        if name.startswith(bag.DATA):
+            digests[name.removeprefix(bag.DATA)] = sha256(content)
+            size += len(content)
+        else:
+            tags[name] = content
+    bag.check(digests, size, tags)
+    for name in digests:
+        _check_name(name)
+    return digests, tags
+
+
+def _members(opened: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    size = os.fstat(opened.fileno()).st_size
+    if size > _MOST_BYTES:
+        raise NotProvenError(f"it is longer than a bundle may be ({_MOST_BYTES} bytes)")
+    for member, content in archive.read(opened, size):
+        name = member.removeprefix(f"{TOP}/")
+        if name == member:
+            raise NotProvenError(f"the bundle was altered: {member} is not below {TOP}", where=member)
+        yield name, content
+
+
+def _unpack(name: str, content: bytes, digests: Mapping[str, str], data: Path) -> None:
+    if digests.get(name) != sha256(content):
+        raise NotProvenError("the bundle was altered while it was read", where=name)
+    path = data / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _check_name(name: str) -> None:
+    folder, _, rest = name.partition("/")
+    _run, _, of_run = rest.partition("/")
+    if name not in (ABOUT, STUDY) and not (folder == RUNS and is_member(of_run)):
+        raise NotProvenError(f"the bundle was altered: {name} does not belong in a bundle", where=f"{bag.DATA}{name}")
+
+
+def _about(data: Path) -> Bundle:
+    try:
+        return msgspec.convert(json.loads((data / ABOUT).read_bytes()), Bundle, strict=True)
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+        raise NotProvenError(f"{ABOUT} cannot be read", where=f"{bag.DATA}{ABOUT}") from None
+
+
+def _runs(data: Path, digests: Mapping[str, str], said: Mapping[str, BundledRun]) -> tuple[BundledRun, ...]:
+    files: dict[str, set[str]] = {}
+    for name in digests:
+        folder, _, rest = name.partition("/")
+        if folder == RUNS:
+            files.setdefault(rest.partition("/")[0], set()).add(rest.partition("/")[2])
+    runs: list[BundledRun] = []
+    for run_id in sorted(files):
+        if run_id not in said:
+            raise NotProvenError(f"{ABOUT} does not name the run {run_id}", where=f"{bag.DATA}{RUNS}/{run_id}")
+        lacking = missing(files[run_id])
+        if lacking:
+            raise NotProvenError(f"{run_id} has no {lacking}", where=f"{bag.DATA}{RUNS}/{run_id}")
+        redacted = said[run_id].redacted
+        for name in redacted:
+            if name not in files[run_id] or REDACTED.encode() not in (data / RUNS / run_id / name).read_bytes():
+                raise NotProvenError(f"{run_id}: nothing was redacted in {name}", where=f"{bag.DATA}{ABOUT}")
+        made = proven_run(data / RUNS / run_id, redacted)
+        # Which version made the bundle is for people: it cannot be known from the records.
+        runs.append(msgspec.structs.replace(made, version=said[run_id].version))
+    if not runs:
+        raise NotProvenError("the bundle has no run")
+    check_different(data / RUNS / run.run for run in runs)
+    return tuple(runs)

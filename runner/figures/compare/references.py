@@ -1,0 +1,133 @@
+"""Figures against the user's references: ``references.yaml``. The project ships none: it has proven none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from runner.core import paths, strict_yaml
+from runner.core.errors import UsageError
+from runner.core.text import gpus_text
+from runner.figures.compare.launches import MeasuredLaunch, in_order
+from runner.model.compared import AgainstReference, Judgement, Reference, References
+from runner.statistics.comparison import LEAST_LAUNCHES
+from runner.statistics.launches import mean_rate
+
+
+def default_file() -> Path:
+    """``references.yaml`` beside the user's configuration."""
+    return paths.config_file().with_name("references.yaml")
+
+
+def read_references(path: Path) -> tuple[Reference, ...]:
+    """The references in a file.
+
+    Raises:
+        UsageError: it is missing or not valid; says file:line and key.
+    """
+    references = strict_yaml.load(path, References).references
+    for each in references:
+        try:
+            date.fromisoformat(each.date)
+        except ValueError:
+            raise UsageError(f"there is no day {each.date}", where=str(path), fix="date: YYYY-MM-DD") from None
+    return references
+
+
+def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> Reference | None:
+    """The reference of a launch's site, recipe, GPUs, unit and options; of several the one that names most options.
+
+    Raises:
+        UsageError: several fit equally.
+    """
+    site, recipe = launch.plan.site, launch.plan.recipe
+    fitting = [
+        each
+        for each in references
+        if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus)
+        and each.unit.partition("/")[0] == launch.unit
+        # A reference is one of training, unless it names the arm.
+        and (launch.plan.arms[-1] == "full" or "arms" in each.options)
+        and _fits(each.options, launch.options)
+    ]
+    most = max((len(each.options) for each in fitting), default=0)
+    best = [each for each in fitting if len(each.options) == most]
+    if len(best) > 1:
+        raise UsageError(
+            f"{len(best)} references fit recipe {recipe} on {gpus_text(launch.gpus)} of site {site}",
+            where=str(file),
+            fix="name options in them that tell them apart",
+        )
+    return best[0] if best else None
+
+
+def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
+    """What is there instead: of the same recipe and size, or else of the same site."""
+    site = launch.plan.site
+    what = f"recipe {launch.plan.recipe} on {gpus_text(launch.gpus)} of site {site}"
+    near = [
+        each for each in references if (each.site, each.recipe, each.gpus) == (site, launch.plan.recipe, launch.gpus)
+    ]
+    named = sorted({f"{each.recipe} on {gpus_text(each.gpus)}" for each in references if each.site == site})
+    if near and launch.plan.arms[-1] != "full":
+        arm = launch.plan.arms[-1]
+        also = f" with a figure of the arm {arm}: a reference is one of training, unless its options name arms"
+    elif near:
+        wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
+        also = f" with figures in {launch.unit}/s and its options; for these it has only {'; '.join(wanted)}"
+    else:
+        also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
+    return UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
+
+
+def _named(options: Mapping[str, str | int | float | bool]) -> list[str]:
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
+
+
+def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path) -> AgainstReference:
+    """Launches of one job, at least one, against their reference. Pure.
+
+    From 3 launches on, the interval is Student's of the mean of their logarithms; of fewer it is the first one's within
+    its run, which says nothing of the next launch.
+    """
+    ordered = in_order(launches)
+    share = 1.0 / ordered[0].gpus if reference.unit.endswith("/GPU") else 1.0
+    rates = [launch.images_per_s * share for launch in ordered]
+    mean = mean_rate(rates)
+    figure, interval, interval_of = mean.value, ordered[0].precision, "this run"
+    if len(rates) >= LEAST_LAUNCHES and mean.low is not None and mean.high is not None:
+        interval, interval_of = (mean.low, mean.high), "launches"
+    elif len(rates) > 1:
+        interval = None
+    elif interval is not None:
+        interval = interval[0] * share, interval[1] * share
+    low, high = interval if interval is not None else (figure, figure)
+    at_least = reference.value * (1.0 + reference.lower)
+    at_most = None if reference.upper is None else reference.value * (1.0 + reference.upper)
+    judgement: Judgement = "below" if high < at_least else "good" if low >= at_least else "cannot tell"
+    return AgainstReference(
+        runs=tuple(launch.run for launch in ordered),
+        gpus=ordered[0].gpus,
+        value=reference.value,
+        unit=reference.unit,
+        at_least=at_least,
+        at_most=at_most,
+        source=reference.source,
+        date=reference.date,
+        file=str(file),
+        figure=figure,
+        low=None if interval is None else interval[0],
+        high=None if interval is None else interval[1],
+        interval_of="none" if interval is None else "launches" if interval_of == "launches" else "this run",
+        judgement=judgement,
+        above=at_most is not None and low > at_most,
+    )
+
+
+def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
+    """A flag that is wanted true stands without a value; one that is wanted false is not there."""
+    return all(
+        (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
+        for name, value in wanted.items()
+    )

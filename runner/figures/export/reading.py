@@ -1,0 +1,116 @@
+"""Runs as they are exported, from their directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import TypeVar
+
+from runner.core.errors import UnknownStateError
+from runner.core.hide import hidden_command
+from runner.core.invocation import PROGRAM
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import Standing, standing
+from runner.jobs.nodes import nodes_of
+from runner.jobs.presence import presence
+from runner.jobs.times import utc
+from runner.model.exported import ExportedRank, ExportedRun
+from runner.model.job import ExitMarker
+from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
+from runner.planning.options import options_of
+
+T = TypeVar("T")
+
+
+def exported_run(run: RunDirectory) -> ExportedRun:
+    """A run that has ended.
+
+    Raises:
+        UnknownStateError: it has no verdict yet.
+        UsageError: its plan cannot be read.
+    """
+    verdict = standing(run)
+    if isinstance(verdict, Standing):
+        raise UnknownStateError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then export")
+    plan = run.plan()
+    there = presence(run)
+    starts = _records(run, "start", there.starts, StartRecord)
+    reports = _records(run, "report", range(plan.tasks), Report)
+    exits = _records(run, "exit", there.exits, ExitRecord)
+    gpus = _gpus(run, starts)
+    marker = run.read("exit.json", ExitMarker)
+    nodes = nodes_of(starts, plan.tasks_per_node)
+    began_s = starts[0].time_s if 0 in starts else None
+    low, high = verdict.precision or (None, None)
+    ranks = tuple(
+        _rank(rank, nodes.get(rank, ""), starts.get(rank), reports.get(rank), exits.get(rank), gpus)
+        for rank in range(plan.tasks)
+    )
+    is_measured = verdict.outcome == "measured"
+    return ExportedRun(
+        run=run.run_id,
+        outcome=verdict.outcome,
+        reason=verdict.reasons[0] if verdict.reasons else "",
+        site=plan.site,
+        recipe=plan.recipe,
+        runtime=plan.runtime,
+        image=plan.image.pinned,
+        gpus=plan.gpus,
+        nodes=plan.nodes,
+        options=options_of(hidden_command(plan.program)),
+        batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
+        started=utc(began_s),
+        ended=utc(marker.end_s if marker else None),
+        unit=verdict.unit,
+        images_per_s=verdict.images_per_s if is_measured else None,
+        precision_low=low if is_measured else None,
+        precision_high=high if is_measured else None,
+        window_s=verdict.window_s if is_measured else None,
+        steady=verdict.steady if is_measured else None,
+        transport=verdict.transport,
+        demonstration=verdict.demonstration,
+        synchronisation=verdict.synchronisation,
+        arm=plan.arms[-1],
+        ranks=ranks,
+    )
+
+
+def _rank(
+    rank: int,
+    node: str,
+    start: StartRecord | None,
+    report: Report | None,
+    ended: ExitRecord | None,
+    gpus: Mapping[str, GpuSummary],
+) -> ExportedRank:
+    window_s = report.ends_s[-1] if report and report.ends_s else None
+    steps = len(report.ends_s) * report.group_steps if report and report.ends_s and report.group_steps else None
+    quarters = report.compute_quarters_p50_s if report else ()
+    uuid = (report.device_uuid if report else None) or (start.device_uuid if start else None) or ""
+    seen = gpus.get(uuid, GpuSummary())
+    return ExportedRank(
+        rank=rank,
+        node=node,
+        device_kind=report.device_kind if report else start.device_kind if start else "",
+        device_uuid=uuid,
+        exit_status=ended.status if ended else None,
+        window_s=window_s,
+        steps=steps,
+        samples=steps * report.batch_size if report and report.batch_size and steps is not None else None,
+        compute_s=median(quarters) if quarters else None,
+        sm_clock_mhz_min=seen.sm_clock_mhz_min,
+        sm_clock_mhz_max=seen.sm_clock_mhz_max,
+        max_rss_bytes=ended.max_rss_bytes if ended else None,
+    )
+
+
+def _records(run: RunDirectory, kind: str, ranks: Iterable[int], struct: type[T]) -> dict[int, T]:
+    read = {rank: run.read(f"ranks/{rank}.{kind}.json", struct) for rank in ranks}
+    return {rank: record for rank, record in read.items() if record is not None}
+
+
+def _gpus(run: RunDirectory, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
+    """What the nodes' watchers saw of each GPU, by its UUID."""
+    watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
+    records = _records(run, "node", watchers, NodeRecord)
+    return {gpu.uuid: gpu for record in records.values() for gpu in record.gpus if gpu.uuid}

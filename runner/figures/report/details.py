@@ -1,0 +1,146 @@
+"""One run in detail, from its directory alone: no scheduler is queried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from runner.core import file_system
+from runner.core.errors import RunnerError
+from runner.core.hide import hidden_value, is_secret_name
+from runner.core.redact import REDACTED, redacted
+from runner.figures.report.ranks import rank_facts, step_times
+from runner.jobs import figure as figures
+from runner.jobs.collect import Evidence, collect
+from runner.jobs.directory import CODE, SCRIPT, RunDirectory
+from runner.jobs.expected import signs_of
+from runner.jobs.facts import run_facts
+from runner.model.job import JobState
+from runner.model.origin import CodeRecord
+from runner.model.plan import PlanRecord
+from runner.model.report import NamedFact, Row, RunReport
+from runner.model.verdict import Verdict
+
+_MOST_SCRIPT = 100_000  # characters
+_SAME = 1e-6  # relative, of two figures of the same records
+_SHORTEST_SECRET = 4  # what is shorter may be a part of any text
+
+
+class _Provenance(msgspec.Struct):
+    runner: str = ""
+    python: str = ""
+    source: dict[str, Any] | None = None
+
+
+def detailed(row: Row) -> RunReport:
+    """All about one run; what cannot be read is left out, and ``problem`` says why."""
+    run = RunDirectory(Path(row.directory))
+    try:
+        verdict = run.read("verdict.json", Verdict)
+        report = RunReport(row, run_facts(run, verdict), environment=environment(run), script=script(run))
+        if verdict is None or verdict.outcome != "measured":
+            return report
+        evidence = collect(run, run.read("ended.json", JobState) or JobState("unknown"))
+        problem = next(iter(figures.faults(evidence)), "")
+        return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence, verdict)
+    except RunnerError as error:
+        return RunReport(row, problem=error.what)
+    except OSError as error:
+        return RunReport(row, problem=f"{error.filename or row.directory}: {error.strerror}")
+
+
+def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunReport:
+    made = figures.figure(evidence)
+    says, gives = verdict.images_per_s or 0.0, made.throughput.samples_per_s
+    # Ranks that train each for itself have a figure of their own.
+    if evidence.plan.arms[-1] != "uncoupled" and not math.isclose(says, gives, rel_tol=_SAME):
+        problem = f"the verdict says {says:.1f} {verdict.unit}/s, and the records give {gives:.1f}"
+        return msgspec.structs.replace(report, problem=problem)
+    slow = made.stragglers
+    return msgspec.structs.replace(
+        report,
+        row=msgspec.structs.replace(report.row, step_s=made.step_s),
+        ranks=rank_facts(evidence, made),
+        slow_nodes={} if slow is None else dict(slow.nodes),
+        slow_ranks={} if slow is None else {str(rank): excess for rank, excess in slow.ranks.items()},
+        cannot_tell=None if slow is None else slow.cannot_tell,
+        removable=0.0 if slow is None else slow.removable,
+        steps=step_times(made),
+        signs=signs_of(evidence),
+        environment=(*report.environment, *_seen_on_nodes(evidence)),
+    )
+
+
+def script(run: RunDirectory) -> str:
+    """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
+    names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
+    """
+    try:
+        content = file_system.read_bytes(run.path / SCRIPT).decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""
+    plan = run.read("plan.json", PlanRecord)
+    for name, value in plan.env if plan else ():
+        if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
+            content = content.replace(value, REDACTED)
+    shown, _ = redacted(content)
+    return shown if len(shown) <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({len(shown)} characters in all)\n"
+
+
+def environment(run: RunDirectory) -> tuple[NamedFact, ...]:
+    """What the run was made of, as its plan and its provenance record it."""
+    plan = run.read("plan.json", PlanRecord)
+    provenance = run.read("provenance.json", _Provenance) or _Provenance()
+    verdict = run.read("verdict.json", Verdict)
+    facts = [*(_planned(plan) if plan else ()), *_code(run.read(CODE, CodeRecord))]
+    facts += [(name, version) for name, version in (verdict.versions if verdict else {}).items()]
+    facts += [
+        ("gpu-runner", f"{provenance.runner} {_commit(provenance.source)}".strip()),
+        ("python", provenance.python),
+    ]
+    return tuple(NamedFact(name, hidden_value(value)) for name, value in facts if value)
+
+
+def _planned(plan: PlanRecord) -> Iterator[tuple[str, str]]:
+    yield "site", plan.site
+    yield "recipe", plan.recipe
+    yield "runtime", plan.runtime
+    yield "device", " ".join(filter(None, (plan.device, plan.gpu_type)))
+    yield "ranks per node", ", ".join(dict.fromkeys(str(count) for count in plan.tasks_per_node))
+    yield "batch of a rank", "" if plan.samples_per_step is None else str(plan.samples_per_step)
+    yield "image", plan.image.reference or plan.image.path
+    yield "image digest", plan.image.digest
+    yield "image file sha256", plan.image.sha256
+    about = plan.image.about
+    if about is not None:
+        yield "framework", f"{about.framework} {about.framework_version}".strip()
+        yield "CUDA", about.cuda
+        yield "NCCL", about.nccl
+        yield "Horovod", about.horovod.version
+    yield "planned transport", plan.transport or ""
+
+
+def _code(code: CodeRecord | None) -> Iterator[tuple[str, str]]:
+    if code is not None and code.commit:
+        yield "code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"
+
+
+def _commit(source: Mapping[str, Any] | None) -> str:
+    if not source or not source.get("commit"):
+        return ""
+    return f"({str(source['commit'])[:12]}{', with changes' if source.get('dirty') else ''})"
+
+
+def _seen_on_nodes(evidence: Evidence) -> Iterator[NamedFact]:
+    """What the nodes themselves said: driver, and the ways that NCCL took."""
+    drivers = dict.fromkeys(record.driver for record in evidence.watched.values() if record.driver)
+    if drivers:
+        yield NamedFact("driver", ", ".join(drivers))
+    if evidence.nccl.networks:
+        yield NamedFact("NCCL's networks", ", ".join(sorted(evidence.nccl.networks)))
+    if evidence.nccl.sentence:
+        yield NamedFact("topology, by NCCL", evidence.nccl.sentence)

@@ -1,0 +1,199 @@
+"""From a study, or from runs, to all that a report shows. Linear in runs; only a few are read in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from runner import __version__
+from runner.core.text import counted, gpus_text
+from runner.figures.report.details import detailed, environment
+from runner.figures.report.expected import comparisons
+from runner.figures.report.kinds import PlannedKind, kind_of, with_kinds
+from runner.figures.report.numbers import unit_of
+from runner.figures.report.summary import citation, highlights
+from runner.jobs.directory import RunDirectory
+from runner.model.report import NamedFact, Report, Row, RunReport
+from runner.model.study import LaunchFacts, StudyFacts
+from runner.model.verdict import Verdict
+
+MOST_DETAILED = 6
+_MOST_VALUES = 4  # of one fact that differs between runs
+
+
+class _Planned(PlannedKind, kw_only=True):
+    """Of a plan, what a row shows."""
+
+    tasks_per_node: tuple[int, ...]
+    gpus_per_node: int
+    arms: tuple[str, ...] = ("full",)
+
+
+class _Batch(msgspec.Struct):
+    """Of a rank's report: samples that it took in a step."""
+
+    batch_size: int | None = None
+
+
+def of_study(study: StudyFacts) -> Report:
+    """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
+    rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
+    sizes = sorted({row.gpus for row in rows})
+    shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
+    kind = "strong scaling" if study.strong else "weak scaling"
+    return _report(
+        f"{study.name or study.study}: how it scales",
+        f"{study.recipe} on {study.site}, {shape}, {kind}; {_proven(rows)}",
+        study,
+        rows,
+    )
+
+
+def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
+    """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
+
+    Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
+    """
+    rows = with_kinds([_row_of_run(run, state) for run, state in runs])
+    names = list(dict.fromkeys(run.name for run, _ in runs))
+    title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
+    subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
+    return _report(title, f"{subtitle}{_unlike(rows)}", None, rows)
+
+
+def _unlike(rows: Sequence[Row]) -> str:
+    """What runs with a figure differ in, so that they are no points of one curve; empty where they are alike."""
+    measured = [row for row in rows if row.images_per_s is not None]
+    names = [name for name, _ in measured[0].settings] if measured else []
+    names += ["what they count"] if len({row.unit for row in measured}) > 1 else []
+    return f"; kept apart: they differ in {', '.join(names)}" if names else ""
+
+
+def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...]) -> Report:
+    details = tuple(detailed(row) for row in chosen(rows))
+    labels = dict.fromkeys(row.demonstration for row in rows if row.demonstration)
+    expected, why_not = ((), "") if study is None else comparisons(study, rows, details)
+    label = study.demonstration if study is not None else next(iter(labels), "")
+    return Report(
+        schema="1",
+        title=title,
+        subtitle=subtitle,
+        made=datetime.now(timezone.utc).replace(microsecond=0),
+        version=__version__,
+        demonstration=label,
+        unit=unit_of(rows),
+        study=study,
+        rows=rows,
+        detailed=details,
+        highlights=highlights(study, rows, details, expected),
+        environment=common(rows, details),
+        cite=citation(study, rows, details, label),
+        expected=expected,
+        why_not_expected=why_not,
+    )
+
+
+def chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The runs to show in detail: of each size the proven one whose figure is the median, the largest sizes first;
+    where none is proven, the first that has a run.
+    """
+    whole = [row for row in rows if row.state == "proven" and row.arm in ("", "full") and row.images_per_s is not None]
+    whole.sort(key=lambda row: (-row.gpus, row.settings, row.images_per_s or 0.0))
+    if not rows or not rows[0].repeat:  # single runs: each is of interest
+        return tuple((whole or [row for row in rows if row.directory])[:MOST_DETAILED])
+    middle = [own[len(own) // 2] for _, each in groupby(whole, key=lambda row: row.gpus) if (own := list(each))]
+    return tuple((middle or [row for row in rows if row.directory][:1])[:MOST_DETAILED])
+
+
+def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact, ...]:
+    """Each fact of the environment once; where runs differ in it, each value with the number of its runs."""
+    known = {report.row.key: report.environment for report in details}
+    counts: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row.directory:
+            for fact in known.get(row.key) or environment(RunDirectory(Path(row.directory))):
+                values = counts.setdefault(fact.name, {})
+                values[fact.value] = values.get(fact.value, 0) + 1
+    return tuple(NamedFact(name, _values(values)) for name, values in counts.items())
+
+
+def _values(values: dict[str, int]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    shown = [f"{value} ({counted(count, 'run')})" for value, count in list(values.items())[:_MOST_VALUES]]
+    more = f"; and {len(values) - _MOST_VALUES} more values" if len(values) > _MOST_VALUES else ""
+    return "; ".join(shown) + more
+
+
+def _proven(rows: Sequence[Row]) -> str:
+    proven = sum(row.state == "proven" for row in rows)
+    return f"{proven} of {counted(len(rows), 'run')} proven"
+
+
+def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
+    """A launch; where no figure of its study is a claim, nor is its own."""
+    launch = facts.launch
+    return Row(
+        key=launch.key,
+        run=facts.run,
+        directory=facts.directory,
+        gpus=launch.gpus,
+        state=facts.state if facts.state != "not-proven" else facts.outcome or "not-proven",
+        arm=launch.arm,
+        settings=launch.settings,
+        repeat=launch.repeat,
+        images_per_s=facts.images_per_s,
+        unit=facts.unit,
+        synchronisation=facts.synchronisation,
+        per_gpu=None if facts.images_per_s is None else facts.images_per_s / max(launch.gpus, 1),
+        step_s=facts.step_s,
+        sm_clock_mhz=facts.sm_clock_mhz,
+        nodes=facts.nodes,
+        demonstration=facts.demonstration or demonstration,
+        why=facts.why,
+    )
+
+
+def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
+    """A run, and of which kind it is."""
+    plan = run.read("plan.json", _Planned)
+    verdict = run.read("verdict.json", Verdict)
+    tasks = sum(plan.tasks_per_node) if plan else 0
+    each = plan.gpus_per_node // max(plan.tasks_per_node) if plan and tasks else 0
+    gpus = tasks * max(each, 1)  # on a site without GPUs, a rank stands for one
+    measured = verdict is not None and verdict.outcome == "measured" and gpus > 0
+    figure = verdict.images_per_s if measured and verdict is not None else None
+    low, high = (verdict.precision or (None, None)) if verdict is not None and figure is not None else (None, None)
+    outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
+    outcome = outcome if gpus else "not-proven"
+    reasons = verdict.reasons if verdict is not None else ()
+    row = Row(
+        key=run.run_id,
+        run=run.run_id,
+        directory=str(run.path),
+        gpus=gpus,
+        state=outcome,
+        arm="" if plan is None or plan.arms[-1:] == ("full",) else plan.arms[-1],
+        images_per_s=figure,
+        unit=verdict.unit if verdict is not None and figure is not None else "images",
+        synchronisation=verdict.synchronisation if verdict is not None and figure is not None else "",
+        per_gpu=None if figure is None else figure / max(gpus, 1),
+        low=low,
+        high=high,
+        demonstration=verdict.demonstration if verdict is not None else "",
+        why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
+    )
+    batch = run.read("ranks/0.report.json", _Batch) if figure is not None else None
+    return row, kind_of(plan or PlannedKind(), batch.batch_size if batch else None, row.demonstration)
+
+
+def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:
+    if outcome == "proven":
+        return ""
+    if verdict is None:
+        return "it has no verdict yet"
+    return next(iter(reasons), "it measures nothing" if outcome == "ran" else f"it is {outcome}")

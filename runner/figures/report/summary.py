@@ -1,0 +1,262 @@
+"""What to see first, and what to quote. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runner import __version__
+from runner.core.text import counted, gpus_text
+from runner.figures.report.numbers import (
+    all_settings,
+    curve,
+    interval,
+    launch_text,
+    of_each,
+    percent,
+    rate,
+    settings_text,
+    unit_of,
+    units_of,
+)
+from runner.model.expectation import Comparison
+from runner.model.report import Highlight, Row, RunReport
+from runner.model.study import Loss, PointFacts, StudyFacts
+
+
+def is_training(row: Row) -> bool:
+    """Whether a row's figure is one of training as it is."""
+    return row.arm in ("", "full")
+
+
+def largest_point(study: StudyFacts) -> PointFacts | None:
+    """The point that a summary is about: of the largest size with a figure, the setting with the greatest one."""
+    points = [point for setting in all_settings(study.points) for point in curve(study.points, setting)]
+    return max(
+        points, key=lambda point: (point.gpus, point.images_per_s.value if point.images_per_s else 0.0), default=None
+    )
+
+
+def loss_at(study: StudyFacts, point: PointFacts) -> Loss | None:
+    """The attribution at a point."""
+    return next((loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings)), None)
+
+
+def highlights(
+    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], expected: Sequence[Comparison] = ()
+) -> tuple[Highlight, ...]:
+    """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
+    if study is not None and (point := largest_point(study)) is not None:
+        return (*_of_point(study, point, details, unit_of(rows)), *_alarm(expected, unit_of(rows)))
+    measured = [row for row in rows if row.per_gpu is not None and is_training(row)]
+    if not measured:
+        return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
+    return (*_of_runs(measured), *_slow(details))
+
+
+def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
+    """Of single runs with figures that of the most GPUs, for each thing that they count."""
+    for unit in units_of(measured):
+        best = max((row for row in measured if row.unit == unit), key=lambda row: (row.gpus, row.per_gpu or 0.0))
+        precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
+        yield Highlight(
+            f"Throughput per GPU at {gpus_text(best.gpus)}",
+            f"{rate(best.per_gpu or 0.0)} {unit}/s",
+            "; ".join(filter(None, (settings_text(best.settings), precision))),
+        )
+
+
+def _each(row: Row) -> str:
+    return f"{rate((row.low or 0.0) / row.gpus)} to {rate((row.high or 0.0) / row.gpus)}"
+
+
+def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
+    each = of_each(point)
+    assert each is not None
+    setting = settings_text(point.settings)
+    sure = interval(each, "rate")
+    note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
+    at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
+    yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
+    bases = (
+        (point.efficiency_of_one, "of one GPU alone, times their number"),
+        (point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"),
+    )
+    for estimate, base in bases:
+        if estimate is not None:
+            sure = interval(estimate)
+            note = f"{base}; 95 %: {sure}" if sure else f"{base}; no interval"
+            yield Highlight("Efficiency", percent(estimate.value), note)
+            break
+    yield from _slow(details)
+    loss = loss_at(study, point)
+    if loss is not None and loss.rows:
+        yield _largest_loss(loss)
+    elif loss is not None and loss.why:
+        yield Highlight("Largest loss", "unknown", loss.why)
+    yield from _alone(study, point)
+
+
+def _largest_loss(loss: Loss) -> Highlight:
+    """The part that takes most. Whose interval holds 0 may take nothing, and is not named as the cause."""
+    worst = max(loss.rows, key=lambda row: row.loss.value)
+    sure, takes = interval(worst.loss), percent(worst.loss.value)
+    if worst.loss.value <= 0.0:
+        return Highlight("Largest loss", "none", f"{worst.name} takes {takes} of the ideal, and no part more")
+    if worst.loss.low is not None and worst.loss.low <= 0.0:
+        about = f"most is {worst.name} with {takes} of the ideal, and it may be nothing; 95 %: {sure}"
+        return Highlight("Largest loss", "cannot tell", about)
+    about = "; ".join(filter(None, (f"takes {takes} of the ideal", sure and f"95 %: {sure}", worst.note)))
+    return Highlight("Largest loss", worst.name, about)
+
+
+def _alone(study: StudyFacts, point: PointFacts) -> Iterator[Highlight]:
+    """How the GPUs differ alone. Of a demonstration none is named as slow."""
+    found = next((each for each in study.single_gpus if (each.arm, each.settings) == ("solo", point.settings)), None)
+    if found is not None and found.spread is not None:
+        slowest = f"slowest: {found.slowest}, {percent(found.slowest_by or 0.0)} below the mean"
+        about = f"standard deviation between {found.gpus} of {found.wanted} GPUs"
+        if found.launches < 2:
+            slowest = "one launch of each names none as slow"
+        note = about if study.demonstration else f"{about}; {slowest}"
+        yield Highlight("Difference between GPUs, each alone", percent(found.spread), note)
+
+
+def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
+    """Slow nodes and ranks over the runs that are shown in detail: the worst one, and in how many runs.
+
+    Of demonstrations none is named, as their verdicts name none: what stands out is shown as that.
+    """
+    known = [report for report in details if len(report.ranks) > 1]
+    claiming = [report for report in known if not report.row.demonstration]
+    if claiming or not known:
+        yield from _slowest(claiming)
+        return
+    for each in _slowest(known):
+        name = "Stands out" if each.name == "Slowest" else each.name
+        yield Highlight(f"{name} (demonstration)", each.value, f"{each.note}; a demonstration names none as slow")
+
+
+def _slowest(known: Sequence[RunReport]) -> Iterator[Highlight]:
+    if not known:
+        return
+    worst: dict[str, tuple[list[float], int]] = {}
+    for report in known:
+        nodes = {str(rank.rank): rank.node for rank in report.ranks}
+        named = [(f"node {node}", node, excess) for node, excess in report.slow_nodes.items()]
+        named += [(f"rank {rank} on {nodes[rank]}", nodes[rank], excess) for rank, excess in report.slow_ranks.items()]
+        for name, node, excess in named:
+            had_it = sum(any(rank.node == node for rank in other.ranks) for other in known)
+            worst.setdefault(name, ([], had_it))[0].append(excess)
+    if worst:
+        name, (excesses, had_it) = max(worst.items(), key=lambda item: (len(item[1][0]), max(item[1][0])))
+        others = f"; {len(worst) - 1} more slow" if len(worst) > 1 else ""
+        runs = f"in {len(excesses)} of the {had_it} runs shown that had this node" if had_it > 1 else "in the run shown"
+        yield Highlight("Slowest", name, f"{percent(max(excesses))} slower than the others, {runs}{others}")
+    elif any(report.cannot_tell for report in known):
+        largest = max(max(rank.relative for rank in report.ranks) for report in known)
+        yield Highlight(
+            "Slow node", "cannot tell", f"the slowest rank is {percent(largest)} slower; healthy ones may be, too"
+        )
+    else:
+        yield Highlight(
+            "Slow node",
+            "none",
+            f"no rank of {counted(len(known), 'run')} is 2 % slower than the others",
+        )
+
+
+def _alarm(expected: Sequence[Comparison], unit: str) -> Iterator[Highlight]:
+    """Where the largest size that falls short of its expected range does so, and what shows why."""
+    below = [each for each in expected if each.state == "below"]
+    if below:
+        worst = max(below, key=lambda each: each.gpus)
+        likely = [cause for cause in worst.causes if cause.state != "excluded"]
+        cause = f"; {likely[0].state}: {likely[0].name}" if likely else ""
+        yield Highlight(f"Expected at {gpus_text(worst.gpus)}", "more than measured", f"{against(worst, unit)}{cause}")
+
+
+def against(each: Comparison, unit: str) -> str:
+    """The measured interval and the expected range, in words."""
+    reach = f"{rate(each.expected.low)} to {rate(each.expected.high)} {unit}/s expected"
+    return f"{reach}, {interval(each.measured, 'rate') or rate(each.measured.value)} measured"
+
+
+def _first_reason(rows: Sequence[Row]) -> str:
+    arm = next((row.arm for row in rows if row.per_gpu is not None), "")
+    return next(
+        (row.why for row in rows if row.why), f"arm {arm}: no figure of training" if arm else "no run has a figure"
+    )
+
+
+def citation(
+    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], demonstration: str
+) -> tuple[str, ...]:
+    """Sentences to quote: the figure with its interval, what it was measured on and how, and what it does not say."""
+    facts = {fact.name: fact.value for report in details[:1] for fact in report.environment}
+    sentences = [*_figures(study, rows)]
+    sentences += filter(None, [_made_of(facts)])
+    proven = [row for row in rows if row.state == "proven"]
+    if proven:
+        unexamined = sum(bool(row.synchronisation) for row in proven)
+        devices = "" if demonstration else ", each on its own device"
+        together = [row for row in proven if is_training(row) or row.arm in ("solo", "solo-hooks")]
+        alike = "" if len(together) == len(proven) else " where they trained together"
+        in_step = "" if unexamined or not together else f", and trained in step{alike}"
+        sentences.append(
+            f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
+            f"runs in which it is proven that all ranks ran{devices}{in_step}."
+        )
+        if unexamined:
+            sentences.append(
+                f"Synchronisation was not examined in {unexamined} of {counted(len(proven), 'run')}: that their ranks "
+                "trained together is not proven."
+            )
+    missing = [row for row in rows if row.state != "proven"]
+    if missing:
+        sentences.append(f"{len(missing)} of {counted(len(rows), 'run')} not proven, and in no figure.")
+    if demonstration:
+        sentences.insert(0, f"{demonstration[0].upper()}{demonstration[1:]}.")
+    return tuple(sentences)
+
+
+def _ranks(gpus: int, demonstration: str) -> str:
+    """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
+    return f"{counted(gpus, 'rank')} (a demonstration)" if demonstration else gpus_text(gpus)
+
+
+def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
+    if study is None:
+        for row in rows[:5]:
+            if row.images_per_s is not None:
+                on = _ranks(row.gpus, row.demonstration)
+                yield (
+                    f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch, which is no "
+                    f"claim about other launches{'' if is_training(row) else ', and no figure of training'}."
+                )
+        return
+    point = largest_point(study)
+    if point is None or point.images_per_s is None:
+        return
+    kind = "strong" if study.strong else "weak"
+    setting = settings_text(point.settings)
+    sure, of_one = interval(point.images_per_s, "rate"), point.efficiency_of_one
+    text = f"{study.recipe}{f' ({setting})' if setting else ''} on {_ranks(point.gpus, study.demonstration)} "
+    text += f"of {study.site}: "
+    text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"
+    text += (
+        f" (95 % interval over {counted(point.proven, 'launch')}: {sure})"
+        if sure
+        else f" in {counted(point.proven, 'launch')}, too few for an interval"
+    )
+    if of_one is not None:
+        sure, alone = interval(of_one), "rank" if study.demonstration else "GPU"
+        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone" + (
+            f" ({sure})" if sure else ""
+        )
+    yield f"{text}."
+
+
+def _made_of(facts: dict[str, str]) -> str:
+    names = ("device", "driver", "NCCL", "Horovod", "framework", "image digest", "code commit", "gpu-runner")
+    known = "; ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
+    return f"Environment: {known}." if known else ""

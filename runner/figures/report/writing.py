@@ -1,0 +1,129 @@
+"""Writing a report's files: all of them complete, or none.
+
+Everything is made and written under temporary names first, so that a full disk, a missing permission or a program that
+is ended leaves what was there. A directory that exists must be empty or hold an earlier report.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from runner.core import files
+from runner.core.errors import InfrastructureError, UsageError
+from runner.core.lock import locked
+from runner.figures.report.csv_files import csv_files
+from runner.figures.report.page import page
+from runner.figures.report.png import png
+from runner.model.report import Report
+
+PAGE, PICTURE, FACTS = "report.html", "report.png", "report.json"
+NAMES = (PAGE, PICTURE, FACTS, "runs.csv", "ranks.csv", "points.csv", "losses.csv")
+_LIMIT_S = 60.0
+
+
+def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report:
+    """Write the report into ``directory``, which is made where it is missing; returns it with the files' names.
+
+    Raises:
+        UsageError: the directory is a file, or holds something else than a report.
+        InfrastructureError: it cannot be written: no space, no permission.
+    """
+    check(directory)
+    place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
+        raise _cannot_be_written(os.strerror(errno.EACCES), directory)
+    tables = csv_files(report)
+    names = tuple(name for name in NAMES if name in tables or name in (PAGE, PICTURE, FACTS))
+    complete = msgspec.structs.replace(report, files=names)
+    contents = {name: table.encode("utf-8", "backslashreplace") for name, table in tables.items()}
+    contents[PAGE] = page(complete).encode("utf-8", "backslashreplace")
+    contents[PICTURE] = png(complete)
+    contents[FACTS] = facts_json(complete)
+    try:
+        with _directory(directory), locked(directory, say, limit_s=_LIMIT_S):
+            check(directory)
+            _replace_all(directory, contents)
+    except OSError as error:
+        raise _cannot_be_written(error.strerror, directory) from None
+    return complete
+
+
+def _cannot_be_written(why: str | None, directory: Path) -> InfrastructureError:
+    return InfrastructureError(
+        f"the report cannot be written: {why}",
+        where=str(directory),
+        fix="free space there, or name another directory with -o; what was there is as it was",
+    )
+
+
+def facts_json(report: Report) -> bytes:
+    """``report.json``: the same as ``result`` of ``report --json``."""
+    import json
+
+    return f"{json.dumps(msgspec.to_builtins(report), indent=1)}\n".encode()
+
+
+def check(directory: Path) -> None:
+    """Refuse a directory that holds something else.
+
+    Raises:
+        UsageError: it is no directory, or not empty and no report.
+    """
+    fix = "name a new directory with -o, or that of an earlier report"
+    try:
+        present = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise UsageError(
+            "this is no directory, and a report has several files", where=str(directory), fix=fix
+        ) from None
+    except OSError as error:
+        raise UsageError(f"this directory cannot be read: {error.strerror}", where=str(directory), fix=fix) from None
+    foreign = [name for name in present if name not in NAMES and not _is_left_behind(name)]
+    if foreign:
+        raise UsageError(
+            f"this directory holds something else than a report: {sorted(foreign)[0]}", where=str(directory), fix=fix
+        )
+
+
+def _is_left_behind(name: str) -> bool:
+    """Whether it is a temporary file of a report that was not finished."""
+    return any(name.startswith(files.temporary_name(Path(each)).name.partition("~")[0] + "~") for each in NAMES)
+
+
+@contextmanager
+def _directory(directory: Path) -> Iterator[None]:
+    """The directory exists in the block; one that was made for it goes if the block fails."""
+    is_new = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                directory.rmdir()
+        raise
+
+
+def _replace_all(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Write every file under a temporary name, then give all of them their names; the page comes last."""
+    for path in directory.iterdir():
+        if _is_left_behind(path.name):  # whoever made it has not our lock, and so is gone
+            path.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        for name in sorted(contents, key=lambda name: name != PAGE):  # names are given in reverse order
+            temporary = stack.enter_context(files.replacement(directory / name))
+            with temporary.open("xb") as file:
+                file.write(contents[name])
+                file.flush()
+                os.fsync(file.fileno())  # what has no room is known before any file has its name
+    for name in NAMES:
+        if name not in contents:  # of an earlier report on a study
+            (directory / name).unlink(missing_ok=True)

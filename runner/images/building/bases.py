@@ -1,0 +1,124 @@
+"""NVIDIA's base images as data: which CUDA a release brings, and which drivers carry it.
+
+Containers of one month share their CUDA, so that "Driver Requirements" in the notes of any of them is a source for
+the others. Stored copies of docs.nvidia.com were read on 2026-11-21; where no copy of a month's own notes was found,
+the nearest release of the same CUDA is named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runner.core.errors import RefusedError
+
+
+@dataclass(frozen=True)
+class NvidiaBase:
+    """One base image.
+
+    Attributes:
+        framework: ``pytorch`` or ``tensorflow``. release: ``25.02``. tag: of the image.
+        cuda: ``12.8``. driver: the release of the driver that it asks for; every later one carries it, too.
+        compat: least driver of older branches that carry it on data-center GPUs by the compat package inside.
+        source: the notes that say so.
+    """
+
+    framework: str
+    release: str
+    tag: str
+    cuda: str
+    driver: str
+    compat: tuple[str, ...]
+    source: str
+
+    @property
+    def reference(self) -> str:
+        """The image's name."""
+        return f"nvcr.io/nvidia/{self.framework}:{self.tag}"
+
+
+@dataclass(frozen=True)
+class BaseChoice:
+    """A base for a driver, and the sentence that says why."""
+
+    base: NvidiaBase
+    why: str
+
+
+# Said of a CUDA: its version, the driver, the branches of the compat package, the source.
+_CUDA_12_8 = (
+    "12.8",
+    "570",
+    ("470.57", "525.85", "535.86", "550.54"),
+    "PyTorch 25.02 as pull request 675 of foundation-model-stack/fms-hf-tuning quotes it; its branches: SGLang 25.10",
+)
+_CUDA_12_4 = (
+    "12.4",
+    "550",
+    ("470.57", "525.85", "535.86", "545.23"),
+    "MXNet 24.05 and PaddlePaddle 24.05, of CUDA 12.4.1; they ask for 545, CUDA 12.4 itself came with 550",
+)
+_CUDA_12_2 = (
+    "12.2",
+    "535",
+    ("450.51", "470.57", "510.47", "525.85"),
+    "Triton Inference Server 23.08, of CUDA 12.2.1; of 23.10 unconfirmed",
+)
+_CUDA_12_1 = (
+    "12.1",
+    "530",
+    ("450.51", "470.57", "510.47", "515.65", "525.85"),
+    "PyTorch 23.03 as MONAI Toolkit 1.1 quotes it; PaddlePaddle 23.04",
+)
+_CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"), "Triton Inference Server 22.09")
+# Newest first, for each framework. TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of
+# github.com/NVIDIA/tensorflow): its images are for those who name one, never chosen.
+BASES = (
+    NvidiaBase("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
+    NvidiaBase("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),
+    NvidiaBase("pytorch", "23.10", "23.10-py3", *_CUDA_12_2),
+    NvidiaBase("pytorch", "23.03", "23.03-py3", *_CUDA_12_1),
+    NvidiaBase("pytorch", "22.09", "22.09-py3", *_CUDA_11_8),
+    NvidiaBase("tensorflow", "25.02", "25.02-tf2-py3", *_CUDA_12_8),
+    NvidiaBase("tensorflow", "24.04", "24.04-tf2-py3", *_CUDA_12_4),
+    NvidiaBase("tensorflow", "23.10", "23.10-tf2-py3", *_CUDA_12_2),
+    NvidiaBase("tensorflow", "23.03", "23.03-tf2-py3", *_CUDA_12_1),
+    NvidiaBase("tensorflow", "22.09", "22.09-tf2-py3", *_CUDA_11_8),
+)
+
+
+def carried(driver: str, base: NvidiaBase) -> str:
+    """How a driver carries a base: ``natively``, ``by its compat package``, or empty where it does not."""
+    have = _version(driver)
+    if have >= _version(base.driver):
+        return "natively"
+    if any(have[0] == _version(least)[0] and have >= _version(least) for least in base.compat):
+        return "by its compat package"
+    return ""
+
+
+def newest(framework: str, driver: str, site: str) -> BaseChoice:
+    """The newest known base that this driver carries; an unknown driver (empty) gets the newest of all.
+
+    Raises:
+        RefusedError: the driver is older than what any known base asks for.
+    """
+    known = [base for base in BASES if base.framework == framework]
+    if not driver:
+        return BaseChoice(known[0], f"{site} does not say which driver it has, so the newest known one is taken")
+    if not _version(driver):
+        raise RefusedError(f"{driver!r} is no driver's version", where=f"site {site}: hardware.driver")
+    for base in known:
+        how = carried(driver, base)
+        if how:
+            return BaseChoice(base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}")
+    raise RefusedError(
+        f"no known {framework} image of NVIDIA's runs on driver {driver}",
+        where=f"site {site}: hardware.driver",
+        fix=f"name an older one with --base; the oldest known here is {known[-1].reference}",
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))

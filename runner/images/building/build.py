@@ -1,0 +1,269 @@
+"""Build an image: a base with a framework, plus a Horovod that is proven inside it.
+
+A build is skipped where an image with the same inputs exists. Nothing is compiled where a wheel for the base is kept
+or the base ships a Horovod that passes the proof. Containers and untagged images of a failed or interrupted build are
+removed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.core import package_directory, paths, process
+from runner.core.errors import RefusedError, UsageError
+from runner.core.files import files_below, key_of, tree_hash
+from runner.core.lock import locked
+from runner.core.package_directory import PackageDirectory
+from runner.core.progress import Progress
+from runner.images import reference
+from runner.images.building import engine_build, standin, standins, wheels
+from runner.images.building.engine_build import EngineBase
+from runner.images.building.engine_leftovers import sweep
+from runner.images.building.horovod import horovod_for, labels_of
+from runner.images.building.pull import base_image, present_image
+from runner.images.conversion.publishing import ABOUT, about_of
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.images import Image
+
+DEFAULT_BASES = {
+    "pytorch": "nvcr.io/nvidia/pytorch:25.02-py3",
+    "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3",
+}
+INPUTS_LABEL = "gpu-runner.inputs"
+_TAG_LIMIT = 128  # characters that a tag may have
+DEFAULT_ARGS = {
+    "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto"},
+    "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto", "LEGACY_KERAS": "1"},
+}
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image that was built now or before.
+
+    Attributes:
+        reference: its name in the engine. digest: its id, ``sha256:...``.
+        labels: as in its configuration.
+        base: the base's reference. base_digest: registry digest, or the id of a local base.
+        up_to_date: nothing was built.
+        seconds: how long it took. size_bytes: unpacked size.
+        about: what it says of itself.
+    """
+
+    reference: str
+    digest: str
+    labels: Mapping[str, str]
+    base: str
+    base_digest: str
+    up_to_date: bool
+    seconds: float
+    size_bytes: int
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One image to build: all decisions, before anything is done."""
+
+    target: str
+    base: EngineBase
+    labels: Mapping[str, str]
+    inputs: str
+
+
+def build(
+    framework: str,
+    base: str | None,
+    client: docker.DockerClient,
+    progress: Progress,
+    *,
+    platform: str | None = None,
+    args: Mapping[str, str] | None = None,
+    packages: PackageDirectory | None = None,
+) -> BuiltImage:
+    """Build ``framework``'s image on ``base`` (a stand-in's name, a reference, or None for the framework's default).
+
+    Args:
+        platform: such as ``linux/arm64``, passed through to the engine.
+        args: build arguments (CXX_STANDARD, CUDA_ARCHS, NCCL, for TensorFlow LEGACY_KERAS) over the defaults.
+        packages: what pip takes packages from; nothing then uses a network.
+
+    Raises:
+        UsageError: no such framework. RefusedError: the base is not available, or the packages are not those that were
+            collected, or for another base.
+        ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
+    """
+    if framework not in DEFAULT_BASES:
+        raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
+    started = time.monotonic()
+    wanted = base or DEFAULT_BASES[framework]
+    stand_in = standins.find(framework, wanted)
+    if packages is not None:
+        _check_packages(framework, packages, progress)
+        base_reference = standin.reference_of(stand_in) if stand_in else str(reference.parse(wanted))
+        found = present_image(client, base_reference, platform)
+    else:
+        base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
+        found = base_image(client, base_reference, platform, progress)
+    chosen = {**DEFAULT_ARGS[framework], **(args or {})}
+    plan = _plan(framework, wanted, base_reference, found, chosen, platform, packages)
+    made = None if paths.caches_ignored() else _existing(client, plan)
+    if made is not None:
+        return _built(client, made, plan, started, up_to_date=True)
+    with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
+        made = None if paths.caches_ignored() else _existing(client, plan)
+        if made is None:
+            made = _build_final(client, plan, progress)
+    return _built(client, made, plan, started, up_to_date=False)
+
+
+def image_name(framework: str, base: str, args: Mapping[str, str] | None = None) -> str:
+    """``gpu-runner/horovod-pytorch:25.02-py3``: the tag says the base, with its owner where that is not the default's.
+
+    ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``, and an
+    image that keeps Keras 3 ends in ``-keras3``, one that is to have no NCCL in ``-without-nccl``.
+
+    Args:
+        args: build arguments.
+    """
+    endings = (("LEGACY_KERAS", "0", "-keras3"), ("NCCL", "none", "-without-nccl"))
+    ending = "".join(text for name, value, text in endings if (args or {}).get(name) == value)
+    if standins.find(framework, base):
+        return f"gpu-runner/horovod-{framework}:{base}{ending}"
+    parsed = reference.parse(base)
+    version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
+    usual = reference.parse(DEFAULT_BASES[framework])
+    origin = [parsed.registry, parsed.repository]
+    owner = [] if origin == [usual.registry, usual.repository] else origin
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*owner, version]))) + ending
+    if len(tag) > _TAG_LIMIT:
+        tag = f"{key_of(tag)}-{tag[-64:].lstrip('.-')}"
+    return f"gpu-runner/horovod-{framework}:{tag}"
+
+
+def context_files(framework: str) -> list[tuple[str, Path]]:
+    """(name in the build context, path) of everything the Dockerfile copies, and the Dockerfile."""
+    containers, recipes = paths.share("containers"), paths.share("recipes")
+    parts = [("containers/horovod", containers / "horovod"), (f"containers/{framework}", containers / framework)]
+    parts.append(("recipes", recipes))
+    return [(f"{prefix}/{name}", path) for prefix, root in parts for name, path in files_below(root)]
+
+
+def _check_packages(framework: str, packages: PackageDirectory, progress: Progress) -> None:
+    if framework == "tensorflow" != packages.manifest.framework:
+        raise RefusedError(
+            f"these packages are for {packages.manifest.framework}: the Keras of TensorFlow is not among them",
+            where=f"--wheels {packages.path}",
+            fix=f"collect where there is a network: {package_directory.collect_command(packages.path)} --image "
+            "--framework tensorflow",
+        )
+    # Those of a framework may be gigabytes, and are not used here: the base has its own.
+    parts = (package_directory.HOROVOD, package_directory.COMPILED)
+    package_directory.check(packages.path, packages.manifest, progress, parts=parts)
+    wheels.keep_collected(packages)
+
+
+def _plan(
+    framework: str,
+    wanted: str,
+    base_reference: str,
+    found: Image,
+    args: Mapping[str, str],
+    platform: str | None,
+    packages: PackageDirectory | None,
+) -> _Plan:
+    base_id = str(found.id)
+    inputs = key_of(
+        tree_hash(context_files(framework)),
+        base_id,
+        platform or "",
+        *(f"{name}={value}" for name, value in sorted(args.items())),
+    )
+    revision, dirty = source_state()
+    labels = {
+        INPUTS_LABEL: inputs,
+        "gpu-runner.framework": framework,
+        "gpu-runner.source.dirty": dirty,
+        "org.opencontainers.image.revision": revision,
+        "org.opencontainers.image.base.name": base_reference,
+        "org.opencontainers.image.base.digest": _digest(found),
+    }
+    target = image_name(framework, wanted, args)
+    return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform, packages), labels, inputs)
+
+
+def source_state() -> tuple[str, str]:
+    """(commit, ``true``/``false``/``unknown`` for local changes) of the checkout that this runs from."""
+    root = paths.source_root()
+    if root is None or process.find("git") is None:
+        return "unknown", "unknown"
+    commit = process.run(["git", "-C", root, "rev-parse", "HEAD"], timeout_s=10, check=False)
+    status = process.run(["git", "-C", root, "status", "--porcelain"], timeout_s=10, check=False)
+    return (
+        commit.out.strip() if commit.code == 0 else "unknown",
+        "unknown" if status.code != 0 else str(bool(status.out.strip())).lower(),
+    )
+
+
+def _digest(image: Image) -> str:
+    """Registry digest of a pulled image; the id of any other image."""
+    pulled = image.attrs.get("RepoDigests") or []
+    return str(pulled[0]).rsplit("@", 1)[-1] if pulled else str(image.id)
+
+
+def _existing(client: docker.DockerClient, plan: _Plan) -> Image | None:
+    """An image with these inputs, under its name."""
+    import docker
+
+    with suppress(docker.errors.ImageNotFound):
+        image = client.images.get(plan.target)
+        if image.labels.get(INPUTS_LABEL) == plan.inputs:
+            return image
+    return None
+
+
+def _built(client: docker.DockerClient, image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> BuiltImage:
+    return BuiltImage(
+        reference=plan.target,
+        digest=str(image.id),
+        labels=dict(image.labels),
+        base=plan.base.reference,
+        base_digest=plan.labels["org.opencontainers.image.base.digest"],
+        up_to_date=up_to_date,
+        seconds=time.monotonic() - started,
+        size_bytes=int(image.attrs["Size"]),
+        about=about_of(engine_build.content(client, str(image.id), f"/{ABOUT}")),
+    )
+
+
+def _build_final(client: docker.DockerClient, plan: _Plan, progress: Progress) -> Image:
+    """The finished image under its name; the image that had this name before is removed if nothing else uses it."""
+    import docker
+
+    before = None
+    with suppress(docker.errors.ImageNotFound):
+        before = client.images.get(plan.target).id
+    files = context_files(plan.base.framework)
+    horovod = horovod_for(client, plan.base, files, progress)
+    if horovod.wheel is not None:
+        files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
+    args = {
+        "HOROVOD": horovod.key,
+        "BASE_DIGEST": plan.labels["org.opencontainers.image.base.digest"],
+        "SOURCE": plan.labels["org.opencontainers.image.revision"],
+    }
+    labels = {**plan.labels, **labels_of(horovod)}
+    engine_build.run(client, plan.base, progress, files=files, tag=plan.target, target=None, args=args, labels=labels)
+    image = client.images.get(plan.target)
+    if before and before != image.id:
+        engine_build.remove_image(client, before)
+    sweep(client)
+    return image

@@ -1,0 +1,180 @@
+"""Build an image with no container engine, by the Dockerfile's own steps, straight into the store."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from runner.core import paths, process
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.files import key_of, tree_hash
+from runner.core.lock import locked
+from runner.core.progress import Progress
+from runner.images.building import standins, wheels
+from runner.images.building.build import (
+    DEFAULT_ARGS,
+    DEFAULT_BASES,
+    INPUTS_LABEL,
+    context_files,
+    image_name,
+    source_state,
+)
+from runner.images.building.without_engine import definition, steps
+from runner.images.building.without_engine.build_spec import ARCHIVES, BuildSpec, ResolvedBase
+from runner.images.store import integrity, store
+from runner.images.store.stored_image import Form
+
+TOOLS = {"ch-image": "charliecloud", "enroot": "enroot", "apptainer": "apptainer"}  # what --with takes -> the module
+
+
+class Builder(Protocol):
+    """A module of this package that builds with one program.
+
+    Attributes:
+        PROGRAMS: what it calls. INSTALL: how to get them. FORM: of what it makes.
+    """
+
+    PROGRAMS: tuple[str, ...]
+    INSTALL: str
+    FORM: Form
+
+    def base(self, reference: str, progress: Progress) -> ResolvedBase:
+        """The base image, fetched by the builder with the builder's login."""
+
+    def stored(self, spec: BuildSpec, progress: Progress) -> Path:
+        """The path of the finished image in the store; nothing else is left behind."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """An image in the store that was built now or before.
+
+    Attributes:
+        reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file.
+        about: what it says of itself.
+    """
+
+    reference: str
+    path: Path
+    base: str
+    base_digest: str
+    up_to_date: bool
+    seconds: float
+    size_bytes: int
+    about: Mapping[str, Any]
+
+
+def build(
+    framework: str, base: str | None, tool: str, progress: Progress, *, args: Mapping[str, str] | None = None
+) -> Built:
+    """Build ``framework``'s image on ``base`` with ``tool`` (of TOOLS) as a file of the store.
+
+    Args:
+        base: reference, ``docker-archive:FILE`` or ``oci-archive:FILE``; None for the framework's default.
+        args: build arguments over the defaults.
+
+    Raises:
+        RefusedError: the builder is absent, or the base is not available to it.
+        ProgramFailedError: a build step failed, its proof included. InfrastructureError: a disk or registry failed.
+    """
+    started = time.monotonic()
+    wanted = _base(framework, base)
+    builder = cast(Builder, importlib.import_module(f"{__package__}.{TOOLS[tool]}"))
+    for program in builder.PROGRAMS:
+        if process.find(program) is None:
+            raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
+    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
+        found = builder.base(wanted, progress)
+        spec = _build_spec(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
+        existing = _existing(spec, builder.FORM)
+        path = existing or builder.stored(spec, progress)
+    took = time.monotonic() - started
+    stored = store.lookup(str(path), form=builder.FORM)
+    about = stored.about if stored is not None else {}
+    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size, about)
+
+
+def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:
+    """Every argument of the framework's Dockerfile that has a value here."""
+    known = {"BASE_DIGEST": base_digest, "SOURCE": source_state()[0]}
+    return {"BASE": base, **DEFAULT_ARGS[framework], **args, **{name: value for name, value in known.items() if value}}
+
+
+def dockerfile_stages(framework: str, values: Mapping[str, str]) -> tuple[steps.Stage, ...]:
+    """The stages of the framework's Dockerfile with these values of its arguments."""
+    text = (paths.share("containers") / framework / "Dockerfile").read_text("utf-8")
+    return steps.stages(text, values)
+
+
+def _base(framework: str, base: str | None) -> str:
+    wanted = base or DEFAULT_BASES[framework]
+    if standins.find(framework, wanted):
+        raise RefusedError(
+            f"the stand-in base {wanted} is made in a container engine, and none is used here",
+            where="--base",
+            fix="name a base of a registry, or one that docker save wrote: --base docker-archive:FILE",
+        )
+    return wanted
+
+
+def _build_spec(
+    framework: str, tool: str, base: ResolvedBase, args: Mapping[str, str], progress: Progress
+) -> BuildSpec:
+    files = context_files(framework)
+    settings = (f"{name}={value}" for name, value in sorted(args.items()))
+    inputs = key_of(tree_hash(files), tool, base.digest, *settings)
+    stages = dockerfile_stages(framework, arguments(framework, base.reference, args, base_digest=base.digest))
+    revision, dirty = source_state()
+    labels = {
+        **steps.labels(stages[-1]),
+        INPUTS_LABEL: inputs,
+        "gpu-runner.builder": tool,
+        "gpu-runner.framework": framework,
+        "gpu-runner.source.dirty": dirty,
+        "org.opencontainers.image.revision": revision,
+        "org.opencontainers.image.base.name": base.reference,
+        "org.opencontainers.image.base.digest": base.digest,
+    }
+    name = image_name(framework, _as_reference(base.reference), args)
+    return BuildSpec(name, base, stages, (*files, *wheels.offered(progress.line)), labels, inputs)
+
+
+def _as_reference(base: str) -> str:
+    """A base that is a file as a reference, made from the file's name."""
+    if not base.startswith(ARCHIVES):
+        return base
+    name = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
+    return f"archive/{name or 'base'}:latest"
+
+
+def _existing(spec: BuildSpec, form: Form) -> Path | None:
+    """The stored image of these inputs, under its name."""
+    if paths.caches_ignored():
+        return None
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
+        found = store.lookup(spec.name, form=form)
+        if found is not None and found.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(found):
+            return found.path
+    return None
+
+
+def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -> str:
+    """Apptainer's definition file of the image, with the files of this installation as its context.
+
+    Raises:
+        RefusedError: the format cannot express a path or value.
+    """
+    context = paths.share("containers").parent
+    stages = dockerfile_stages(framework, arguments(framework, _base(framework, base), args))
+    head = (
+        f"containers/{framework}/Dockerfile, by `python -m runner build {framework} --definition`.",
+        "apptainer build --fakeroot IMAGE.sif THIS_FILE",
+    )
+    return definition.rendered(stages, context, lambda source: (context / source).is_dir(), head)

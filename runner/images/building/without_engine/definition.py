@@ -1,0 +1,90 @@
+"""The steps as a definition file of Apptainer and Singularity, for sites that build with ``--fakeroot``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from runner.core.errors import RefusedError
+from runner.images.building.without_engine.script import of_shell, step_text
+from runner.images.building.without_engine.steps import Arg, Copy, Env, Label, Run, Stage
+
+# Where Apptainer keeps the variables of a base that came from Docker; 1.4 has set them in %post already.
+_BASE_VARIABLES = "/.singularity.d/env/10-docker2singularity.sh"
+_FILES = ("docker-archive:", "oci-archive:")
+
+
+def rendered(stages: Sequence[Stage], context: Path, is_directory: Callable[[str], bool], head: Sequence[str]) -> str:
+    """The whole file.
+
+    Args:
+        context: the directory that COPY copies from, absolute. is_directory: whether a source in it is one.
+        head: comment lines for the top.
+
+    Raises:
+        RefusedError: the format cannot express a path or a value.
+    """
+    texts = ["\n".join(f"# {line}" for line in head) + "\n"]
+    for number, stage in enumerate(stages):
+        lines = [*_header(stage, stage.name or f"stage{number}"), *_files(stage, context, is_directory)]
+        lines += _environment(stage) + _labels(stage) + ["", "%post", *_post(stage)]
+        texts.append("\n".join(lines) + "\n")
+    return "\n".join(texts)
+
+
+def _header(stage: Stage, name: str) -> list[str]:
+    kind = next((scheme for scheme in _FILES if stage.base.startswith(scheme)), "docker:")
+    return [f"Bootstrap: {kind[:-1]}", f"From: {_plain(stage.base.removeprefix(kind))}", f"Stage: {name}"]
+
+
+def _files(stage: Stage, context: Path, is_directory: Callable[[str], bool]) -> Iterator[str]:
+    """COPY steps; all of them come before %post. A directory's content is copied, as COPY does it."""
+    for step in stage.steps:
+        if not isinstance(step, Copy):
+            continue
+        yield from ("", f"%files from {step.stage}" if step.stage else "%files")
+        for source in step.sources:
+            whole = source.endswith("/") if step.stage else is_directory(source)
+            path = source if step.stage else str(context / source)
+            yield f"    {_plain(path.rstrip('/'))}{'/*' if whole else ''} {_plain(step.target.rstrip('/'))}/"
+
+
+def _environment(stage: Stage) -> list[str]:
+    lines = [f"    export {step.name}={_shell(step.value)}" for step in stage.steps if isinstance(step, Env)]
+    return ["", "%environment", *lines] if lines else []
+
+
+def _labels(stage: Stage) -> list[str]:
+    lines = [f"    {step.name} {_line(step.value)}" for step in stage.steps if isinstance(step, Label) and step.value]
+    return ["", "%labels", *lines] if lines else []
+
+
+def _post(stage: Stage) -> Iterator[str]:
+    yield f"    if [ -f {_BASE_VARIABLES} ]; then . {_BASE_VARIABLES}; fi"
+    done = [step for step in stage.steps if isinstance(step, (Run, Arg, Env))]
+    for number, step in enumerate(done, 1):
+        if isinstance(step, Run):
+            title = _shell(f"Step {number}/{len(done)} : {step_text(step)}")
+            yield from (f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}")
+        else:
+            yield f"    export {step.name}={_shell(step.value)}"
+
+
+def _shell(value: str) -> str:
+    return shlex.quote(_line(value))
+
+
+def _line(text: str) -> str:
+    """The text; refused if it would end the line or start one of Apptainer's templates."""
+    if "\n" in text or "{{" in text:
+        raise RefusedError(f"a definition file cannot contain {text!r}", fix="leave out newlines and {{")
+    return text
+
+
+def _plain(path: str) -> str:
+    if any(letter.isspace() or letter in "\"'" for letter in path):
+        raise RefusedError(
+            f"a definition file cannot name {path!r}", where=path, fix="use a path without blanks and quotes"
+        )
+    return path

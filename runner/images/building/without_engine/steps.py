@@ -1,0 +1,183 @@
+"""What a Dockerfile does, as data: so that every builder does the same, and the Dockerfile is written once.
+
+Read are the plain instructions that the project's own Dockerfiles keep to (ARG, FROM, LABEL, ENV, COPY, RUN);
+anything else is refused, so that a step can never be lost in silence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from runner.core.errors import UsageError
+
+_INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Files into the image. sources: of the build's context (may hold ``*``), or of the stage that ``stage`` names."""
+
+    sources: tuple[str, ...]
+    target: str
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A line for the image's /bin/sh."""
+
+    command: str
+
+
+@dataclass(frozen=True)
+class Arg:
+    """A variable that the RUN steps after it see, and no container of the image."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Env:
+    """A variable of the image."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label of the image."""
+
+    name: str
+    value: str
+
+
+Step = Copy | Run | Arg | Env | Label
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its base image, its name (empty for none), its steps."""
+
+    base: str
+    name: str
+    steps: tuple[Step, ...]
+
+
+def stages(text: str, args: Mapping[str, str]) -> tuple[Stage, ...]:
+    """The stages of a Dockerfile with these build arguments (over its defaults); the last one is the image.
+
+    An ARG that has no value is left out, as an engine leaves it unset.
+
+    Raises:
+        UsageError: an instruction that is not one of the plain ones, or an argument that no ARG declares.
+    """
+    unused = set(args)
+    first: dict[str, str] = {}
+    found: list[Stage] = []
+    known: dict[str, str] = {}  # of the stage that is read
+    for line, (name, rest) in _instructions(text):
+        where = f"Dockerfile, line {line}"
+        if name == "ARG":
+            variable, _, default = rest.partition("=")
+            unused.discard(variable)
+            said = _value(" ".join(shlex.split(default)), known, where) if default else first.get(variable)
+            value = args.get(variable, said)
+            if value is not None:
+                known[variable] = value
+                if found:
+                    found[-1] = _with(found[-1], Arg(variable, value))
+                else:
+                    first[variable] = value
+        elif name == "FROM":
+            base, _, alias = rest.partition(" AS ")
+            found.append(Stage(_value(base, first, where), alias.strip(), ()))
+            known = {}
+        elif not found:
+            raise UsageError(f"{name} stands before FROM", where=where)
+        else:
+            for step in _steps(name, rest, known, where):
+                found[-1] = _with(found[-1], step)
+                if isinstance(step, Env):
+                    known[step.name] = step.value
+    if unused:
+        raise UsageError(f"the Dockerfile has no argument {', '.join(sorted(unused))}", where="build arguments")
+    return tuple(found)
+
+
+def environment(stage: Stage) -> dict[str, str]:
+    """Variables that the stage adds to its base's."""
+    return {step.name: step.value for step in stage.steps if isinstance(step, Env)}
+
+
+def labels(stage: Stage) -> dict[str, str]:
+    """Labels that the stage adds to its base's."""
+    return {step.name: step.value for step in stage.steps if isinstance(step, Label)}
+
+
+def labelled(stage: Stage, more: Mapping[str, str]) -> Stage:
+    """The stage with further labels."""
+    return replace(stage, steps=(*stage.steps, *(Label(name, value) for name, value in more.items())))
+
+
+def _with(stage: Stage, step: Step) -> Stage:
+    return replace(stage, steps=(*stage.steps, step))
+
+
+def _instructions(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    """(line number, (instruction, its rest with continued lines joined))."""
+    held, began = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#") or (not held and not line.strip()):
+            continue
+        began = began if held else number
+        if line.endswith("\\"):
+            held += line[:-1]
+            continue
+        found = _INSTRUCTION.fullmatch((held + line).strip())
+        if found is None:
+            raise UsageError(f"no instruction: {line!r}", where=f"Dockerfile, line {began}")
+        yield began, (found[1], found[2])
+        held = ""
+
+
+def _steps(name: str, rest: str, known: Mapping[str, str], where: str) -> Iterator[Step]:
+    if name == "RUN":
+        if rest.startswith(("--", "[")):
+            raise UsageError("RUN takes no option and no list here", where=where)
+        yield Run(rest)
+    elif name == "COPY":
+        words = rest.split()
+        stage = words.pop(0).removeprefix("--from=") if words[0].startswith("--from=") else ""
+        if len(words) < 2 or words[0].startswith(("--", "[")):
+            raise UsageError("COPY takes --from, sources and a target here", where=where)
+        yield Copy(tuple(words[:-1]), words[-1], stage)
+    elif name in ("ENV", "LABEL"):
+        kind = Env if name == "ENV" else Label
+        for word in shlex.split(rest):
+            key, equals, value = word.partition("=")
+            if not equals or (name == "ENV" and not _NAME.fullmatch(key)):
+                raise UsageError(f"{name} takes NAME=VALUE here", where=where)
+            yield kind(key, _value(value, known, where))
+    else:
+        raise UsageError(
+            f"{name} is none of the plain instructions that every builder can do",
+            where=where,
+            fix="write it with ARG, FROM, LABEL, ENV, COPY and RUN",
+        )
+
+
+def _value(text: str, known: Mapping[str, str], where: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name not in known:
+            raise UsageError(f"{name} has no value here", where=where)
+        return known[name]
+
+    return _VARIABLE.sub(one, text)

@@ -1,0 +1,160 @@
+"""What single runtimes refuse with its reason, and how a site's own lines are loaded (by real bash)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.backends.runtimes import runtime
+from runner.backends.runtimes.common import loads
+from runner.cli import run
+from runner.core.errors import Exit, UsageError
+from runner.model.plan import Plan, PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Mount, Request
+from runner.model.site import RuntimeAtSite
+from runner.model.step import Load, Unset, texts
+from runner.planning.plan import plan
+from runner.render.shell import folded, statement
+from runner.sites.loader import read_site
+from tests.support.shell_files import library
+
+RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
+
+
+def planned(via: str, image: str = "/store/x", reference: str = "registry.example/i:1", **asked: Any) -> Plan:
+    request = Request(gpus=4, runtime=via, **asked)
+    return plan(RECIPE, read_site("slurm"), request, PlannedImage(reference, "", image))
+
+
+@pytest.mark.parametrize(
+    ("via", "asked", "says"),
+    [
+        ("shifter", {"mounts": (Mount("/a", "/opt"),)}, "nothing at /opt"),
+        ("shifter", {"mounts": (Mount("/a", "/var/x/../lib"),)}, "nothing at /var/lib"),
+        ("shifter", {"mounts": (Mount("/a b", "/a"),)}, "cannot mount '/a b'"),
+        ("shifter", {"reference": "/x.sqsh"}, "images of a registry"),
+        ("podman-hpc", {"reference": "x.sif"}, "images of a registry"),
+        ("podman-hpc", {"mounts": (Mount("a", "/a"),)}, "absolute"),
+        ("apptainer", {"image": "x.sif"}, "'x.sif'"),
+        ("apptainer", {"env": (("A", "\udcff"),)}, "no UTF-8"),
+        ("apptainer", {"arguments": ("\udcff",)}, "no UTF-8"),
+        ("apptainer", {"mounts": (Mount("/a,b", "/a"),)}, "','"),
+        ("enroot", {"env": (("A", "1\n2"),)}, "cannot carry A"),
+        ("enroot", {"mounts": (Mount("/a b", "/a"),)}, "' '"),
+        ("enroot", {"image": "x.sqsh"}, "'x.sqsh'"),
+        ("charliecloud", {"mounts": (Mount("/a", "/a", read_only=True),)}, "read-only"),
+    ],
+)
+def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        runtime(via).step(planned(via, **asked))
+    assert says in caught.value.what
+    assert caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("runtime_name", "image"),
+    [
+        ("podman-hpc", "localhost/horovod-pytorch:25.02"),
+        ("podman-hpc", "docker.io/pytorch/pytorch:2.5.1"),
+        ("shifter", "docker.io/pytorch/pytorch:2.5.1"),
+    ],
+)
+def test_what_was_built_there_and_dockers_hub_are_images_of_a_registry(
+    runtime_name: str, image: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--runtime", runtime_name]
+    assert run(["submit", *words, "--gpus", "2", "--image", image, "--dry-run"]) == Exit.GOOD
+    assert image in capfd.readouterr().out
+
+
+def test_shifter_has_no_images_that_were_built_there(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--image", "localhost/i:1"]
+    assert run(["submit", *words, "--gpus", "2", "--dry-run"]) == Exit.REFUSED
+    assert "names no registry" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("site", "image", "says"),
+    [
+        ("perlmutter", "gpu-runner/horovod-pytorch:25.02-py3", "names no registry"),
+        ("alpha", "gpu-runner/horovod-pytorch:25.02-py3", "no SIF of gpu-runner/horovod-pytorch:25.02-py3"),
+        ("alpha", "/nowhere/x.sif", "/nowhere/x.sif does not exist"),
+    ],
+)
+def test_an_image_in_another_form_is_refused_with_a_fix(
+    site: str, image: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = ["submit", "--site", site, "--account", "m1", "--gpus", "2", "--image", image, "--dry-run"]
+    assert run(request) == Exit.REFUSED
+    said = capfd.readouterr()
+    assert says in said.err
+    assert "image-unusable" in said.err
+    assert said.out.startswith("#!/bin/bash\n")
+
+
+def bash(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    words = ["bash", "-c", f"set -uo pipefail\n{code}\necho reached"]
+    return subprocess.run(words, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True, check=False)
+
+
+def test_what_a_site_loads_changes_the_scripts_own_environment(tmp_path: Path) -> None:
+    """And may read names that are not set, as conda's and modules' scripts do."""
+    activate = tmp_path / "my env's $activate"
+    activate.write_text('PS1="(env) $PS1"; export PYTHONPATH=/leak TOOL=/opt/tool\n')
+    site = msgspec.structs.replace(
+        read_site("slurm"), ways={"apptainer": RuntimeAtSite(load=(("source", str(activate)), ("export", "B=a b")))}
+    )
+    made = plan(RECIPE, site, Request(gpus=1), PlannedImage("i", "", "/i"))
+    code = "\n".join(statement(entry) for entry in loads(made))
+    done = bash(f'{code}\necho "$TOOL $B ${{PYTHONPATH-none}} $-"')
+    assert done.returncode == 0, done.stderr
+    tool, a, b, leak, flags = done.stdout.splitlines()[0].split()
+    assert (tool, a, b, leak) == ("/opt/tool", "a", "b", "none")
+    assert "u" in flags
+
+
+def test_a_module_that_there_is_not_ends_the_script() -> None:
+    done = bash(statement(Load((texts("source", "/nowhere/activate"),), 74)))
+    assert (done.returncode, done.stdout) == (74, "")
+
+
+def test_the_function_module_is_found_where_no_login_shell_has_defined_it() -> None:
+    code = statement(Load((texts("module", "load", "x"), texts("echo", "loaded")), 74))
+    defined = 'module() { echo "module $*"; }; '
+    assert bash(defined + code).stdout == "module load x\nloaded\nreached\n"
+    assert ". /etc/profile" in code
+    assert "/etc/profile" not in statement(Load((texts("source", "x"),), 74))
+
+
+def test_names_are_unset_by_name() -> None:
+    code = f'{statement(Unset(("A", "B")))}; echo "${{A-}}${{B-}}$C"'
+    assert bash(code, A="1", B="2", C="3").stdout == "3\nreached\n"
+
+
+@pytest.mark.parametrize(("via", "program"), [("enroot", "enroot"), ("podman-hpc", "podman-hpc")])
+def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
+    via: str, program: str, tmp_path: Path
+) -> None:
+    """These runtimes carry only named variables: without its rank and its node's name, each rank is alone."""
+    stand_in = tmp_path / program
+    stand_in.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    stand_in.chmod(0o755)
+    place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RUNNER_JOB_ID": "1.2.a"}
+    env = place | {"RUNNER_NODE": "nodeb", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    code = f"runner_run={library(tmp_path)} runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=env, timeout=30)
+    words = done.stdout.splitlines()
+    options = {
+        *(word.removeprefix("--env=") for word in words if word.startswith("--env=")),
+        *(name for option, name in itertools.pairwise(words) if option == "--env"),
+    }
+    assert {*place, "RUNNER_NODE"} <= options

@@ -1,0 +1,192 @@
+"""This machine as a scheduler, with real processes: a job is known by its start, and its end by what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runner.backends.schedulers.local.client import Local
+from runner.backends.schedulers.script_parts import SUPERVISE
+from runner.backends.schedulers.ssh.client import SshHosts
+from runner.core import process_identity
+from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.model.job import JobState
+from tests.support.waiting import until
+
+HERE = os.uname().nodename
+BOOT = process_identity.boot_id().partition("-")[0]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path
+
+
+def submitted(run: Path, script: str) -> str:
+    (run / "job.sh").write_text(script)
+    return Local().submit(run, "job.sh")
+
+
+def leaves(run: Path, exit_code: int, why: str = "", job: str = "x") -> None:
+    (run / "exit.json").write_text(json.dumps({"job": job, "exit": exit_code, "end_s": 0.0, "why": why}))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "why", "name"),
+    [(0, "", "COMPLETED"), (7, "", "FAILED"), (7, "FAILED", "FAILED"), (124, "TIMEOUT", "TIMEOUT"),
+     (143, "CANCELLED", "CANCELLED")],
+)  # fmt: skip
+def test_an_end_is_recognised_by_its_marker(run: Path, exit_code: int, why: str, name: str) -> None:
+    job = submitted(run, "true")
+    leaves(run, exit_code, why)
+    until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
+    assert Local().state(job, run) == JobState("ended", name, nodes=HERE, exit_code=exit_code)
+
+
+def test_a_process_that_works_elsewhere_is_no_job_of_the_run(run: Path, tmp_path: Path) -> None:
+    """Else `cancel` of a copied run directory, or of another user's, ends whatever process its record names."""
+    job = submitted(run, "exec sleep 60")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    try:
+        assert Local().state(job, run).phase == "running"
+        assert Local().state(job, copy).phase == "unknown"
+    finally:
+        Local().cancel(job)
+
+
+def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:
+    assert Local().find(run) is None
+    (run / "job.id").write_text("torn")
+    assert Local().find(run) is None
+    (run / "job.id").write_text("12.34.0123abcd\n")
+    assert Local().find(run) == "12.34.0123abcd"
+
+
+def test_a_pipe_in_place_of_what_a_job_leaves_blocks_nothing(run: Path) -> None:
+    for name in ("exit.json", "job.id", "plan.json"):
+        os.mkfifo(run / name)
+    with ThreadPoolExecutor(1) as elsewhere:  # what blocks there ends when the pipe has a writer
+        state = elsewhere.submit(Local().state, f"999999.1.{BOOT}", run)
+        try:
+            assert state.result(timeout=20) == JobState("ended", "KILLED", nodes=HERE)
+            assert elsewhere.submit(Local().find, run).result(timeout=20) is None
+            with pytest.raises(UnknownStateError, match="plan cannot be read"):
+                elsewhere.submit(SshHosts().state, f"999999.1.{BOOT}", run).result(timeout=20)
+        finally:
+            for name in ("exit.json", "job.id", "plan.json"):
+                os.close(os.open(run / name, os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_the_end_marker_is_read_before_any_process(run: Path) -> None:
+    """A job that has left its marker has ended, whatever still runs under its number."""
+    job = submitted(run, "sleep 300")
+    assert Local().state(job, run).phase == "running"
+    leaves(run, 3, job=job)
+    assert Local().state(job, run) == JobState("ended", "FAILED", nodes=HERE, exit_code=3)
+    Local().cancel(job)
+
+
+def test_the_marker_of_another_job_in_the_same_directory_ends_no_job(run: Path) -> None:
+    job = submitted(run, "sleep 300")
+    leaves(run, 0)
+    assert Local().state(job, run).phase == "running"
+    Local().cancel(job)
+    assert Local().state(job, run).phase == "ended"
+
+
+@contextmanager
+def strangers(*, with_leader: bool) -> Iterator[tuple[int, set[process_identity.Entry]]]:
+    """A session that is no job's: its number, and what runs in it."""
+    last = "wait" if with_leader else "exit"
+    leader = subprocess.Popen(["bash", "-c", f"sleep 300 & sleep 300 & {last}"], start_new_session=True)
+    try:
+        if not with_leader:
+            leader.wait()
+        until(lambda: len(set(process_identity.session(leader.pid))) == 2 + with_leader, every_s=0.02)
+        yield leader.pid, set(process_identity.session(leader.pid))
+    finally:
+        for each in process_identity.session(leader.pid):
+            process_identity.send(each, signal.SIGKILL)
+        leader.wait()
+
+
+@pytest.mark.parametrize("scheduler", [Local(), SshHosts()], ids=["local", "hosts"])
+@pytest.mark.parametrize("with_leader", [True, False], ids=["leader", "leader-gone"])
+def test_a_number_that_was_given_out_again_is_not_the_job(run: Path, scheduler: Local, with_leader: bool) -> None:
+    """Other processes have the job's number, as their own or as their session's: they are not called running, and
+    cancelling the job leaves all of them alone.
+    """
+    with strangers(with_leader=with_leader) as (number, processes):
+        job = f"{number}.1.{BOOT}"
+        assert Local().state(job, run) == JobState("ended", "KILLED", nodes=HERE)
+        leaves(run, 0, job=job)
+        assert Local().state(job, run) == JobState("ended", "COMPLETED", nodes=HERE, exit_code=0)
+        scheduler.cancel(job)
+        assert set(process_identity.session(number)) == processes
+
+
+def test_a_job_of_another_boot_is_unknown_and_not_touched(run: Path) -> None:
+    with strangers(with_leader=True) as (number, processes):
+        start = next(each.start for each in processes if each.pid == number)
+        job = f"{number}.{start}.00000000"
+        assert Local().state(job, run).phase == "unknown"
+        for each in (job, "nonsense", "1.1.00000000"):
+            Local().cancel(each)
+            with pytest.raises(UnknownStateError, match="is not on this machine"):
+                SshHosts().cancel(each)
+        assert set(process_identity.session(number)) == processes
+
+
+def kill_script(job: str) -> None:
+    """Kill the job's script alone, and take it out of the process table."""
+    number = int(job.partition(".")[0])
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
+
+
+def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
+    """The script exports the job's id, and what it has started is known by that."""
+    job = submitted(run, f". '{SUPERVISE}'; runner_be_job; trap - EXIT\nbash -c 'touch started; sleep 300' & wait")
+    until((run / "started").exists, every_s=0.02)
+    kill_script(job)
+    assert Local().state(job, run) == JobState("running", "RUNNING", nodes=HERE)
+    Local().cancel(job)
+    assert Local().state(job, run) == JobState("ended", "KILLED", nodes=HERE)
+    assert not list(process_identity.session(int(job.partition(".")[0])))
+
+
+def test_what_outlives_a_cancelled_script_is_killed_though_it_dropped_its_environment(run: Path) -> None:
+    """It was seen in the session while the script ran."""
+    job = submitted(run, "env -i sleep 300 & touch started; wait")
+    until((run / "started").exists, every_s=0.02)
+    number = int(job.partition(".")[0])
+    with ThreadPoolExecutor(1) as reaper:
+        reaper.submit(os.waitpid, number, 0)
+        Local().cancel(job)
+    assert process_identity.entry(number) is None
+    assert not list(process_identity.session(number))
+
+
+def test_a_script_that_ignores_sigterm_is_killed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.backends.schedulers.local.client.GRACE_S", 0.5)
+    job = submitted(run, "trap '' TERM; touch deaf; while :; do sleep 0.1; done")
+    until((run / "deaf").exists, every_s=0.02)
+    Local().cancel(job)
+    assert Local().state(job, run).name == "KILLED"
+
+
+def test_a_job_that_cannot_be_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(run))
+    with pytest.raises(NotAcceptedError, match="bash"):
+        submitted(run, "true")

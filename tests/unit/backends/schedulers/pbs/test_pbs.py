@@ -1,0 +1,304 @@
+"""PBS: directives read back by a parser as strict as qsub's, scripts run with a recording mpiexec, and its clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+
+from runner.backends.runtimes import runtime
+from runner.backends.schedulers import render
+from runner.backends.schedulers.pbs.client import Pbs
+from runner.core.errors import NotAcceptedError, UnknownStateError, UsageError
+from runner.jobs.directory import write_script
+from runner.model.job import JobState
+from runner.model.plan import Plan, PlannedImage
+from runner.model.recipe import Recipe
+from runner.model.request import Request
+from runner.model.script import JobScript
+from runner.model.site import NodeShape, PbsFacts, Site
+from runner.planning.plan import plan
+from runner.render.pbs import directive
+from tests.support.golden_jobs import CASES
+from tests.support.golden_jobs import planned as golden_plan
+from tests.support.golden_jobs import script as golden_script
+from tests.support.hostile import HOSTILE
+
+RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
+SITE = Site(
+    name="s", description="", scheduler="pbs", runtimes=("apptainer",),
+    node=NodeShape(cores=32, memory_mb=512_000, gpus=4),
+)  # fmt: skip
+
+
+def planned(site: Site = SITE, **asked: Any) -> Plan:
+    return plan(RECIPE, site, Request(**({"gpus": 8} | asked)), PlannedImage("i", "", "/i.sif"))
+
+
+def script(site: Site = SITE, **asked: Any) -> JobScript:
+    decided = planned(site, **asked)
+    return render(decided, runtime(decided.runtime).step(decided))
+
+
+def arguments_of(line: str) -> list[str]:
+    """As ``make_argv`` of OpenPBS's qsub splits a directive."""
+    assert line.startswith("#PBS ")
+    made: list[str] = []
+    word, inside, index = "", False, len("#PBS ")
+    while index < len(line):
+        character = line[index]
+        if character in "\"'":
+            end = line.index(character, index + 1)
+            word, inside, index = word + line[index + 1 : end], True, end
+        elif character == "\\":
+            index += 1
+            word, inside = word + line[index], True
+        elif character.isspace():
+            made += [word] if inside else []
+            word, inside = "", False
+        else:
+            word, inside = word + character, True
+        index += 1
+    return [*made, word] if inside else made
+
+
+def directives(script: JobScript) -> dict[str, str]:
+    """Option or resource -> value, of the lines above the first command; none may come twice."""
+    found: dict[str, str] = {}
+    for line in script.text.splitlines()[1:]:
+        if not line.startswith("#"):
+            break
+        option, value = arguments_of(line)
+        name, _, resource = value.partition("=") if option == "-l" else (option, "", value)
+        assert name not in found
+        found[name] = resource
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(HOSTILE)
+@example("'\"\\ '")
+def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
+    try:
+        line, resource = directive("M", value), directive("filesystems", value)
+    except UsageError:
+        assert any(character in value for character in "\n\r\0")
+        return
+    assert arguments_of(line) == ["-M", value]
+    assert arguments_of(resource) == ["-l", f"filesystems={value}"]
+
+
+def test_chunks_say_what_a_node_gives() -> None:
+    asked = directives(script())
+    assert asked["select"] == "2:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb"
+    assert asked["place"] == "scatter"
+    assert asked["walltime"] == "00:20:00"
+    assert (asked["-r"], asked["-S"]) == ("n", "/bin/bash")
+
+
+def test_an_uneven_request_has_a_chunk_of_its_own() -> None:
+    assert directives(script(gpus=7))["select"] == (
+        "1:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb+1:ncpus=24:ngpus=3:mpiprocs=3:mem=384000mb"
+    )
+
+
+def test_whole_nodes_are_counted_only() -> None:
+    site = Site(
+        name="s", description="", scheduler="pbs", runtimes=("apptainer",), node=SITE.node,
+        pbs=PbsFacts(chunk={"system": "x"}, whole_nodes=True, resources={"filesystems": "home"}),
+    )  # fmt: skip
+    asked = directives(script(site, gpus=7, account="p", scheduler_options=(("filesystems", "scratch"), ("m", "abe"))))
+    assert asked["select"] == "2:system=x"
+    assert (asked["filesystems"], asked["-m"], asked["-A"]) == ("scratch", "abe", "p")
+
+
+@pytest.mark.parametrize("option", ["select", "walltime", "q", "V", "J"])
+def test_what_the_plan_decides_cannot_be_an_option(option: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        script(scheduler_options=((option, "x"),))
+    assert f"--scheduler-option {option}" in caught.value.where
+
+
+def test_a_split_that_mpiexec_cannot_place_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        script(gpus=7, nodes=3)
+    assert "4,2,1" in caught.value.what
+
+
+def test_a_plugin_of_slurms_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        script(runtime="pyxis")
+    assert "Slurm" in caught.value.what
+
+
+_MPIEXEC = """#!/bin/bash
+# As PALS: one process for each rank, with its variables, in the directory that it was called from.
+printf '%s\\0' "$@" >"$RECORD/mpiexec"
+while [ "$1" != -n ]; do shift; done; ranks=$2
+while [ "$1" != --cpu-bind ]; do shift; done; shift 2
+for (( rank = 0; rank < ranks; rank++ )); do PMI_RANK=$rank "$@" || exit; done
+"""
+_APPTAINER = """#!/bin/bash
+while [ "$1" != /bin/bash ]; do shift; done
+exec "$1" "${2/#\\/results/$PBS_O_WORKDIR}" "${@:3}"
+"""
+_PYTHON = """#!/bin/bash
+printf '%s\\0' "$@" >"$RECORD/program"
+echo "rank $PMI_RANK"; echo "trouble $PMI_RANK" >&2; echo "$RUNNER_RDV_HOST $RUNNER_RDV_PORT $NOTE" >"$RECORD/world"
+"""
+
+
+def in_job(directory: Path, script: JobScript, nodes: str) -> tuple[int, str, Path]:
+    """Run a script as PBS would on these nodes; returns its exit status, its standard error and its run directory."""
+    stubs, run = directory / "bin", directory / "a run's $dir"
+    stubs.mkdir()
+    (run / "logs").mkdir(parents=True)
+    write_script(run, script)
+    for name, content in (("mpiexec", _MPIEXEC), ("apptainer", _APPTAINER), ("python3", _PYTHON)):
+        (stubs / name).write_text(content)
+        (stubs / name).chmod(0o755)
+    (directory / "nodefile").write_text("".join(f"{node}\n" for node in nodes.split()))
+    env = {
+        "PATH": f"{stubs}:{os.environ['PATH']}", "RECORD": str(directory), "PBS_O_WORKDIR": str(run),
+        "PBS_JOBID": "1234.pbs-01", "PBS_NODEFILE": str(directory / "nodefile"),
+        "BASH_FUNC_module%%": '() { echo "$*" >>"$RECORD/modules"; }',
+    }  # fmt: skip
+    done = subprocess.run(["bash", "-c", script.text], env=env, capture_output=True, check=False, cwd="/", timeout=60)
+    return done.returncode, done.stderr.decode(errors="replace"), run
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "exits"), [(8, "n1 n2", 0), (8, "n1", 73), (7, "n2 n2 n2 n2 n1 n1 n1", 0)])
+def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
+    tmp_path: Path, gpus: int, nodes: str, exits: int
+) -> None:
+    note = 'it\'s "a" $note\n`x`'
+    text = script(gpus=gpus, env=(("NOTE", note),), arguments=("", "a b", "$x;*"))
+    code, said, run = in_job(tmp_path, text, nodes)
+    assert code == exits, said
+    if exits:
+        return
+    recorded = (tmp_path / "mpiexec").read_text().split("\0")
+    assert recorded[:6] == ["--hostfile", str(tmp_path / "nodefile"), "-n", str(gpus), "--ppn", "4"]
+    assert (tmp_path / "program").read_text().split("\0")[-4:-1] == ["", "a b", "$x;*"]
+    assert (tmp_path / "world").read_text() == f"{nodes.split(maxsplit=1)[0]} 13234 {note}\n"
+    assert sorted(path.name for path in (run / "logs").glob("rank-*.out")) == [f"rank-{n}.out" for n in range(gpus)]
+    assert (run / "logs/rank-5.out").read_text() == "rank 5\n"
+    assert (run / "logs/rank-5.err").read_text() == "trouble 5\n"
+    marker = json.loads((run / "exit.json").read_text())
+    assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name][:2] == ("polaris", "apptainer")])
+def test_a_golden_script_asks_for_what_was_planned_and_starts_it(name: str, tmp_path: Path) -> None:
+    """Polaris': its chunks, queue, account and resources, its modules, and every word of the program."""
+    decided, _step = golden_plan(name)
+    text = golden_script(name)
+    asked = directives(text)
+    assert asked["select"] == f"{decided.nodes}:system=polaris"
+    assert (asked["place"], asked["-q"], asked["-A"]) == ("scatter", decided.queue, decided.account)
+    for option, value in {**decided.pbs.resources, **dict(decided.directives)}.items():
+        assert asked[f"-{option}" if len(option) == 1 else option] == dict(decided.directives).get(option, value)
+    code, said, run = in_job(tmp_path, text, " ".join(f"x{n}" for n in range(decided.nodes)))
+    assert code == 0, said
+    assert (tmp_path / "modules").read_text().splitlines() == [" ".join(argv[1:]) for argv in decided.load]
+    words = (tmp_path / "mpiexec").read_text().split("\0")
+    assert words[2:6] == ["-n", str(decided.tasks), "--ppn", str(max(decided.tasks_per_node))]
+    started = (tmp_path / "program").read_text().split("\0")[:-1]
+    assert tuple(started[started.index("--") + 1 :]) == decided.program
+    assert len(list((run / "logs").glob("rank-*.err"))) == decided.tasks
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Path:
+    """A directory for stand-ins of PBS's clients, each one shell script."""
+    path = tmp_path / "clients"
+    path.mkdir()
+    return path
+
+
+def says(clients: Path, program: str, body: str) -> None:
+    (clients / program).write_text(f"#!/bin/sh\n{body}\n")
+    (clients / program).chmod(0o755)
+
+
+def shows(clients: Path, directory: str, **fields: Any) -> None:
+    job = {"Variable_List": {"PBS_O_WORKDIR": directory}, **fields}
+    (clients / "answer").write_text(json.dumps({"Jobs": {"7.pbs": job}}))
+    says(clients, "qstat", f"cat '{clients}/answer'")
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"job_state": "Q", "comment": "Not Running"}, JobState("pending", "Q", "Not Running")),
+        ({"job_state": "R", "exec_host": "n1/0*32"}, JobState("running", "R", "", "n1/0*32")),
+        ({"job_state": "F", "Exit_status": 0, "substate": 92}, JobState("ended", "COMPLETED", exit_code=0)),
+        ({"job_state": "F", "Exit_status": 5, "substate": 93}, JobState("ended", "FAILED", exit_code=5)),
+        ({"job_state": "F", "Exit_status": 271, "substate": 91}, JobState("ended", "CANCELLED", exit_code=271)),
+        ({"job_state": "F", "substate": 91}, JobState("ended", "CANCELLED")),
+        ({"job_state": "F", "Exit_status": -29, "substate": 93}, JobState("ended", "TIMEOUT")),
+        ({"job_state": "F", "Exit_status": -27}, JobState("ended", "OUT_OF_MEMORY")),
+        ({"job_state": "F", "Exit_status": -1}, JobState("ended", "LAUNCH_FAILED")),
+        ({"job_state": "?"}, JobState("unknown", "?")),
+    ],
+)
+def test_a_state_is_read_from_qstat(clients: Path, fields: dict[str, Any], state: JobState) -> None:
+    shows(clients, "/runs/1", **fields)
+    assert Pbs(clients).state("7.pbs", Path("/runs/1")) == state
+
+
+def test_another_directorys_job_is_not_ours(clients: Path) -> None:
+    shows(clients, "/runs/2", job_state="R")
+    assert Pbs(clients).state("7.pbs", Path("/runs/1")).phase == "unknown"
+
+
+def test_a_job_that_is_gone_is_unknown_and_a_silent_server_is_reported(clients: Path) -> None:
+    says(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
+    assert Pbs(clients).state("7.pbs", Path("/r")).phase == "unknown"
+    for body, says_so in (
+        ("echo 'cannot connect to server' >&2; exit 255", "cannot connect"),
+        ("echo '{not json'", "{not json"),
+    ):
+        says(clients, "qstat", body)
+        with pytest.raises(UnknownStateError, match=says_so):
+            Pbs(clients).state("7.pbs", Path("/r"))
+
+
+def test_qsub_answers_with_the_id_or_with_its_reason(clients: Path, tmp_path: Path) -> None:
+    says(clients, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
+    (tmp_path / "job.sh").touch()
+    assert Pbs(clients).submit(tmp_path, "job.sh") == "7.pbs"
+    says(clients, "qsub", "echo 'qsub: Unknown queue' >&2; exit 170")
+    with pytest.raises(NotAcceptedError) as caught:
+        Pbs(clients).submit(tmp_path, "job.sh")
+    assert "Unknown queue" in caught.value.what
+
+
+def test_a_job_is_found_by_its_directory(clients: Path) -> None:
+    says(clients, "qselect", "echo 7.pbs; echo 8.pbs")
+    shows(clients, "/runs/1", job_state="R")
+    assert Pbs(clients).find(Path("/runs/1")) == "7.pbs"
+    assert Pbs(clients).find(Path("/runs/3")) is None
+    asked = {Path("/runs/1"): "7.pbs", Path("/runs/3"): "9.pbs"}
+    assert {str(run): state.phase for run, state in Pbs(clients).states(asked).items()} == {
+        "/runs/1": "running",
+        "/runs/3": "unknown",
+    }
+    says(clients, "qselect", "true")
+    assert Pbs(clients).find(Path("/runs/1")) is None
+
+
+@pytest.mark.parametrize(("body", "fails"), [("true", False), ("echo 'qdel: Job has finished' >&2; exit 35", False),
+    ("echo 'qdel: Unauthorized Request' >&2; exit 1", True)])  # fmt: skip
+def test_a_job_that_has_ended_may_be_cancelled(clients: Path, body: str, fails: bool) -> None:
+    says(clients, "qdel", body)
+    if not fails:
+        Pbs(clients).cancel("7.pbs")
+        return
+    with pytest.raises(UnknownStateError, match="Unauthorized Request"):
+        Pbs(clients).cancel("7.pbs")

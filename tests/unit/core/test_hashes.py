@@ -1,0 +1,89 @@
+"""Keys change with what goes in, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.core.files import files_below, key_of, sha256, tree_hash
+from runner.images.building.build import context_files, image_name
+from runner.images.reference import parse
+
+
+def test_parts_do_not_run_together() -> None:
+    assert key_of("ab", "c") != key_of("a", "bc") != key_of("abc")
+    assert key_of("a", "b") == key_of("a", "b")
+    assert key_of("a", "b") != key_of("b", "a")
+    assert len(key_of("\udcff")) == 24
+
+
+def test_a_tree_is_its_names_contents_and_permission_to_execute(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "sub/b"):
+        (tmp_path / name).write_text(name)
+    before = tree_hash(files_below(tmp_path))
+    assert tree_hash(reversed(files_below(tmp_path))) == before
+
+    for cache in ("__pycache__", ".ruff_cache", ".mypy_cache", ".pytest_cache"):
+        (tmp_path / "sub" / cache).mkdir()
+        (tmp_path / "sub" / cache / "a").write_text("x")
+    assert tree_hash(files_below(tmp_path)) == before, "what tools keep is not source"
+
+    (tmp_path / "a").chmod(0o755)
+    executable = tree_hash(files_below(tmp_path))
+    assert executable != before
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert tree_hash(files_below(tmp_path)) not in (before, executable)
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_the_context_holds_what_the_dockerfile_copies(framework: str) -> None:
+    names = {name for name, _ in context_files(framework)}
+    assert {
+        f"containers/{framework}/Dockerfile",
+        "containers/horovod/build.py",
+        "containers/horovod/prove.py",
+        "containers/horovod/fixes/cxx-standard.patch",
+    } <= names
+    assert any(name.startswith("recipes/") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("nvcr.io/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
+        ("standin", "gpu-runner/horovod-pytorch:standin"),
+        ("docker://nvcr.io#nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
+        ("me/torch-base:1", "gpu-runner/horovod-pytorch:me-torch-base-1"),
+        ("docker.io/someone/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3"),
+        ("host:5000/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:host-5000-nvidia-pytorch-25.02-py3"),
+        ("me/pytorch@sha256:" + "0a" * 32, "gpu-runner/horovod-pytorch:me-pytorch-0a0a0a0a0a0a"),
+    ],
+)
+def test_the_name_says_the_base(base: str, name: str) -> None:
+    assert image_name("pytorch", base) == name
+
+
+def test_the_name_says_the_framework_and_its_keras() -> None:
+    assert image_name("tensorflow", "standin") == "gpu-runner/horovod-tensorflow:standin"
+    assert image_name("tensorflow", "standin", {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:standin-keras3"
+    base = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
+    assert image_name("tensorflow", base) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3"
+    assert image_name("tensorflow", base, {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3-keras3"
+    without = image_name("pytorch", "standin", {"NCCL": "none", "CUDA_ARCHS": "auto"})
+    assert without == "gpu-runner/horovod-pytorch:standin-without-nccl", "no image with NCCL is replaced by it"
+    assert image_name("pytorch", "standin-trixie") == "gpu-runner/horovod-pytorch:standin-trixie"
+
+
+def test_a_name_too_long_for_a_tag_stays_a_name_of_its_own() -> None:
+    names = [image_name("pytorch", f"{owner * 100}/pytorch:" + "1" * 60) for owner in "ab"]
+    assert len(set(names)) == 2
+    assert [str(parse(name)) for name in names] == names
+
+
+def test_a_files_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
+    content = b"x" * ((1 << 20) + 1)
+    (tmp_path / "file").write_bytes(content)
+    assert sha256(tmp_path / "file") == sha256(content)
+    assert sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

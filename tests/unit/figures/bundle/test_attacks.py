@@ -1,0 +1,383 @@
+"""Bundles that were altered: whatever was done, ``verify`` refuses, in words, and writes nothing elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import resource
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli import run as runner
+from runner.core.errors import Exit, NotProvenError
+from runner.core.files import sha256
+from runner.figures.bundle import bag
+from runner.figures.bundle.making import TOP, make
+from runner.figures.bundle.verification import verify
+from tests.support.bundles import Members, edited, forged, members_of, write_members
+from tests.support.measured_runs import measured_run
+
+RUN = "20260921-120000-train-4"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of two runs, signed."""
+    root = tmp_path_factory.mktemp("bundles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNNER_STATE", str(root / "state"))
+        key(root, "me")
+        make([measured_run(root / "runs", place) for place in range(2)], root / "b.tar", root / "me")
+    assert verify(root / "b.tar", root / "me.allowed").signer == "me@example.org"
+    return root / "b.tar"
+
+
+def key(root: Path, name: str) -> None:
+    """A key, and a file that allows it and no other."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / name)], check=True)
+    (root / f"{name}.allowed").write_text(f"{name}@example.org {(root / f'{name}.pub').read_text()}")
+
+
+@pytest.fixture
+def file(good: Path, tmp_path: Path) -> Path:
+    """A copy of it that may be altered; nothing else may appear beside it."""
+    (tmp_path / "in").mkdir()
+    shutil.copy(good, tmp_path / "in" / "b.tar")
+    return tmp_path / "in" / "b.tar"
+
+
+def refusal(file: Path, allowed: Path | None = None) -> str:
+    """The words with which it is refused."""
+    with pytest.raises(NotProvenError) as caught:
+        verify(file, allowed)
+    assert caught.value.code == Exit.NOT_PROVEN
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    return f"{caught.value.what} at {caught.value.where}"
+
+
+def test_an_altered_byte_is_found_wherever_it_is(file: Path, good: Path) -> None:
+    """In a header, in a record, in a manifest, in the signature, in what fills a block, in the end."""
+    content, chance = good.read_bytes(), random.Random(7)
+    starts = [place for place in range(0, len(content), 512) if content[place : place + 17] == TOP.encode()]
+    places = {*chance.sample(range(len(content)), 500), *(place + chance.randrange(512) for place in starts)}
+    places |= {len(content) - 1, len(content) - 1024, *range(starts[-1] + 512, starts[-1] + 800, 17)}
+    for place in sorted(places):
+        altered = bytearray(content)
+        altered[place] ^= chance.randrange(1, 256)
+        file.write_bytes(altered)
+        refusal(file)
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 5_000, -1, -512, -1024, -1025])
+def test_a_bundle_that_is_cut_off_is_refused(length: int, file: Path, good: Path) -> None:
+    file.write_bytes(good.read_bytes()[:length])
+    refusal(file)
+
+
+@pytest.mark.parametrize("more", [b"\0", b"x", bytes(512), b"more" * 300])
+def test_nothing_may_follow_its_end(more: bytes, file: Path, good: Path) -> None:
+    file.write_bytes(good.read_bytes() + more)
+    assert "something behind its end" in refusal(file)
+
+
+MANY: dict[str, Callable[[Members], Members]] = {
+    "a file added": lambda found: found | {"data/runs/extra": b"x"},
+    "a record added": lambda found: found | {f"data/runs/{RUN}/ranks/4.start.json": b"{}"},
+    "a tag file added": lambda found: found | {"fetch.txt": b"https://example.org - data/x\n"},
+    "a record removed": lambda found: {name: each for name, each in found.items() if "0.exit" not in name},
+    "a manifest removed": lambda found: {name: each for name, each in found.items() if name != bag.MANIFEST},
+    "the tag manifest removed": lambda found: {name: each for name, each in found.items() if name != bag.TAG_MANIFEST},
+    "a manifest of another kind": lambda found: found | {"manifest-md5.txt": b""},
+    "a manifest with a comment": lambda found: found | {bag.MANIFEST: found[bag.MANIFEST] + b"# by me\n"},
+    "a manifest in capitals": lambda found: found | {bag.MANIFEST: found[bag.MANIFEST].upper()},
+    "another declaration": lambda found: found | {"bagit.txt": b"BagIt-Version: 0.97\n"},
+    "nothing but tag files": lambda found: {name: each for name, each in found.items() if "data/" not in name},
+}
+
+
+@pytest.mark.parametrize("case", MANY)
+def test_members_that_were_added_removed_or_replaced(case: str, file: Path) -> None:
+    write_members(file, MANY[case](members_of(file)))
+    assert "altered" in refusal(file)
+
+
+def entry(name: str, content: bytes = b"x", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
+    made = tarfile.TarInfo(name)
+    made.size, made.mtime, made.mode = len(content), 315_532_800, 0o644
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made, content
+
+
+HOSTILE = {
+    "a path above": entry("../escaped"),
+    "a path above, deeper": entry(f"{TOP}/data/runs/../../../../escaped"),
+    "an absolute path": entry("/tmp/escaped"),
+    "a hidden file": entry(f"{TOP}/.ssh/authorized_keys"),
+    "a backslash": entry(f"{TOP}\\data\\x"),
+    "an empty part": entry(f"{TOP}//data/x"),
+    "a link": entry(f"{TOP}/data/bundle.json", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+    "a hard link": entry(f"{TOP}/data/bundle.json", b"", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
+    "a directory": entry(f"{TOP}/data", b"", type=tarfile.DIRTYPE),
+    "a device": entry(f"{TOP}/data/bundle.json", b"", type=tarfile.CHRTYPE),
+    "a pipe": entry(f"{TOP}/data/bundle.json", b"", type=tarfile.FIFOTYPE),
+    "an owner": entry(f"{TOP}/bag-info.txt", uid=1000, uname="me"),
+    "a mode": entry(f"{TOP}/bag-info.txt", mode=0o4755),
+    "a time": entry(f"{TOP}/bag-info.txt", mtime=0),
+    "a long name of GNU": entry(f"{TOP}/data/{'x' * 200}"),
+    "another directory": entry("another/bag-info.txt"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_members_that_no_bundle_has(case: str, file: Path) -> None:
+    made, content = HOSTILE[case]
+    with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
+        archive.addfile(made, io.BytesIO(content))
+    refusal(file)
+    assert not (file.parent.parent / "escaped").exists()
+
+
+def test_a_member_that_is_there_twice(file: Path) -> None:
+    content = file.read_bytes()
+    first = content[: 512 * 2]  # a header and one block of content
+    file.write_bytes(first + content)
+    assert "twice, or out of order" in refusal(file)
+
+
+def test_what_is_packed_is_not_unpacked(file: Path) -> None:
+    file.write_bytes(gzip.compress(bytes(1 << 24)))
+    assert "not a bundle" in refusal(file)
+
+
+@pytest.mark.parametrize("size", ["77777777777", "00000000000", "02000000000", "-0000000001", "٠0000000001"])
+def test_a_size_that_is_not_there_takes_no_memory(size: str, file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[124:135] = size.encode()[:11]
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    file.write_bytes(content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refusal(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def removed(name: str) -> Callable[[Members], None]:
+    def change(payload: Members) -> None:
+        for each in [each for each in payload if each.endswith(name)]:
+            del payload[each]
+
+    return change
+
+
+def removed_all(part: str) -> Callable[[Members], None]:
+    def change(payload: Members) -> None:
+        for each in [each for each in payload if part in each]:
+            del payload[each]
+
+    return change
+
+
+def added(name: str, content: bytes) -> Callable[[Members], None]:
+    return lambda payload: payload.update({name: content})
+
+
+def replaced(name: str, old: bytes, new: bytes) -> Callable[[Members], None]:
+    def change(payload: Members) -> None:
+        file = next(each for each in sorted(payload) if each.endswith(name))
+        assert old in payload[file]
+        payload[file] = payload[file].replace(old, new)
+
+    return change
+
+
+def faster(report: dict[str, Any]) -> None:
+    report["ends_s"] = [each / 2.0 for each in report["ends_s"]]
+
+
+VERDICT, REPORT, PLAN, ABOUT = "verdict.json", "1.report.json", "plan.json", "bundle.json"
+
+
+def of(name: str, /, **fields: Any) -> Callable[[Members], None]:
+    """Fields of a JSON file replaced."""
+    return edited(name, lambda each: each | fields)
+
+
+def about(**fields: Any) -> Callable[[Members], None]:
+    """Fields replaced of what the bundle says of its first run."""
+    return edited(ABOUT, lambda each: each["runs"][0].update(fields))
+
+
+# Every manifest fits again: only the records can tell.
+FORGED: dict[str, tuple[Callable[[Members], None], str]] = {
+    "the figure": (of(VERDICT, images_per_s=4000.0), "images_per_s differs"),
+    "the figure, a little": (
+        edited(VERDICT, lambda each: each | {"images_per_s": each["images_per_s"] + 1e-6}),
+        "images_per_s differs",
+    ),
+    "no number": (of(VERDICT, images_per_s=float("nan")), "images_per_s differs"),
+    "without an end": (of(VERDICT, images_per_s=float("inf")), "images_per_s differs"),
+    "a huge number": (replaced(VERDICT, b'"cut_steps": 0', b'"cut_steps": ' + b"9" * 5000), "no verdict"),
+    "an interval": (of(VERDICT, precision=[1.0, 2.0]), "precision.0 differs"),
+    "steady": (edited(VERDICT, lambda each: each | {"steady": not each["steady"]}), "steady differs"),
+    "a sentence": (edited(VERDICT, lambda each: each["proven"].append("on the moon")), "proven differs"),
+    "a label": (of(VERDICT, demonstration="by hand"), "demonstration differs"),
+    "the whole verdict": (edited(VERDICT, lambda each: {"outcome": "measured"}), "differs"),
+    "a verdict that is a list": (edited(VERDICT, lambda each: [each]), "no verdict"),
+    "a verdict that is too deep": (added(f"runs/{RUN}/{VERDICT}", b"[" * 100_000), "no verdict"),
+    "one rank's times": (edited("0.report.json", faster), "differs"),
+    "a batch without end": (of(REPORT, batch_size=10**30), "differs"),
+    "a batch": (of(REPORT, batch_size=20), "differs"),
+    "weights": (of(REPORT, parameter_checksum="q"), "differs"),
+    "a time that is no number": (replaced("0.report.json", b'"warmup_s": 30.0', b'"warmup_s": NaN'), "differs"),
+    "a record": (removed(f"{RUN}/ranks/3.start.json"), "of which 3 have records"),
+    "a report": (removed(f"{RUN}/ranks/3.report.json"), "differs"),
+    "the result": (of("result.json", preliminary_images_per_s=1.0), "differs"),
+    "the plan": (of(PLAN, recipe="another"), "differs"),
+    "ranks without end": (of(PLAN, tasks_per_node=[10**15]), "have records"),
+    "no ranks": (of(PLAN, tasks_per_node=[]), "have records"),
+    "fewer than none": (of(PLAN, tasks_per_node=[-4, 8]), "have records"),
+    "fewer GPUs than none": (of(PLAN, gpus_per_node=-7), "differs"),
+    "no plan": (edited(PLAN, lambda each: {}), "plan cannot be read"),
+    "the script": (replaced("job.sh", b"four", b"five"), "not the one that was submitted"),
+    "the job": (removed(f"{RUN}/job.json"), "has no job.json"),
+    "the job's end": (removed(f"{RUN}/ended.json"), "differs"),
+    "a failed job": (of("ended.json", name="FAILED", exit_code=1), "differs"),
+    "a program": (added(f"runs/{RUN}/recipe/main.py", b"x"), "does not belong"),
+    "a run that it does not name": (added(f"runs/another/{PLAN}", b"{}"), "does not name the run another"),
+    "a run taken away": (removed_all(RUN), "runs differs"),
+    "what it says of itself": (about(images_per_s=9e9), "images_per_s differs"),
+    "its site": (about(site="elsewhere"), "site differs"),
+    "nothing of itself": (added(ABOUT, b"{}"), "cannot be read"),
+    "a plan as if redacted": (about(redacted={PLAN: "0" * 64}), "nothing was redacted"),
+    "a file elsewhere as if redacted": (about(redacted={"../../x": "0"}), "nothing was redacted"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forger_who_makes_the_manifests_fit_is_found_by_the_records(case: str, file: Path) -> None:
+    change, says = FORGED[case]
+    forged(file, change)
+    members = members_of(file)
+    write_members(file, {name: each for name, each in members.items() if name != bag.SIGNATURE})
+    assert says in refusal(file)
+
+
+def test_the_forger_of_these_tests_makes_a_bundle_that_holds(file: Path, good: Path) -> None:
+    """What is refused above is refused for what was changed."""
+    forged(file, removed("nothing at all"))
+    assert file.read_bytes() == good.read_bytes()
+
+
+def test_one_launch_under_two_names_is_refused(file: Path) -> None:
+    """Else the copies of the best launch would pass for its repetition."""
+
+    def change(payload: Members) -> None:
+        about = json.loads(payload["bundle.json"])
+        run = about["runs"][0]["run"]
+        for name in [name for name in payload if name.startswith(f"runs/{run}/")]:
+            payload[name.replace(run, f"{run}.2")] = payload[name]
+        about["runs"].insert(1, about["runs"][0] | {"run": f"{run}.2"})
+        payload["bundle.json"] = json.dumps(about).encode()
+
+    forged(file, change)
+    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    assert "are one launch: one is a copy of the other" in refusal(file)
+
+
+def test_a_forger_of_every_record_is_found_by_the_signature_only(file: Path, good: Path) -> None:
+    """What unsigned means: a bundle whose records were all forged alike is consistent."""
+    before = verify(file)
+
+    def change(payload: Members) -> None:
+        about = json.loads(payload["bundle.json"])
+        about["runs"] = about["runs"][1:]
+        payload["bundle.json"] = json.dumps(about).encode()
+        for name in [name for name in payload if RUN in name]:
+            del payload[name]
+
+    forged(file, change)
+    assert "not one of this bundle" in refusal(file)
+    members = members_of(file)
+    write_members(file, {name: each for name, each in members.items() if name != bag.SIGNATURE})
+    consistent = verify(file)
+    assert (consistent.signature, len(consistent.runs), len(before.runs)) == ("none", 1, 2)
+    assert "has no signature" in refusal(file, good.parent / "me.allowed")
+
+
+def test_signatures(file: Path, good: Path, tmp_path: Path) -> None:
+    root = good.parent
+    assert (verify(file).signature, verify(file, root / "me.allowed").signature) == ("unknown signer", "valid")
+    key(tmp_path, "stranger")
+    assert "signed by a stranger" in refusal(file, tmp_path / "stranger.allowed")
+    entry_of_mine = (good.parent / "me.allowed").read_text().split(" ", 1)
+    for limit in ('valid-before="20200101"', 'namespaces="git"'):
+        (tmp_path / "limited.allowed").write_text(f"{entry_of_mine[0]} {limit} {entry_of_mine[1]}")
+        assert ", or not today, or not for this purpose" in refusal(file, tmp_path / "limited.allowed")
+    both = (root / "me.allowed").read_text()
+    (tmp_path / "pattern.allowed").write_text(f"# a comment\n{both.replace('me@', 'a@example.org,*@', 1)}")
+    assert verify(file, tmp_path / "pattern.allowed").signature == "valid"
+    (tmp_path / "other.allowed").write_text(both.replace(" ssh-", ' namespaces="file" ssh-', 1))
+    assert "signed by a stranger" in refusal(file, tmp_path / "other.allowed")
+    members = members_of(file)
+    signature = members[bag.SIGNATURE]
+    for altered in (b"", b"x", signature + b"\n", signature.replace(b"\n", b"\r\n"), signature.lower()):
+        write_members(file, members | {bag.SIGNATURE: altered})
+        assert "the signature was altered" in refusal(file)
+
+
+def test_a_signature_of_another_bundle_or_purpose(file: Path, good: Path, tmp_path: Path) -> None:
+    members = members_of(file)
+    for namespace, content in (("gpu-runner-bundle", b"another"), ("file", members[bag.TAG_MANIFEST])):
+        words = ["ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", str(good.parent / "me")]
+        made = subprocess.run(words, input=content, capture_output=True, check=True).stdout
+        write_members(file, members | {bag.SIGNATURE: made})
+        assert "not one of this bundle" in refusal(file)
+
+
+def test_a_signature_is_not_believed_without_ssh_keygen(
+    file: Path, good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert verify(file).signature == "not checked"
+    assert runner(["verify", str(file), "--allowed-signers", str(good.parent / "me.allowed")]) == Exit.USAGE
+    assert "no ssh-keygen" in capsys.readouterr().err
+
+
+def test_the_name_of_the_file_says_nothing(file: Path) -> None:
+    assert verify(file.rename(file.with_name("x"))).sha256 == sha256(members_of(file.with_name("x"))[bag.TAG_MANIFEST])
+
+
+def test_what_a_forger_wrote_reaches_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged(file, edited(VERDICT, lambda verdict: verdict["versions"].update({"\x1b[2J\u202e": "1"})))
+    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    assert runner(["verify", str(file)]) == Exit.NOT_PROVEN
+    assert r"versions.\x1b[2J\u202e differs" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page_verify_it_without_gpu_runner(file: Path, good: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/bundle.md").read_text("utf-8")
+    lines = [line.strip() for line in page[page.index("Without gpu-runner:") :].splitlines()[1:] if line.strip()]
+    assert len(lines) == 2
+    script = "\n".join(lines).replace("figures.tar", str(file)).replace("FILE", str(good.parent / "me.allowed"))
+    words = ["bash", "-euo", "pipefail", "-c", script.replace("ada@", "me@")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'Good "gpu-runner-bundle" signature for me@example.org' in done.stdout
+
+
+def test_a_refusal_is_quick(file: Path) -> None:
+    """Not after everything was judged: the bytes are compared first."""
+    write_members(file, members_of(file) | {f"data/runs/{RUN}/job.sh": b"x"})
+    began_s = time.monotonic()
+    refusal(file)
+    assert time.monotonic() - began_s < 2.0

@@ -1,0 +1,199 @@
+"""Bundles: the same bytes for the same runs, everything in them proven again, and no secret in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runner.cli import run as runner
+from runner.cli.verify import run_fields
+from runner.core.errors import Exit
+from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
+from runner.jobs.directory import RunDirectory
+from runner.model.bundle import BundledRun
+from runner.model.verdict import Verdict
+from runner.render.shell import quote
+from tests.support.bundles import members_of
+from tests.support.documents import result
+from tests.support.measured_runs import PROGRAM, measured_run
+from tests.support.plans import PLAN
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    return [str(measured_run(tmp_path / "runs", place).path) for place in range(2)]
+
+
+def test_a_bundle_is_verified_where_there_is_nothing_but_python_and_the_package(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my figures.tar"
+    assert runner(["export", *runs, "--bundle", str(file), "--json"]) == Exit.GOOD
+    made = result(capsys.readouterr().out)
+    (tmp_path / "runs").rename(tmp_path / "gone")
+    environment = {
+        "PATH": "/nonexistent", "PYTHONPATH": str(ROOT), "TZ": "Asia/Tokyo", "HOME": "/nonexistent",
+        "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    words = [sys.executable, "-m", "runner", "verify", str(file), "--json"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    verified = result(done.stdout)
+    assert verified["runs"] == made["runs"]
+    assert [round(run["images_per_s"]) for run in verified["runs"]] == [400, 400]
+    assert (verified["signature"], verified["sha256"]) == ("none", made["sha256"])
+    assert {path.name for path in tmp_path.iterdir()} == {"gone", "my figures.tar"}, "it left something behind"
+
+
+def test_the_same_runs_give_the_same_bytes_in_any_order(runs: list[str], tmp_path: Path) -> None:
+    for name, order in (("1", runs), ("2", runs[::-1])):
+        assert runner(["export", *order, "--bundle", str(tmp_path / name)]) == Exit.GOOD
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+
+
+def test_it_is_a_bag_for_any_other_tool(runs: list[str], tmp_path: Path) -> None:
+    assert runner(["export", *runs, "--bundle", str(tmp_path / "b.tar")]) == Exit.GOOD
+    (tmp_path / "bag").mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "b.tar", "-C", tmp_path / "bag"], check=True, timeout=60)
+    (bag,) = (tmp_path / "bag").iterdir()
+    assert (bag / "bagit.txt").read_text() == "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
+    for manifest in ("manifest-sha256.txt", "tagmanifest-sha256.txt"):
+        for line in (bag / manifest).read_text().splitlines():
+            digest, name = line.split("  ")
+            assert hashlib.sha256((bag / name).read_bytes()).hexdigest() == digest
+    listed = {line.split("  ")[1] for line in (bag / "manifest-sha256.txt").read_text().splitlines()}
+    assert listed == {path.relative_to(bag).as_posix() for path in (bag / "data").rglob("*") if path.is_file()}
+    size = sum((bag / name).stat().st_size for name in listed)
+    assert f"Payload-Oxum: {size}.{len(listed)}\n" in (bag / "bag-info.txt").read_text()
+
+
+SECRETS = {
+    "by its name, short": ("WANDB_API_KEY", "x7"),
+    "by its name": ("MY_PASSWORD", "planted-5ec4e7 with 'quotes' and $"),
+    "by its form": ("EXTRA", f"hf_{'planted5' * 4}"),
+    "in a URL": ("PROXY", "http://me:planted-5ec4e7@proxy:9"),
+}
+
+
+@pytest.mark.parametrize("case", SECRETS)
+def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    name, value = SECRETS[case]
+    program = (*PROGRAM, "--api-key", "planted-5ec4e7-argument")
+    run = measured_run(tmp_path, 0, env=((name, value),), program=program)
+    (run.path / "logs" / "batch.err").write_text(f"step: {value} planted-5ec4e7-argument\n")
+    (run.path / "code.diff").write_text("my work")
+    file = tmp_path / "b.tar"
+    assert runner(["export", str(run.path), "--bundle", str(file)]) == Exit.GOOD
+    for member, content in members_of(file).items():
+        for line in (value if len(value) > 2 else "planted", "planted", "my work"):
+            assert line.encode() not in content, member
+    capsys.readouterr()
+    assert runner(["verify", str(file)]) == Exit.GOOD
+    assert "secrets were taken out of: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["it's a 5ec4et", "'5ec4et'", 'a"5ec4et', "5ec4et-\u00e4", "5ec4et\nof two lines"])
+def test_a_secret_is_taken_out_in_whatever_quotes_it_stands(value: str) -> None:
+    program = ("python3", "train.py", f"--api-key={value}")
+    for changes in ({"env": (("MY_PASSWORD", value),)}, {"program": program}):
+        secrets = secrets_of(msgspec.structs.replace(PLAN, **changes))
+        for text in (quote(value), shlex.quote(value), repr(value), json.dumps(value), value):
+            clean = redacted_text(f"started with {text}\n", secrets)
+            assert not [part for part in ("it", "5ec4et", "two") if part in clean.removeprefix("started with")], clean
+
+
+def test_what_holds_no_secret_is_kept_byte_by_byte(runs: list[str], tmp_path: Path) -> None:
+    assert runner(["export", runs[0], "--bundle", str(tmp_path / "b.tar")]) == Exit.GOOD
+    run = Path(runs[0])
+    for name, content in members_of(tmp_path / "b.tar").items():
+        if name.startswith("data/runs/"):
+            assert content == (run / name.split("/", 3)[3]).read_bytes()
+
+
+def test_scripts_of_every_site_hold_nothing_that_looks_like_a_secret() -> None:
+    for path in (ROOT / "tests/golden/scripts").iterdir():
+        text = path.read_text("utf-8", "surrogateescape")
+        assert redacted_text(text, ()) == text, path.name
+
+
+def test_a_step_s_token_tells_steps_apart_and_stays() -> None:
+    record = {"token": "t", "environment": {"HF_TOKEN": "x", "HOME": "/h"}, "argv": ["p", "--password", "y"]}
+    assert redacted_json(record, ()) == {
+        "token": "t", "environment": {"HF_TOKEN": "***", "HOME": "/h"}, "argv": ["p", "--password", "***"],
+    }  # fmt: skip
+
+
+def test_a_run_that_is_not_measured_has_no_bundle(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one whose verdict was changed by hand, or made by other rules: the records decide."""
+    file = tmp_path / "b.tar"
+    run = RunDirectory(Path(runs[0]))
+    report = run.path / "ranks" / "2.report.json"
+    content = json.loads(report.read_text())
+    report.write_text(json.dumps(content | {"parameter_checksum": "another"}))
+    assert runner(["export", runs[0], "--bundle", str(file)]) == Exit.NOT_PROVEN
+    assert "is not what its records give: outcome differs" in capsys.readouterr().err
+    run.write("verdict.json", Verdict(outcome="failed", reasons=("why",)))
+    assert runner(["export", runs[0], "--bundle", str(file)]) == Exit.NOT_PROVEN
+    assert not file.exists()
+
+
+def test_a_figure_of_another_arm_is_shown_as_that() -> None:
+    run = BundledRun("r", "horovod", "s", 2, 1, 100.0, "images", None, True, "", "", (), "1", {}, arm="uncoupled")
+    assert ("", "arm uncoupled: no figure of training") in list(run_fields(run))
+    assert not any("arm" in text for _, text in run_fields(msgspec.structs.replace(run, arm="full")))
+
+
+def test_only_an_earlier_bundle_is_replaced(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.tar"
+    for chosen in (runs, runs[:1]):
+        assert runner(["export", *chosen, "--bundle", str(file)]) == Exit.GOOD
+    (tmp_path / "empty").touch()
+    assert runner(["export", *runs, "--bundle", str(tmp_path / "empty")]) == Exit.GOOD
+    capsys.readouterr()
+    assert runner(["verify", str(file), "--json"]) == Exit.GOOD
+    assert [run["run"] for run in result(capsys.readouterr().out)["runs"]] == [Path(runs[0]).name]
+    (tmp_path / "thesis.tex").write_text("my words")
+    (tmp_path / "notes").write_text("gpu-runner-bundle/bag-info.txt is what I must look into")
+    for path in (tmp_path / "thesis.tex", tmp_path / "notes", tmp_path):
+        for words in (["export", *runs, "--bundle"], ["report", *runs, "-o", str(tmp_path / "report"), "--bundle"]):
+            assert runner([*words, str(path)]) == Exit.USAGE
+            assert "bundle" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "my words"
+    assert not (tmp_path / "report").exists()
+
+
+WRONG = {
+    "a directory that is none": (["verify", "/nowhere/b.tar"], Exit.USAGE, "no such file"),
+    "a directory": (["verify", "/"], Exit.USAGE, "cannot be read"),
+    "a device": (["verify", "/dev/zero"], Exit.USAGE, "cannot be read"),
+    "an empty file": (["verify", "/dev/null"], Exit.USAGE, "cannot be read"),
+    "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
+    "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
+    "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/x"], Exit.USAGE, "the same id"),
+    "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
+    "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_explained(case: str, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words, code, says = WRONG[case]
+    assert runner([runs[0] if word == "RUN" else word for word in words]) == code
+    assert says in capsys.readouterr().err

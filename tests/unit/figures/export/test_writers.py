@@ -1,0 +1,238 @@
+"""Runs for other programs, read again by parsers of these forms."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics import parser
+
+from runner.cli import run as runner
+from runner.core.errors import Exit
+from runner.figures.export.writers import COLUMNS, WRITERS
+from runner.jobs.directory import RunDirectory
+from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
+from runner.model.verdict import Verdict
+from tests.support.documents import result
+from tests.support.measured_runs import PROGRAM, measured_run
+
+parse: Any = parser.text_string_to_metric_families  # its package has no types
+PAGE = (Path(__file__).resolve().parents[3] / "docs/export.md").read_text("utf-8")
+BEGAN = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
+HOSTILE = 'a "b"\\ {c}, d\ne\r\t=1+1 \u202e ö \udcff'
+RANK = ExportedRank(
+    rank=0, node="n0", device_kind="cuda", device_uuid="GPU-0", exit_status=0, window_s=10.0, steps=100, samples=1000,
+    compute_s=0.09, sm_clock_mhz_min=1400.0, sm_clock_mhz_max=1410.0, max_rss_bytes=1 << 30,
+)  # fmt: skip
+RUN = ExportedRun(
+    run="r-2", outcome="measured", reason="", site="s", recipe="r", runtime="native", image="i@sha256:0", gpus=2,
+    nodes=1, options={"model": "resnet50", "compile": ""}, batch_per_gpu=10, started=BEGAN, ended=BEGAN,
+    unit="images", images_per_s=200.5, precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True,
+    transport="", demonstration="", synchronisation="", arm="full",
+    ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
+)  # fmt: skip
+FAILED = msgspec.structs.replace(
+    RUN, run=HOSTILE, outcome="failed", reason=HOSTILE, site=HOSTILE, images_per_s=None, precision_low=None,
+    precision_high=None, window_s=None, steady=None, started=None, ended=None, batch_per_gpu=None,
+    demonstration=HOSTILE, ranks=(msgspec.structs.replace(RANK, node=HOSTILE),),
+)  # fmt: skip
+
+
+def written(form: Any) -> str:
+    """As it arrives in a file: what is no UTF-8 is escaped."""
+    return WRITERS[form]([RUN, FAILED]).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
+    rows = list(csv.DictReader(io.StringIO(written("csv"), newline=""), strict=True))
+    assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (escaped(HOSTILE), "0")]
+    assert rows[0]["images_per_s"] == "200.5" and rows[2]["images_per_s"] == ""
+    assert rows[1]["rank_sm_clock_mhz_min"] == "" and rows[0]["rank_compute_s"] == "0.09"
+    assert rows[0]["started"] == "2026-09-21T14:13:20Z" and rows[0]["steady"] == "true"
+    assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == [], "docs/export.md names every column"
+
+
+def test_no_cell_is_a_formula() -> None:
+    run = msgspec.structs.replace(RUN, reason='=HYPERLINK("http://x")', demonstration="+1")
+    rows = list(csv.DictReader(io.StringIO(WRITERS["csv"]([run]))))
+    assert (rows[0]["reason"], rows[0]["demonstration"]) == ('\'=HYPERLINK("http://x")', "'+1")
+
+
+def escaped(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def test_json_has_its_version_and_every_value() -> None:
+    value = json.loads(written("json"))
+    assert msgspec.convert(value, ExportedRuns) == ExportedRuns("gpu-runner-export/1", (RUN, FAILED))
+
+
+def test_mllog_lines_have_the_syntax_of_mlperf_s_library() -> None:
+    """mlcommons/logging, mlperf_logging/mllog/mllog.py: the prefix, and one object with these keys in this order."""
+    open_intervals: list[str] = []
+    keys = []
+    for line in written("mllog").splitlines():
+        prefix, _, rest = line.partition(" ")
+        event = json.loads(rest)
+        assert prefix == ":::MLLOG"
+        assert list(event) == ["namespace", "time_ms", "event_type", "key", "value", "metadata"]
+        assert isinstance(event["time_ms"], int) and {"file", "lineno"} <= set(event["metadata"])
+        assert event["metadata"]["no_mlperf_result"] is True
+        if event["event_type"] == "INTERVAL_START":
+            open_intervals.append(event["key"])
+        elif event["event_type"] == "INTERVAL_END":
+            assert open_intervals.pop() == event["key"]
+        else:
+            assert event["event_type"] == "POINT_IN_TIME"
+        keys.append(event["key"])
+        if event["key"] == "tracked_stats":
+            assert (event["value"], event["metadata"]["step"]) == ({"throughput": 200.5}, 1)
+        if event["key"] == "global_batch_size":
+            assert event["value"] == 20
+    assert open_intervals == []
+    assert keys == ["launch", "global_batch_size", "tracked_stats", "launch", "launch", "launch"]
+
+
+def test_openmetrics_is_read_by_prometheus_own_parser() -> None:
+    families = {family.name: family for family in parse(written("openmetrics"))}
+    (figure,) = families["gpu_runner_throughput_per_second"].samples
+    assert (figure.value, figure.labels["claim"], figure.labels["unit"]) == (200.5, "performance", "images")
+    good, bad = families["gpu_runner_measured"].samples
+    assert (good.value, bad.value, bad.labels["run"]) == (1.0, 0.0, escaped(HOSTILE))
+    assert families["gpu_runner_window_seconds"].unit == "seconds"
+    assert [sample.value for sample in families["gpu_runner_rank_compute_seconds"].samples] == [0.09, 0.09]
+    assert {family.type for family in families.values()} == {"gauge"}
+
+
+def test_a_figure_of_another_arm_is_none_of_training_in_every_form() -> None:
+    run = msgspec.structs.replace(RUN, arm="uncoupled")
+    assert WRITERS["reframe"]([run]).endswith("claim=uncoupled arm=uncoupled\n")
+    assert 'claim="uncoupled",arm="uncoupled"' in WRITERS["openmetrics"]([run])
+    assert '"arm": "uncoupled"' in WRITERS["mllog"]([run])
+    (row, *_) = csv.DictReader(io.StringIO(WRITERS["csv"]([run])))
+    assert row["arm"] == "uncoupled"
+    assert WRITERS["reframe"]([RUN]).endswith("claim=performance\n")
+
+
+def test_a_figure_whose_synchronisation_was_not_examined_is_labelled_in_every_form() -> None:
+    run = msgspec.structs.replace(RUN, synchronisation="not-examined")
+    assert WRITERS["reframe"]([run]).endswith("claim=unexamined\n")
+    assert 'claim="unexamined"' in WRITERS["openmetrics"]([run])
+    assert '"synchronisation": "not-examined"' in WRITERS["mllog"]([run])
+    assert '"synchronisation": "not-examined"' in WRITERS["json"]([run])
+    assert ",not-examined," in WRITERS["csv"]([run])
+
+
+def test_a_figure_in_tokens_is_called_so() -> None:
+    run = msgspec.structs.replace(RUN, unit="tokens")
+    assert "throughput=200.500 tokens/s" in WRITERS["reframe"]([run])
+    assert 'unit="tokens",claim=' in WRITERS["openmetrics"]([run])
+    assert '"unit": "tokens"' in WRITERS["mllog"]([run])
+    assert ",tokens,200.5," in WRITERS["csv"]([run])
+
+
+def test_no_run_gives_valid_files() -> None:
+    assert WRITERS["csv"]([]).count("\n") == 1
+    assert [family.samples for family in parse(WRITERS["openmetrics"]([]))] == [[]] * 6
+    assert WRITERS["mllog"]([]) == WRITERS["reframe"]([]) == ""
+
+
+def test_the_regular_expression_of_the_page_finds_the_figure_of_a_measured_run_only() -> None:
+    given = re.search(r"REGEX = r'(.*)'", PAGE)
+    assert given is not None
+    lines = written("reframe").splitlines()
+    assert len(lines) == 2
+    found = [match for line in lines if (match := re.search(given[1], line))]
+    assert [float(match[1]) for match in found] == [200.5]
+    example = re.search(given[1], PAGE)
+    assert example is not None and example[1] == "6123.400"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    program = (*PROGRAM, "--api-key", "planted-5ec4e7")
+    return [str(measured_run(tmp_path / "runs", place, program=program).path) for place in range(2)]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_runs_are_exported_from_their_directories(
+    form: str, runs: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert runner(["export", *runs, "--format", form]) == Exit.GOOD
+    printed = capsysbinary.readouterr().out
+    assert runner(["export", *runs, "--format", form, "-o", str(tmp_path / "file")]) == Exit.GOOD
+    assert capsysbinary.readouterr().out == b""
+    assert (tmp_path / "file").read_bytes() == printed
+    assert b"planted" not in printed
+    for run in runs:
+        assert Path(run).name.encode() in printed
+
+
+def test_a_run_that_is_named_twice_is_exported_once(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["export", *runs, runs[0], f"{runs[1]}/", "--format", "reframe"]) == Exit.GOOD
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_usual_document_has_the_same_facts(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["export", *runs, "--format", "json"]) == Exit.GOOD
+    value = json.loads(capsys.readouterr().out)
+    assert runner(["export", *runs, "--format", "csv", "--json"]) == Exit.GOOD
+    assert result(capsys.readouterr().out) == value
+    rank = value["runs"][0]["ranks"][3]
+    assert (rank["node"], rank["device_uuid"], rank["steps"], rank["samples"]) == ("n1", "GPU-3", 1000, 10_000)
+    assert value["runs"][0]["options"] == {
+        "model": "resnet50", "batch-size": "10", "precision": "fp32", "compile": "", "api-key": "***",
+    }  # fmt: skip
+
+
+def test_a_run_that_is_not_measured_has_no_figure(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever its verdict holds besides."""
+    verdict = Verdict(outcome="not-proven", reasons=("why",), images_per_s=9.0, precision=(8.0, 10.0), window_s=1.0)
+    RunDirectory(Path(runs[0])).write("verdict.json", verdict)
+    assert runner(["export", runs[0], "--format", "json"]) == Exit.GOOD
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["outcome"], run["reason"]) == ("not-proven", "why")
+    assert [run[key] for key in ("images_per_s", "precision_low", "precision_high", "window_s")] == [None] * 4
+
+
+def test_the_page_s_lines_read_what_is_exported(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner(["export", runs[0], "--format", "json"]) == Exit.GOOD
+    exported = capsys.readouterr().out
+    (block,) = re.findall(r"\n((?:    .*\n)+)", PAGE[PAGE.index("These lines log") :])[:1]
+    code = inspect.cleandoc(f"\n{block}")
+    assert len(code.splitlines()) == 9
+    reading = code[: code.index("# Weights")] + "print(json.dumps([config, metrics, tags]))\n"
+    done = subprocess.run([sys.executable, "-c", reading], input=exported, capture_output=True, text=True, check=True)
+    config, metrics, tags = json.loads(done.stdout)
+    assert (config["model"], config["gpus"], set(metrics), tags) == (
+        "resnet50", 4, {"images_per_s", "precision_low", "precision_high"}, [],
+    )  # fmt: skip
+    for rest in re.findall(r"    (import (?:wandb|mlflow)\n(?:    .*\n)+)", PAGE):
+        compile(inspect.cleandoc(f"\n    {rest}"), "page", "exec")
+
+
+WRONG = {
+    "neither": (["export", "RUN"], "--format or --bundle"),
+    "both": (["export", "RUN", "--format", "csv", "--bundle", "x"], "--format or --bundle"),
+    "a key without a bundle": (["export", "RUN", "--format", "csv", "--sign", "x"], "only a bundle is signed"),
+    "a bundle elsewhere": (["export", "RUN", "--bundle", "x", "-o", "y"], "its own file"),
+    "another form": (["export", "RUN", "--format", "parquet"], "parquet"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_explained(case: str, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words, says = WRONG[case]
+    assert runner([runs[0] if word == "RUN" else word for word in words]) == Exit.USAGE
+    assert says in capsys.readouterr().err

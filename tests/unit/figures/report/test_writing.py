@@ -1,0 +1,304 @@
+"""A report's files: all of them complete, or none, whatever happens."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PIL import Image
+
+from runner.cli.report_table import lines
+from runner.core.errors import InfrastructureError, UsageError
+from runner.figures.report.gallery import gallery
+from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.writing import NAMES, write
+from runner.model.report import Report
+from runner.model.study import StudyFacts
+from runner.model.verdict import Verdict
+from tests.support.limits import largest_file
+from tests.support.reports import launch_facts, measured_run, study_facts
+from tests.support.users import ALICE, open_directory, outcome_as
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+def test_a_study_has_a_page_a_picture_tables_and_json(report: Report, tmp_path: Path) -> None:
+    made = write(report, tmp_path / "new" / "report", silent)
+    files = {path.name: path for path in (tmp_path / "new/report").iterdir()}
+    assert set(files) == set(NAMES) == set(made.files)
+    assert msgspec.json.decode(files["report.json"].read_bytes(), type=Report) == made
+    with Image.open(files["report.png"]) as picture:
+        assert picture.size == (1920, 1080)
+    rows = list(csv.DictReader(files["runs.csv"].open()))
+    assert [row["state"] for row in rows] == ["proven"] * 15 + ["missing"]
+    assert float(rows[0]["images_per_s_per_gpu"]) == pytest.approx(float(rows[0]["images_per_s"]))
+    ranks = list(csv.DictReader(files["ranks.csv"].open()))
+    assert {row["node"] for row in ranks if row["slow"] == "1"} == {"dgx01"}
+    points = list(csv.DictReader(files["points.csv"].open()))
+    assert [row["gpus"] for row in points] == ["1", "2", "4", "8", "16", "32"]
+    assert points[-1]["images_per_s"] == ""
+    losses = list(csv.DictReader(files["losses.csv"].open()))
+    assert sum(float(row["loss"]) for row in losses if row["gpus"] == "16") == pytest.approx(0.093)
+
+
+def test_an_earlier_report_is_replaced_and_files_that_it_had_more_go(report: Report, tmp_path: Path) -> None:
+    write(report, tmp_path / "report", silent)
+    run = measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
+    write(of_runs([(run, "")]), tmp_path / "report", silent)
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert names == set(NAMES) - {"points.csv", "losses.csv"}
+    assert "resnet: a run" in (tmp_path / "report/report.html").read_text()
+
+
+def test_a_directory_with_something_else_is_refused(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(UsageError, match="holds something else than a report: mine") as caught:
+        write(report, tmp_path, silent)
+    assert "-o" in caught.value.fix
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_file_is_no_directory(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="no directory"):
+            write(report, path, silent)
+
+
+def test_without_room_nothing_changes(report: Report, tmp_path: Path) -> None:
+    with largest_file(20_000), pytest.raises(InfrastructureError, match="cannot be written: File too large"):
+        write(report, tmp_path / "new", silent)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/report.html").write_text("earlier")
+    with largest_file(20_000), pytest.raises(InfrastructureError, match="File too large"):
+        write(report, tmp_path / "old", silent)
+    assert {path.name: path.read_text() for path in (tmp_path / "old").iterdir()} == {"report.html": "earlier"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_without_permission_the_message_says_where(report: Report) -> None:
+    with open_directory() as place:
+        (place / "closed").mkdir(mode=0o755)
+        outcome = outcome_as(ALICE, write, report, place / "closed" / "report", silent)
+        assert "Permission denied" in outcome.what and str(place / "closed") in outcome.where
+        assert list((place / "closed").iterdir()) == []
+
+
+WRITER = """
+import os, pathlib, sys
+import msgspec
+from runner.model.report import Report
+from runner.figures.report.writing import write
+
+left = int(sys.argv[3])
+
+def synced(number, sync=os.fsync):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), 9)
+    sync(number)
+
+os.fsync = synced
+write(msgspec.json.decode(pathlib.Path(sys.argv[1]).read_bytes(), type=Report), pathlib.Path(sys.argv[2]), print)
+"""
+
+
+def writer(facts: Path, directory: Path, killed_at: int = 0) -> subprocess.Popen[bytes]:
+    """A process that writes a report, and is killed when it makes its so many-th file safe."""
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(facts), str(directory), str(killed_at)])
+
+
+def test_two_at_once_leave_one_of_both_reports(report: Report, tmp_path: Path) -> None:
+    writers = []
+    for title in ("first", "second"):
+        facts = tmp_path / f"{title}.json"
+        facts.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, title=title)))
+        writers.append(writer(facts, tmp_path / "report"))
+    assert [each.wait(120) for each in writers] == [0, 0]
+    facts = json.loads((tmp_path / "report/report.json").read_text())
+    assert f"<h1>{facts['title']}</h1>" in (tmp_path / "report/report.html").read_text()
+    assert {path.name for path in (tmp_path / "report").iterdir()} == set(NAMES)
+
+
+def test_one_that_is_killed_while_it_writes_leaves_what_was_there(report: Report, tmp_path: Path) -> None:
+    directory = tmp_path / "report"
+    write(report, directory, silent)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert writer(directory / "report.json", directory, killed_at=4).wait(120) == -9
+    assert {name: (directory / name).read_bytes() for name in before} == before
+    write(report, directory, silent)
+    assert {path.name for path in directory.iterdir()} == set(NAMES), "what it left behind is gone"
+
+
+def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
+    facts = launch_facts(None, 2, 1, 0, why="=HYPERLINK(1)\n+2")
+    write(of_study(study_facts([facts], [])), tmp_path / "report", silent)
+    (row,) = csv.DictReader((tmp_path / "report/runs.csv").open())
+    assert row["why"] == "'=HYPERLINK(1)\\n+2"
+
+
+def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: Path) -> None:
+    counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
+    run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
+    verdict = run.read("verdict.json", Verdict)
+    assert verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    for number, made in enumerate((of_study(msgspec.structs.replace(study, launches=counted)), of_runs([(run, "")]))):
+        place = tmp_path / f"report{number}"
+        write(made, place, silent)
+        page = (place / "report.html").read_text()
+        assert made.unit == "tokens"
+        assert "tokens/s per GPU" in page
+        assert any("tokens/s" in each for each in made.cite)
+        shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *lines(made, None)))
+        assert "images/s" not in shown.lower()
+        assert "TOKENS/S" in shown
+        (first, *_) = csv.DictReader((place / "runs.csv").open())
+        assert first["unit"] == "tokens"
+    (first, *_) = csv.DictReader((tmp_path / "report0/points.csv").open())
+    assert first["unit"] == "tokens"
+
+
+def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -> None:
+    runs = [measured_run(tmp_path / "runs", f"20261122-12000{place}-own-4", 4) for place in range(2)]
+    verdict = runs[1].read("verdict.json", Verdict)
+    assert verdict is not None
+    runs[1].write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    made = of_runs([(run, "") for run in runs])
+    assert [row.unit for row in made.rows] == ["images", "tokens"]
+    assert made.unit == "images or tokens"
+    assert ["images/s" in each for each in made.cite[:2]] == [True, False]
+    assert [(each.key, each.title) for each in gallery(made)][:2] == [
+        ("per-gpu", "Throughput per GPU, images"),
+        ("per-gpu-1", "Throughput per GPU, tokens"),
+    ]
+    assert [len(each.table.rows) for each in gallery(made)][:2] == [1, 1], "no curve has runs of both"
+    assert [each.value.split()[-1] for each in made.highlights[:2]] == ["images/s", "tokens/s"]
+    assert made.subtitle.endswith("kept apart: they differ in what they count")
+    shown = lines(made, None)
+    assert any("PER GPU  GPUS  RATE" in line for line in shown)
+    assert [line.split()[-2] for line in shown if line.endswith("proven")][-2:] == ["images/s", "tokens/s"]
+    write(made, tmp_path / "report", silent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"program": ("python3", "main.py", "--model", "vgg16")}, "model"),
+        ({"program": ("python3", "main.py", "--model", "resnet50", "--precision=fp32")}, "precision"),
+        ({"recipe": "another"}, "recipe"),
+        ({"recipe": "", "program": ("python3", "other.py", "--model", "resnet50")}, "program"),
+        ({"recipe": "", "program": ("python3", "-u", "-m", "main.train", "--model", "resnet50")}, "program"),
+        ({"gpu_type": "h100"}, "device"),
+    ],
+)
+def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], differs: str, tmp_path: Path) -> None:
+    recipe = "" if differs == "program" else "horovod-pytorch"
+    same: dict[str, Any] = {"program": ("python3", "main.py", "--model", "resnet50"), "recipe": recipe}
+    plans: dict[str, tuple[int, dict[str, Any]]] = {"a-2": (2, {}), "a-4": (4, {}), "b-4": (4, changes)}
+    runs = [
+        measured_run(tmp_path / "runs", f"20261122-120000-{name}", ranks, **(same | more))
+        for name, (ranks, more) in plans.items()
+    ]
+    made = of_runs([(run, "") for run in runs])
+    kinds = [row.settings for row in made.rows]
+    assert [name for name, _ in kinds[0]] == [differs]
+    assert kinds[0] == kinds[1] != kinds[2]
+    assert f"kept apart: they differ in {differs}" in made.subtitle
+    (picture,) = [each for each in gallery(made) if each.key == "per-gpu"]
+    assert "joined by no line" in picture.takeaway
+    curves = re.findall(r'<path d="([^"]*)" class="curve s\d', str(picture.svg))
+    assert len(curves) == 3, "two pieces in the legend, and one line: a single point has none"
+    assert f"{differs}=" in "\n".join(lines(made, None))
+    assert f"({differs}=" in " ".join(made.cite)
+    write(made, tmp_path / "report", silent)
+    alike = of_runs([(run, "") for run in runs[:2]])
+    assert alike.rows[0].settings == () and "kept apart" not in alike.subtitle
+
+
+def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
+    runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
+    runs[1].write("plan.json", msgspec.structs.replace(runs[1].plan(), arms=("uncoupled",)))
+    both, alone = of_runs([(run, "") for run in runs]), of_runs([(runs[1], "")])
+    assert [row.arm for row in both.rows] == ["", "uncoupled"]
+    (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
+    assert len(picture.table.rows) == 1
+    assert "and no figure of training" not in both.cite[0] and "and no figure of training" in both.cite[1]
+    assert any("arm uncoupled" in line for line in lines(both, None))
+    assert "and trained in step where they trained together." in " ".join(both.cite)
+    assert "trained in step" not in " ".join(alone.cite)
+    first = alone.highlights[0]
+    assert (first.value, first.note) == ("not proven", "arm uncoupled: no figure of training")
+    assert not [each for each in gallery(alone) if each.key == "per-gpu"]
+    for number, made in enumerate((both, alone)):
+        write(made, tmp_path / f"report{number}", silent)
+
+
+def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> None:
+    """What stands out is shown, in these words."""
+    slow: dict[str, Any] = {"compute_s": lambda rank: 0.09 if rank == 3 else 0.08}
+    claim = measured_run(tmp_path / "runs", "20261122-120000-claim-8", 8, **slow)
+    shown = measured_run(tmp_path / "runs", "20261122-120001-shown-8", 8, demonstration="demonstration: CPU", **slow)
+    said = {}
+    for run in (claim, shown):
+        verdict, made = run.read("verdict.json", Verdict), of_runs([(run, "")])
+        write(made, tmp_path / "report", silent)
+        page = (tmp_path / "report" / "report.html").read_text()
+        assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
+        said[run.name] = any("slow ranks: 3" in each for each in verdict.remarks), page, lines(made, None)
+    named, page, text = said["claim"]
+    assert named and "Slow: rank 3" in page and "named as slow" in page
+    assert any(line.startswith("Slowest: rank 3") for line in text)
+    named, page, text = said["shown"]
+    assert not named and "Slow: rank" not in page and "named as slow" not in page
+    assert "What stands out in this demonstration, which names none as slow: rank 3" in page
+    assert any(line.startswith("Stands out (demonstration): rank 3") for line in text)
+
+
+def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
+    divided = tuple(msgspec.structs.replace(each, synchronisation="not-examined") for each in study.launches[:3])
+    made = of_study(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
+    said = " ".join(made.cite)
+    assert "Synchronisation was not examined in 3 of 15 runs" in said
+    assert "trained in step" not in said
+    write(made, tmp_path / "report", silent)
+    assert "proven, synchronisation not examined" in (tmp_path / "report/report.html").read_text()
+    assert any(line.startswith("synchronisation not examined: 3 of 16 runs") for line in lines(made, None))
+    assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
+
+
+def test_a_sentence_of_a_demonstration_claims_no_gpus(study: StudyFacts) -> None:
+    said = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration")).cite
+    (figure,) = [each for each in said if "images/s" in each]
+    assert "on 16 ranks (a demonstration) of technion" in figure
+    assert "GPU" not in figure
+    assert not any("its own device" in each for each in said)
+
+
+def test_a_study_of_demonstrations_names_no_slow_node(study: StudyFacts) -> None:
+    made = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
+    names = [each.name for each in made.highlights]
+    assert "Stands out (demonstration)" in names and "Slowest" not in names
+    assert not any("Slow: " in each.takeaway for each in gallery(made))
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_picture_for_slides_has_room_for_a_long_title(report: Report, count: int, tmp_path: Path) -> None:
+    """Nothing is cut off at its right edge."""
+    long = msgspec.structs.replace(report, title="a long name of runs, " * count, demonstration="demonstration: CPU")
+    write(long, tmp_path, silent)
+    with Image.open(tmp_path / "report.png") as picture:
+        edge = picture.convert("L").crop((1900, 0, 1920, 200))
+        assert edge.getextrema() == (255, 255)

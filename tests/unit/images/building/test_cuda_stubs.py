@@ -1,0 +1,73 @@
+"""The stand-in base with CUDA: its stubs carry a library that was linked to the real ones, and its list is whole."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from runner.core import paths
+from runner.images.building import standins
+
+PLACE = paths.share("containers") / "standin-cuda"
+# Name of a library, as the loader knows it -> its C source. libcublas has versions, as the real one.
+REAL = {
+    "libcublas.so.13": "int cublasCreate(void) { return 42; }",
+    "libcublasLt.so.13": "int cublasLtMatmul(void) { return 42; }",
+    "libcudnn.so.9": "int cudnnCreate(void) { return 42; }",
+    "libother.so.1": "int other(void) { return 42; }",
+}
+PROGRAM = """
+int cublasCreate(void), cublasLtMatmul(void), cudnnCreate(void), other(void);
+int all(void) { return cublasCreate() + cublasLtMatmul() + cudnnCreate() + other(); }
+"""
+
+
+def compiled(name: Path, source: str, *words: str) -> Path:
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(name), *words]
+    subprocess.run(command, input=source, text=True, check=True)
+    return name
+
+
+def loaded(library: Path, *places: Path) -> subprocess.CompletedProcess[str]:
+    """What a new process sees that loads the library, every symbol at once, and calls its function."""
+    program = f"import ctypes; print(ctypes.CDLL({str(library)!r}, mode=2).all())"
+    env = {"LD_LIBRARY_PATH": ":".join(map(str, places))}
+    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_library_loads_with_the_stubs_in_place_of_the_real_ones(tmp_path: Path) -> None:
+    real, stubs = tmp_path / "real", tmp_path / "stubs"
+    real.mkdir()
+    stubs.mkdir()
+    script = tmp_path / "versions"
+    script.write_text("libcublas.so.13 { cublasCreate; };\n")
+    for name, source in REAL.items():
+        versions = [f"-Wl,--version-script={script}"] if name == "libcublas.so.13" else []
+        compiled(real / name, source, f"-Wl,-soname,{name}", *versions)
+    user = compiled(tmp_path / "libuser.so", PROGRAM, *(str(real / name) for name in REAL))
+    assert loaded(user, real).stdout.strip() == str(4 * 42)
+
+    for name in ("libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"):
+        (real / name).unlink()
+    assert "libcublas.so.13: cannot open shared object file" in loaded(user, real).stderr
+    done = subprocess.run(
+        [sys.executable, str(PLACE / "stubs.py"), str(stubs), str(user)], capture_output=True, text=True, check=True
+    )
+    said = dict(re.findall(r"stub (\S+): (\d+) symbols", done.stdout))
+    assert set(said) == {"libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"}
+    assert said["libcublasLt.so.13"] == "1"
+    assert loaded(user, real, stubs).stdout.strip() == str(3 * 1 + 42)
+
+
+def test_the_list_of_the_base_says_what_its_variables_say() -> None:
+    """And every file in it has a hash; torch is CUDA's build, whatever builds for CPUs pip is offered."""
+    lines = [line for line in (PLACE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    listed = dict(re.findall(r"(?m)^([a-z0-9-]+===?)(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", "\n".join(lines)))
+    assert len(listed) == len(lines) / 2
+    base = standins.find("pytorch", "standin-cuda")
+    assert base is not None
+    assert base.variables["PYTORCH_VERSION"] == listed["torch==="]
+    assert base.variables["NCCL_VERSION"] == listed["nvidia-nccl-cu13=="]
+    assert base.variables["CUDA_VERSION"][:4] == listed["nvidia-cuda-nvcc=="][:4]

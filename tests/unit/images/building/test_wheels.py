@@ -1,0 +1,132 @@
+"""Kept wheels: on disk before they get their names, and whole when they are taken."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.core.errors import InfrastructureError
+from runner.images.building import wheels
+
+NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+BUILD = Path(__file__).parents[4] / "containers" / "horovod" / "build.py"
+# Traces what a call does to files: each fsync's path and each rename.
+TRACED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+fsync = os.fsync
+def traced(handle):
+    print("fsync", os.readlink(f"/proc/self/fd/{handle}"))
+    fsync(handle)
+os.fsync = traced
+sys.addaudithook(lambda event, words: print(event, *words[:2]) if event == "os.rename" else None)
+import build
+from pathlib import Path
+build.keep(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+def wheel(text: str = "content") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("horovod/__init__.py", text * 1000)
+    return out.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda raw: raw[:-200],
+    "empty": lambda _: b"",
+    "a flipped byte": lambda raw: raw[:100] + bytes([raw[100] ^ 1]) + raw[101:],
+    "zeros": lambda raw: bytes(len(raw)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_wheel_is_removed_and_not_taken(damage: str) -> None:
+    said: list[str] = []
+    path = wheels.keep("key", NAME, wheel())
+    assert wheels.find("key", said.append) == path
+    assert [file for _, file in wheels.offered(said.append)] == [path]
+    assert said == []
+    path.write_bytes(DAMAGE[damage](wheel()))
+    assert wheels.find("key", said.append) is None
+    assert said == [f"the kept wheel {path} was damaged, and is removed"]
+    assert not path.exists()
+    path.write_bytes(DAMAGE[damage](wheel()))
+    assert wheels.offered(said.append) == ()
+    assert wheels.find("another", said.append) is None
+
+
+def test_what_a_build_left_replaces_what_was_damaged(tmp_path: Path) -> None:
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built/key").write_text("key\n")
+    (tmp_path / "built" / NAME).write_bytes(wheel("new"))
+    wheels.keep("key", NAME, wheel()[:-1])
+    assert wheels.find("key", lambda _: None) is None
+    wheels.keep_built(tmp_path / "built")
+    kept = wheels.find("key", lambda _: None)
+    assert kept is not None
+    assert kept.read_bytes() == wheel("new")
+
+
+@pytest.mark.parametrize("key", ["../../planted", "/tmp/planted", "..", "a/b"])
+def test_a_key_that_is_a_path_leads_nowhere(tmp_path: Path, key: str) -> None:
+    """The key is what a program in the base has written, and the base may be anybody's."""
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built/key").write_text(key)
+    (tmp_path / "built" / NAME).write_bytes(wheel())
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.keep_built(tmp_path / "built")
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.keep(key, NAME, wheel())
+    with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
+        wheels.find(key, lambda _: None)
+    assert not list(tmp_path.glob("cache/**/*.whl"))
+
+
+@pytest.mark.parametrize("linked", ["opt/wheel/key", f"opt/wheel/{NAME}", "opt/wheel", "opt"])
+def test_a_link_that_a_build_left_is_not_followed_on_this_machine(tmp_path: Path, linked: str) -> None:
+    root, private = tmp_path / "root", tmp_path / "private"
+    for place in (root, private):
+        (place / "opt/wheel").mkdir(parents=True)
+        (place / "opt/wheel/key").write_text("abc")
+        (place / "opt/wheel" / NAME).write_bytes(wheel("secret" if place == private else "built"))
+    (root / linked).rename(tmp_path / "away")
+    (root / linked).symlink_to(private / linked)
+    wheels.keep_built(root / "opt/wheel")
+    assert wheels.offered(lambda _: None) == ()
+
+
+def test_the_program_of_a_build_takes_whole_wheels_only(tmp_path: Path) -> None:
+    shelf, out = tmp_path / "shelf", tmp_path / "out"
+    (shelf / "key").mkdir(parents=True)
+    words = [sys.executable, str(BUILD), "wheel", "--framework", "pytorch", "--horovod", "key"]
+    words += ["--out", str(out), "--shelf", str(shelf)]
+    for content, code in ((wheel(), 0), (wheel()[:-100], 1)):
+        (shelf / "key" / NAME).write_bytes(content)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+    assert "is damaged: it is not taken" in done.stdout
+    assert "no wheel is kept under key" in done.stderr
+
+
+def test_the_program_of_a_build_writes_a_wheel_to_disk_before_its_name(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(wheel())
+    words = [sys.executable, "-c", TRACED, str(BUILD.parent), str(tmp_path / NAME), str(tmp_path / "shelf/key")]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    part = first.removeprefix("fsync ")
+    assert second == f"os.rename {part} {tmp_path / 'shelf/key' / NAME}"
+    assert [path.name for path in (tmp_path / "shelf/key").iterdir()] == [NAME]
