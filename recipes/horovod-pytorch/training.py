@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import platform
 import resource
@@ -47,7 +46,7 @@ def device_of(wanted: str, rank: int, local_rank: int) -> benchmark.Device:
 def raw_bytes(tensors: Iterable[Tensor]) -> Iterable[bytes]:
     for tensor in tensors:
         here = tensor.detach().cpu().contiguous()
-        yield ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+        yield from proof.memory(here.data_ptr(), here.numel() * here.element_size())
 
 
 class Training:

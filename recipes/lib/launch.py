@@ -8,8 +8,8 @@ package.
 Environment read: the task starter's variables (world.py); RUNNER_RDV_HOST and RUNNER_RDV_PORT, where rank 0 serves
 the rendezvous (default port: 12000 + job id % 16000); RUNNER_RDV_TIMEOUT_S, optional, seconds to wait there for the
 other ranks; RUNNER_DRIVER_TIMEOUT_S, optional, seconds that NVIDIA's driver may take to answer (default 60; 0: it is
-not looked at); RUNNER_RUN_ID and RUNNER_JOB_ID, optional, part of the job's token; RUNNER_JOB_ID is also the job's id
-in the records.
+not looked at); RUNNER_RDV_KEY, random and secret, by which its ranks are known there; RUNNER_RUN_ID and
+RUNNER_JOB_ID, optional, part of the job's token; RUNNER_JOB_ID is also the job's id in the records.
 
 Environment set for PROGRAM: HOROVOD_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 RUNNER_RANK, RUNNER_WORLD, RUNNER_LOCAL_RANK, RUNNER_HOST, RUNNER_RUN_DIR, RUNNER_LIB (modules/),

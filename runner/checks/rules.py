@@ -23,6 +23,7 @@ from runner.model.runtimes import RUNTIMES
 from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.environment import is_visible
 from runner.planning.queues import MEMORY
+from runner.planning.starters import TORCHRUN, conflict, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 NOTHING_SEEN = storage.Seen()
@@ -344,6 +345,26 @@ def _wireup(case: Case) -> Iterator[Finding]:
         )
 
 
+def _starter(case: Case) -> Iterator[Finding]:
+    """Programs that start ranks themselves, each of whose starts would form a world of its own."""
+    plan, found = case.plan, starter(case.plan.program)
+    if found is None:
+        return
+    line = f": -- {shlex.join(found.plain)}" if found.plain else ""
+    fix = f"leave {found.name} out, as a rank is started for each GPU{line}"
+    if plan.wireup != "own":
+        what = f"{found.name} starts ranks itself: started for each GPU, each would form a world of its own"
+        instead_of = (
+            "leave --wireup out" if found.name == TORCHRUN else "--wireup own starts it once a node, if it must be"
+        )
+        yield Finding("other-world", "refuse", what, f"{fix}; {instead_of}")
+    elif found.name == TORCHRUN:
+        what = conflict(found, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
+        if what:
+            fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
+            yield Finding("other-world", "refuse", what, fix)
+
+
 def _fit(case: Case) -> Iterator[Finding]:
     yield from image_fit.findings(case.plan, gpus.hardware(case.plan, case.site))
 
@@ -372,6 +393,7 @@ _RULES: tuple[Rule, ...] = (
     _storage,
     _nsys,
     _wireup,
+    _starter,
     _fit,
     _horovod,
 )
@@ -382,7 +404,7 @@ CODES = frozenset(
         *("environment-lacks", "path-not-visible", "plugin-missing"),
         *(f"{name}-missing" for name in get_args(Owned)),
         "submit-directory",
-        *("gpus-hidden", "directive-emptied", "site-unfinished"),
+        *("gpus-hidden", "directive-emptied", "site-unfinished", "other-world"),
         *limits.CODES,
         *storage.CODES,
         *image_fit.CODES,

@@ -89,7 +89,7 @@ _OPTIONS = (
         "--wireup",
         type=click.Choice(("rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own")),
         help="How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-        "own processes. [default: rendezvous, which needs no MPI]",
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]",
     ),
     click.option(
         "--bind",

@@ -1,4 +1,4 @@
-"""Files: their hashes, and replacing one in one step: readers see the old content or the new, also after a power cut."""
+"""Files: their hashes, and replacing one in one step: readers see the old or the new content, also after a crash."""
 
 from __future__ import annotations
 

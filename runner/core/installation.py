@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-_HERE = Path(__file__).resolve().parents[1]
+_HERE = Path(__file__).resolve().parents[2]
 
 
 def report(module: str, checkout: Path = _HERE) -> str:

@@ -4,7 +4,7 @@ manifest.json    written last: what it is for, and the hash of each file
 framework/       wheels of the framework and of what it requires
 framework.txt    their requirements with hashes, for pip
 horovod/         Horovod's source, and what its build and installation need
-compiled/KEY/    Horovod's wheels that were compiled before, by their keys
+compiled/SHELF/KEY/  Horovod's wheels that were compiled before, by where they were made, and their keys
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ def _is_plain(name: str) -> bool:
     if any(part in ("", ".", "..") for part in parts) or "\0" in name:
         return False
     if parts[0] == COMPILED:
-        return len(parts) == 3 and re.fullmatch(r"[0-9A-Za-z]{1,64}", parts[1]) is not None  # a wheel below its key
+        # A wheel below its key, and that below its shelf (of which earlier collections know nothing).
+        return len(parts) in (3, 4) and all(re.fullmatch(r"[0-9A-Za-z]{1,64}", part) for part in parts[1:-1])
     return parts[0] in CONTENT
 
 

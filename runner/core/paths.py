@@ -15,7 +15,7 @@ from runner.core.errors import UsageError
 MARKER = "CACHEDIR.TAG"
 _SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _OWNER = "# This is the cache directory of gpu-runner; `make clean` empties it."
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def cache_dir() -> Path:

@@ -134,8 +134,9 @@ def _add_compiled(about: _About, target: Path, progress: Progress) -> None:
     tags = tuple(f"-cp{version.replace('.', '')}-" for version in about.pythons)
     for wheel in wheels.kept(progress.line):
         if any(tag in wheel.name for tag in tags) and wheel.stem.endswith(f"_{about.machine}"):
-            (target / wheel.parent.name).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(wheel, target / wheel.parent.name / wheel.name)
+            place = target / wheel.parents[1].name / wheel.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(wheel, place / wheel.name)
 
 
 def _publish(work: Path, directory: Path, manifest: Manifest) -> None:

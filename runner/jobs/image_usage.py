@@ -25,12 +25,14 @@ class ImageUse(msgspec.Struct, frozen=True):
     Attributes:
         run: its id. image: path of the squashfs. began_s: Unix time of its submission, seconds.
         state: ``ended``, ``refused``, ``pending``, ``running``, or ``unknown``.
+        clients: directory of its scheduler's client programs; empty for PATH.
     """
 
     run: str
     image: str
     began_s: float
     state: str
+    clients: str = ""
 
     def of(self, path: Path) -> bool:
         """Whether it is this image, links resolved."""
@@ -86,7 +88,13 @@ def image_uses() -> tuple[ImageUse, ...]:
     known, _ = query(not_ended)  # a scheduler that does not answer leaves its jobs' states unknown
     states |= {path: state.phase for path, state in known.items()}
     return tuple(
-        ImageUse(run.run_id, plan.image.path, record.submitted_s if record else 0.0, states.get(run.path, "unknown"))
+        ImageUse(
+            run.run_id,
+            plan.image.path,
+            record.submitted_s if record else 0.0,
+            states.get(run.path, "unknown"),
+            record.clients if record else "",
+        )
         for run, plan, record in runs
     )
 

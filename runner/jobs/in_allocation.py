@@ -1,7 +1,7 @@
 """Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
 
-The script of the allocation (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has begun and
-how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
+The script of the allocation (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has
+begun and how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The exit codes of what runs in a job, and of the scripts that make environments: one table, one meaning each.
 
 The scripts take their numbers from here, the verdict its sentences; the launcher, which can import nothing of this
-package, and docs/failures.md are held to it by a test. The exit codes of the command line are ``runner.core.errors.Exit``.
+package, and docs/failures.md are held to it by a test. The exit codes of the command line are
+``runner.core.errors.Exit``.
 """
 
 from __future__ import annotations

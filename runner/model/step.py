@@ -31,7 +31,8 @@ Argument = tuple[Text | Var, ...]
 RUN_DIRECTORY = "runner_run"  # the run directory on the host
 JOB_ID = "runner_job"  # the job's number
 LIVE = "runner_live"  # of Slurm's scripts alone: the numbers of this user's jobs that Slurm knows; empty: unknown
-RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")  # where rank 0 serves the rendezvous
+# Where rank 0 serves the rendezvous, and what only its ranks know: no value of it on a command line.
+RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT", "RUNNER_RDV_KEY")
 
 
 def text(value: str) -> Argument:

@@ -60,7 +60,7 @@ def task_a_node(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
         raise RefusedError(
             f"a program that starts its own processes gets as many GPUs on each node, and {sum(tasks_per_node)} GPUs "
             f"cannot be split evenly over {nodes} nodes",
-            where="--wireup own, or the recipe's processes: own",
+            where="--wireup own, torchrun, or the recipe's processes: own",
             fix=f"--gpus {max(tasks_per_node) * nodes}, or let the launcher start a rank for each GPU",
         )
     return (1,) * nodes

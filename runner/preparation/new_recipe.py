@@ -15,14 +15,12 @@ from runner.core import files as atomic
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.recipe import Recipe
+from runner.planning.starters import TORCHRUN, starter
 from runner.preparation.horovod_use import sources
 from runner.recipes.draft import ProgramOption, draft, program_options
 from runner.recipes.loader import FILE, recipe_of
 
 MOST_BYTES = 1 << 20  # of a file that is copied: source and settings, no data
-# Programs that start the ranks themselves: on several nodes, or on one.
-_STARTERS = frozenset(("horovodrun", "mpirun", "mpiexec", "srun"))
-_OF_ONE_NODE = frozenset(("torchrun", "accelerate", "deepspeed"))
 _TENSORFLOW = re.compile(rb"^\s*(?:import|from)\s+(?:tensorflow|keras|horovod\.(?:tensorflow|keras))\b", re.MULTILINE)
 
 
@@ -77,7 +75,6 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         image="gpu-runner/horovod-tensorflow" if uses_tensorflow else base.image,
         program=words,
         framework="horovod" if any(line for _, line in found) else "none",
-        processes="own" if _first(words) in _OF_ONE_NODE or "torch.distributed.run" in words else "per-gpu",
     )
     options = _options(start, inside)
     known = {option.name: option for option in options}
@@ -116,28 +113,24 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
 
 
 def _refuse_starter(program: Sequence[str], start: Path) -> None:
-    first = _first(program)
-    if first not in _STARTERS:
+    other = starter(program)
+    if other is None or other.name == TORCHRUN:
         return
-    rest = next((place for place, word in enumerate(program[1:], 1) if word.startswith("python")), None)
-    fix = f"leave {first} out: gpu-runner starts the ranks"
-    if rest is not None:
-        fix += f" (recipe new DIR -- {shlex.join(program[rest:])})"
-    raise UsageError(f"{first} starts ranks of its own", where=str(start), fix=fix)
+    fix = f"leave {other.name} out: gpu-runner starts the ranks"
+    if other.plain:
+        fix += f" (recipe new DIR -- {shlex.join(other.plain)})"
+    raise UsageError(f"{other.name} starts ranks of its own", where=str(start), fix=fix)
 
 
 def _refuse_missing(words: Sequence[str], start: Path) -> None:
     """A script by a relative path is looked for in the recipe's folder alone, never in the image."""
-    if not (_first(words).startswith("python") or _first(words) in _OF_ONE_NODE) or "-m" in words or "-c" in words:
+    is_python = words[0].rpartition("/")[2].startswith("python")
+    if not (is_python or starter(words)) or "-m" in words or "-c" in words:
         return
     script = next((word for word in words[1:] if word.endswith(".py")), None)
     if script is not None and not Path(script).is_absolute() and not _is_file(start / script):
         fix = "call `recipe new` in the program's directory"
         raise UsageError(f"there is no file {script} in this directory", where=str(start), fix=fix)
-
-
-def _first(words: Sequence[str]) -> str:
-    return words[0].rpartition("/")[2]
 
 
 def _relative(word: str, start: Path) -> str:

@@ -14,6 +14,7 @@ from runner.core.strict_yaml import load
 from runner.core.text import instead
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.recipe import Recipe, written
+from runner.planning.starters import TORCHRUN, starter
 
 _IMAGE = "gpu-runner/horovod-pytorch"
 _FILE = re.compile(r"[^-].*\.(py|sh|pl|R|jl)\Z")
@@ -25,10 +26,13 @@ def is_program(arguments: Sequence[str]) -> bool:
 
 
 def recipe_of(program: Sequence[str]) -> Recipe:
-    """The recipe that runs a program with its arguments. It has the name of the program's file."""
+    """The recipe that runs a program with its arguments. It has the name of the program's file; torchrun is started
+    once a node.
+    """
     file = next((argument for argument in program if _FILE.match(argument)), program[0])
     stem = posixpath.splitext(posixpath.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:64]
+    starts_ranks = starter(program)
     return Recipe(
         name=name or "program",
         description="A program without a recipe.",
@@ -36,6 +40,7 @@ def recipe_of(program: Sequence[str]) -> Recipe:
         program=tuple(program),
         framework="none",
         result="if-left",
+        processes="own" if starts_ranks is not None and starts_ranks.name == TORCHRUN else "per-gpu",
     )
 
 

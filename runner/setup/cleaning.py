@@ -1,9 +1,9 @@
-"""Stop and remove everything that gpu-runner keeps on this machine, and nothing else."""
+"""Stop and remove everything that gpu-runner keeps on this machine, but for images that jobs need."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,8 @@ from runner import box
 from runner.core import paths, process
 from runner.core.errors import RefusedError
 from runner.images.engine import private_engine
+from runner.images.store import sidecar
+from runner.jobs.image_usage import image_uses
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -27,7 +29,7 @@ class Cleaned(msgspec.Struct, frozen=True):
 
     Attributes:
         cache: the cache directory. boxes: names of those that were stopped. engine: a private one was stopped.
-        left: what lies in the cache directory and is not ours.
+        left: what lies in the cache directory and is not ours. kept: images that a job needs, or may need.
     """
 
     cache: str
@@ -35,10 +37,12 @@ class Cleaned(msgspec.Struct, frozen=True):
     engine: bool
     removed: tuple[Removed, ...]
     left: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
 def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned:
-    """Stop boxes and the private engine; remove what the verbs keep in the cache directory.
+    """Stop boxes and the private engine; remove what the verbs keep in the cache directory, but for the images of jobs
+    that have not ended. Those of a box end with it.
 
     Args:
         report: called with a line for each thing that was stopped, removed or left.
@@ -49,6 +53,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned
     """
     cache = paths.cache_dir()
     _check_ours(cache)
+    needed = {} if keep_cache else _needed(cache)
     stopped: list[str] = []
     for name in box.names():
         if box.down(name):
@@ -63,25 +68,45 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned
         report(f"kept: {cache}")
     elif cache.is_dir():
         private_engine.remove(private_engine.default_state())
-        removed, left = _empty(cache, report)
+        removed, left = _empty(cache, needed, report)
     else:
         report(f"nothing to remove: no {cache}")
-    return Cleaned(str(cache), tuple(stopped), engine, removed, left)
+    return Cleaned(str(cache), tuple(stopped), engine, removed, left, tuple(map(str, needed)))
 
 
-def _empty(cache: Path, report: Callable[[str], None]) -> tuple[tuple[Removed, ...], tuple[str, ...]]:
-    """Remove what is ours, and the directory if nothing else is in it; returns what was removed and what was left."""
+def _needed(cache: Path) -> dict[Path, str]:
+    """The images in the cache directory that a job needs, or may need, each with the id of a run."""
+    boxes = cache / "boxes"
+    uses = (use for use in image_uses() if use.image and use.needed and boxes not in Path(use.clients).parents)
+    images = ((Path(use.image), use.run) for use in uses)
+    return {
+        image: run for image, run in images
+        if image.exists() and (cache in image.parents or cache.resolve() in image.resolve().parents)
+    }  # fmt: skip
+
+
+def _empty(
+    cache: Path, needed: Mapping[Path, str], report: Callable[[str], None]
+) -> tuple[tuple[Removed, ...], tuple[str, ...]]:
+    """Remove what is ours and not needed, and the directory if nothing else is in it; returns what was removed and what
+    was left.
+    """
+    files = (path for image in needed for path in (image, sidecar.path_of(image)))
+    keep = {path for file in files for each in (file, file.resolve()) for path in (each, *each.parents)}
     removed: list[Removed] = []
     left: list[str] = []
     for entry in sorted(cache.iterdir()):
         if entry.name in paths.CACHES:
-            size, count = _size(entry)
-            _remove(entry)
+            before = _size(entry)
+            _remove_but(entry, keep)
+            size, count = (old - new for old, new in zip(before, _size(entry), strict=True))
             removed.append(Removed(str(entry), size, count))
             report(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
         elif entry.name != paths.MARKER:
             left.append(str(entry))
             report(f"left {entry}: not ours")
+    for image, run in needed.items():
+        report(f"kept {image}: run {run} needs it, or may need it")
     if all(entry.name == paths.MARKER for entry in cache.iterdir()):
         (cache / paths.MARKER).unlink(missing_ok=True)
         cache.rmdir()
@@ -103,6 +128,15 @@ def _check_ours(cache: Path) -> None:
         )
 
 
+def _remove_but(entry: Path, keep: Set[Path]) -> None:
+    """Remove ``entry`` unless it is among ``keep``; of a directory that is, what is not."""
+    if not {entry, entry.resolve()} & keep:
+        _remove(entry)
+    elif entry.is_dir() and not entry.is_symlink():
+        for below in entry.iterdir():
+            _remove_but(below, keep)
+
+
 def _remove(entry: Path) -> None:
     """With rights to do so: an engine that ran through sudo leaves files of root."""
     needs_root = os.geteuid() != 0 and any(path.lstat().st_uid != os.geteuid() for path in _below(entry))
@@ -117,6 +151,7 @@ def _size(entry: Path) -> tuple[int, int]:
 
 
 def _below(entry: Path) -> Iterator[Path]:
-    yield entry
+    if os.path.lexists(entry):
+        yield entry
     for folder, folders, files in os.walk(entry):
         yield from (Path(folder, name) for name in (*folders, *files))

@@ -3,8 +3,9 @@
     STUDY/allocations/nodes     the nodes and their leaf switches, in the order of the study, by the first allocation
     STUDY/allocations/1/        of the first allocation: plan.json, job.sh, job.json, logs/, nodes, launches, exit.json
 
-The run directories of its launches are made before it is submitted, each with the script that the allocation's own runs
-(runner.backends.schedulers.launches). So a process that ends at any moment leaves launches that have not begun, at most.
+The run directories of its launches are made before it is submitted, each with the script that the allocation's
+own runs (``schedulers.launches``). So a process that ends at any moment leaves launches that have not begun, at
+most.
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ class Node:
         variables = {
             "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.libraries), "TMPDIR": str(self.tmp),
             "FAKE_CUDA_CALLS": str(self.calls), "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_JOB_ID": str(os.getpid()),
+            "RUNNER_RDV_KEY": "k",
             **{name: str(value) for name, value in task.items()}, **env,
         }  # fmt: skip
         argv = [sys.executable, str(LAUNCH), "--run", str(self.run), *options, "--", sys.executable, "-c", program]

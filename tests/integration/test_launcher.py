@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_runner_inside.launcher.rendezvous import request
 
 from tests.support.waiting import until
 
@@ -59,6 +60,7 @@ def start(run_dir: Path, job: int, rank: int, size: int, words: list[str], env: 
         "SLURM_STEP_ID": "0",
         "SLURMD_NODENAME": f"node{node}",
         "RUNNER_RDV_HOST": "127.0.0.1",
+        "RUNNER_RDV_KEY": "of this job",
         **(env or {}),
     }
     argv = [sys.executable, str(LAUNCH), "--run", str(run_dir), *words]
@@ -460,6 +462,26 @@ def test_a_rank_with_another_jobs_token_is_rejected_with_the_reason(tmp_path: Pa
     assert (head.end()[0], stale.end()[0]) == (113, 113)
     assert "waited 2 s for rank 1 of 2" in head.record("exit")["message"]
     assert "another job's answers, which refuses this task's token" in stale.record("exit")["message"]
+
+
+def test_what_strangers_and_records_see_of_a_job_does_not_let_them_in(tmp_path: Path, job: int) -> None:
+    show = "import os, time; print(os.environ['RUNNER_RENDEZVOUS'], flush=True); time.sleep(2)"
+    tasks = [start(tmp_path, job, rank, 2, program(show)) for rank in range(2)]
+    assert tasks[0].process.stdout is not None
+    place, _, secret = tasks[0].process.stdout.readline().strip().partition("/")
+    host, _, port = place.partition(":")
+    public = tasks[0].record("start")["token"]
+    statuses = [request(host, int(port), "GET", f"/{token}/lobby/present")[0] for token in (public, secret)]
+    lines = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    assert [task.end()[0] for task in tasks] == [0, 0]
+    assert statuses == [403, 200]
+    files = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(secret) == 32 and not [each for each in (lines, *files) if secret in each]
+
+
+def test_without_a_key_no_rank_waits(tmp_path: Path, job: int) -> None:
+    task = start(tmp_path, job, 0, 2, program(""), {"RUNNER_RDV_KEY": ""})
+    assert task.end()[0] == 112
 
 
 def test_a_patience_that_is_no_number(tmp_path: Path, job: int) -> None:

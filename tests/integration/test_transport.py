@@ -70,6 +70,7 @@ def started(
         "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": str(rank),
         "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0",
         "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": ADDRESS[link].format(1), "OMP_NUM_THREADS": "1",
+        "RUNNER_RDV_KEY": "k",
     }  # fmt: skip
     return subprocess.Popen(
         networks.argv(rank, image, root, run.path, ADDRESS[link].format(rank + 1), ["/bin/sh", "-c", command]),

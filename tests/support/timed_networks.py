@@ -76,6 +76,7 @@ class TimedNetworks:
             "PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks), "SLURM_LOCALID": "0",
             "SLURM_NODEID": str(rank), "SLURM_STEP_TASKS_PER_NODE": sizes, "SLURM_JOB_ID": "77",
             "SLURM_STEP_ID": "0", "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": address,
+            "RUNNER_RDV_KEY": "k",
         }  # fmt: skip
         if link == "delayed":
             env["TIMED_VIA"] = str(_PROXY_PORT)

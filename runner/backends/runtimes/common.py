@@ -29,7 +29,7 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 
 # What the starters of tasks tell each task, and the launcher reads (gpu_runner_inside.launcher.world): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
-# The same of the scripts that start ranks themselves (supervise.sh, hosts.sh of runner.backends.schedulers): whole names.
+# The same of the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers): whole names.
 STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
 
 

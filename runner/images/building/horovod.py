@@ -60,7 +60,7 @@ def horovod_for(
     progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
     if key == SHIPPED:
         return Horovod(key, None, facts, fixes)
-    if (kept := wheels.find(key, progress.line)) is not None:
+    if (kept := wheels.find(base.identity, key, progress.line)) is not None:
         progress.line(f"taking the wheel kept under {key}")
         return Horovod(key, kept, facts, fixes)
     progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
@@ -70,7 +70,7 @@ def horovod_for(
         name, content = _read_wheel(client, stage)
     finally:
         remove_image(client, stage)
-    return Horovod(key, wheels.keep(key, name, content), facts, fixes)
+    return Horovod(key, wheels.keep(base.identity, key, name, content), facts, fixes)
 
 
 def _ensure_fit(base: EngineBase, packages: PackageDirectory, facts: Mapping[str, Any]) -> None:

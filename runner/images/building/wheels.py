@@ -1,5 +1,8 @@
 """Horovod's wheels, kept by key for whoever builds next: offered to a build, and taken out of one.
 
+A base image decides what is in the wheels that are made inside it, and what it calls their keys. So each base has a
+shelf of its own, by its digest: no other base is offered what is there.
+
 A wheel is a zip archive, whose checksums are compared before it is taken: one that is damaged is removed, and Horovod
 is compiled again.
 """
@@ -14,53 +17,71 @@ from pathlib import Path
 
 from runner.core import files, paths
 from runner.core.errors import InfrastructureError
+from runner.core.files import key_of
 from runner.core.package_directory import COMPILED, PackageDirectory
 
 SHIPPED = "shipped"  # the key of a Horovod that is the base's own (containers/horovod/build.py)
 _KEY = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
-def find(key: str, say: Callable[[str], None]) -> Path | None:
-    """The whole wheel kept under this key; None where there is none, or caches are to be ignored."""
-    candidates = [] if paths.caches_ignored() else sorted(_place(key).glob("*.whl"))
+def shelf(base: str = "") -> Path:
+    """The directory of the wheels, in directories of their keys, that were made inside the base with this digest; those
+    of environments, which have no base, without one.
+    """
+    return paths.cache("wheels") / (key_of(base) if base else "environments")
+
+
+def find(base: str, key: str, say: Callable[[str], None]) -> Path | None:
+    """The base's whole wheel under this key; None where there is none, or caches are to be ignored."""
+    candidates = [] if paths.caches_ignored() else sorted(_place(base, key).glob("*.whl"))
     return next((path for path in candidates if _is_whole(path, say)), None)
 
 
-def offered(say: Callable[[str], None]) -> tuple[tuple[str, Path], ...]:
-    """Every kept wheel, under the name in the context where ``build.py`` looks for the one that fits."""
-    return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in kept(say))
+def offered(base: str, say: Callable[[str], None]) -> tuple[tuple[str, Path], ...]:
+    """Every wheel of the base, under the name in the context where ``build.py`` looks for the one that fits."""
+    of_base = (path for path in kept(say) if path.parents[1] == shelf(base))
+    return tuple((f"containers/horovod/wheels/{path.parent.name}/{path.name}", path) for path in of_base)
 
 
 def kept(say: Callable[[str], None]) -> tuple[Path, ...]:
-    """Every kept wheel, in the directory of its key."""
-    candidates = [] if paths.caches_ignored() else sorted(paths.cache("wheels").glob("*/*.whl"))
+    """Every kept wheel, in the directory of its key, on its shelf."""
+    candidates = [] if paths.caches_ignored() else sorted(paths.cache("wheels").glob("*/*/*.whl"))
     return tuple(path for path in candidates if _is_whole(path, say))
 
 
-def keep(key: str, name: str, content: bytes) -> Path:
-    """Keep a wheel; it is on disk when this returns."""
-    path = paths.ensure_directory(_place(key)) / name
+def keep(base: str, key: str, name: str, content: bytes) -> Path:
+    """Keep a wheel that was made inside the base with this digest; it is on disk when this returns."""
+    path = paths.ensure_directory(_place(base, key)) / name
     files.write(path, content)
     return path
 
 
-def keep_built(directory: Path) -> None:
-    """Keep the wheel that ``build.py`` left in ``directory`` with its key; nothing where the base's own was taken."""
+def keep_built(base: str, directory: Path) -> None:
+    """Keep the wheel that ``build.py`` left in ``directory`` with its key; nothing where the base's own was taken.
+
+    Args:
+        base: digest of the base that this was made inside.
+    """
     # The base's own programs could have written anything here: a path for a key, a link to a file of this machine.
     key = (directory / "key").read_text("utf-8").strip() if _is_plain(directory / "key") else SHIPPED
     for wheel in filter(_is_plain, directory.glob("*.whl")):
-        if key != SHIPPED and not (_place(key) / wheel.name).exists():
-            keep(key, wheel.name, wheel.read_bytes())
+        if key != SHIPPED and not (_place(base, key) / wheel.name).exists():
+            keep(base, key, wheel.name, wheel.read_bytes())
 
 
 def keep_collected(packages: PackageDirectory) -> None:
-    """Keep the wheels of Horovod that were collected with other packages: a build takes the one whose key fits."""
+    """Keep the wheels of Horovod that were collected with other packages: each on its shelf again.
+
+    Earlier collections do not tell where a wheel was made: theirs are left where they are.
+    """
     for name, path in packages.files(COMPILED):
-        key, _, wheel = name.partition("/")
-        keep(key, wheel, path.read_bytes())
+        if name.count("/") == 2:
+            target = paths.cache("wheels") / name
+            paths.ensure_directory(target.parent)
+            files.write(target, path.read_bytes())
 
 
-def _place(key: str) -> Path:
+def _place(base: str, key: str) -> Path:
     """The directory of a key's wheel. The key comes from a program that runs in the base.
 
     Raises:
@@ -72,7 +93,7 @@ def _place(key: str) -> Path:
             where="containers/horovod/build.py in the base",
             fix="do not use this base: its Python does something else than it is asked to",
         )
-    return paths.cache("wheels") / key
+    return shelf(base) / key
 
 
 def _is_plain(path: Path) -> bool:

@@ -1,9 +1,10 @@
 """Layers of an image, merged into one root: as one tar stream, with no tree on disk.
 
-Every layer is read twice. First its headers alone, into the tree that a runtime would see once all layers are applied;
-then its data, of which only the files still in the tree are passed on. Rules: OCI image specification 1.1, layer.md.
-Where it leaves a choice, it is made as containerd does: a layer that names no parent directory leaves the one below
-as it is; a parent that is a symbolic link below is followed, inside the root; hard links may lead to lower layers.
+Every layer is read twice, and hashed each time. First its headers alone, into the tree that a runtime would see once
+all layers are applied; then its data, of which only the files still in the tree are passed on. Rules: OCI image
+specification 1.1, layer.md. Where it leaves a choice, it is made as containerd does: a layer that names no parent
+directory leaves the one below as it is; a parent that is a symbolic link below is followed, inside the root; hard links
+may lead to lower layers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, cast
 
@@ -207,21 +208,31 @@ def indexed(layer: Layer) -> list[Member]:
         InfrastructureError: the layer is no tar archive, or not the one that it should be.
     """
     members = []
-    digest = hashlib.sha256()
-    with layer.opened() as source:
-        tapped = Tapped(source, digest.update)
-        stream = TarStream(cast("IO[bytes]", io.BufferedReader(tapped, _CHUNK)), layer.name)
+    with _verified(layer) as stream:
         for member in stream:
             stream.skip(member)
             head = member.head if member.kind == tarfile.DIRTYPE else b""
             members.append(Member(member.path, member.kind, member.link, member.size, head))
+    return members
+
+
+@contextmanager
+def _verified(layer: Layer) -> Iterator[TarStream]:
+    """The layer, whose bytes are compared with its digest once all of it was read: a file can change between readings.
+
+    Raises:
+        InfrastructureError: at the end, where it is not the layer that it should be.
+    """
+    digest = hashlib.sha256()
+    with layer.opened() as source:
+        tapped = Tapped(source, digest.update)
+        yield TarStream(cast("IO[bytes]", io.BufferedReader(tapped, _CHUNK)), layer.name)
     got = f"sha256:{digest.hexdigest()}"
     if layer.diff_id not in ("", got):
         raise InfrastructureError(
             f"{layer.name} is not the one that the image's configuration names ({layer.diff_id}, not {got})",
             fix="push or save the image again",
         )
-    return members
 
 
 def merged(
@@ -232,6 +243,9 @@ def merged(
     Args:
         members: of each layer, as ``indexed`` gives them. mtime: of what no layer describes, seconds since the epoch.
         made: directories that are made where their paths lead, links followed, if they are not there.
+
+    Raises:
+        InfrastructureError: a layer is no longer the one that it should be; what was passed on is worth nothing then.
     """
     root = Root()
     for number, (layer, held) in enumerate(zip(layers, members, strict=True)):
@@ -252,8 +266,7 @@ def merged(
 
 
 def _surviving(layer: Layer, names: dict[int, list[str]]) -> Iterator[bytes]:
-    with layer.opened() as source:
-        stream = TarStream(source, layer.name)
+    with _verified(layer) as stream:
         for position, member in enumerate(stream):
             paths = names.get(position)
             if not paths:

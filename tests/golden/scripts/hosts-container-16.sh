@@ -34,6 +34,7 @@ export RUNNER_ENV_PYTHONNOUSERSITE='1'
 export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="$RUNNER_RDV_HOST"
 export RUNNER_ENV_RUNNER_RDV_PORT="$RUNNER_RDV_PORT"
+export RUNNER_ENV_RUNNER_RDV_KEY="$RUNNER_RDV_KEY"
 [ "$runner_node" -ne 0 ] || runner_record_versions charliecloud 'ch-run --version'
 
 /bin/bash "$runner_run"/lib/charliecloud.sh directories /var/tmp/"$USER".ch >"logs/node-${runner_hosts[runner_node]##*@}.log" 2>&1 || exit 71

@@ -32,6 +32,7 @@ export RUNNER_ENV_PYTHONNOUSERSITE='1'
 export RUNNER_ENV_PYTHONUNBUFFERED='1'
 export RUNNER_ENV_RUNNER_RDV_HOST="$RUNNER_RDV_HOST"
 export RUNNER_ENV_RUNNER_RDV_PORT="$RUNNER_RDV_PORT"
+export RUNNER_ENV_RUNNER_RDV_KEY="$RUNNER_RDV_KEY"
 runner_record_versions slurm 'srun --version' charliecloud 'ch-run --version'
 
 srun --mpi=none --exact --nodelist="$runner_nodelist" --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 \

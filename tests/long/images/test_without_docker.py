@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.core import paths
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.building import standin, standins
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 UNPRIVILEGED = 65534
-LIMIT_S = 1500
+LIMIT_S = 2400  # Horovod is compiled: no wheel was made in this base before
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -125,8 +124,6 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
     variables["PYTHONPATH"] = str(CHECKOUT)
     for place in ("home", "tmp", "cache"):
         (home / place).mkdir()
-    # A compile takes minutes; tests/long/images/test_matrix.py has done it.
-    shutil.copytree(paths.cache("wheels"), home / "cache/wheels")
     shutil.copy(certificate["certificate"], home / "certificate.pem")
     variables["REQUESTS_CA_BUNDLE"] = str(home / "certificate.pem")
     become: tuple[str, ...] = ()

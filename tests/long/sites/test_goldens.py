@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from runner.jobs.directory import write_script
-from runner.model.step import JOB_ID, RUN_DIRECTORY
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES, planned, script
 from tests.support.sites import arrived
@@ -54,7 +54,7 @@ def _is_as_planned(name: str, directory: Path, job: str) -> None:
     found = arrived.tasks(directory, job)
     ranks = arrived.last_step(found, plan.tasks_per_node)
     values = {RUN_DIRECTORY: str(directory), JOB_ID: job, "USER": "root"}
-    rendezvous = {key: ranks[0].variables[key].decode() for key in ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT")}
+    rendezvous = {key: ranks[0].variables[key].decode() for key in RENDEZVOUS}
     options, words, variables = arrived.expected(step, values | rendezvous)
     options |= {key: value.encode() for key, value in step.directives}  # what sbatch has parsed, srun takes over
     assert arrived.hosts(ranks) == list(plan.tasks_per_node), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from runner.model.request import Mount, Request
 from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
 from runner.model.step import Text
 from runner.planning.plan import plan
+from runner.recipes.loader import recipe_of
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
@@ -191,7 +193,8 @@ def test_every_refusal_can_be_forced() -> None:
     )
     emptied = (("comment", ""),)
     request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
-    findings = check(plan(RECIPE, site, request, IMAGE), site, everything)
+    started = msgspec.structs.replace(RECIPE, program=("mpirun", "p"))
+    findings = check(plan(started, site, request, IMAGE), site, everything)
     assert {
         finding.code for finding in findings if finding.severity == "refuse"
     } == CODES - image_fit.CODES - horovod_fit.CODES  # those have tests of their own
@@ -307,3 +310,46 @@ def test_many_ranks_are_warned_of_the_rings_cost() -> None:
     assert "4-8 ms" in warned
     assert "about 2.8 s" in warned
     assert "rendezvous-at-scale" not in findings_of(gpus=64)
+
+
+def other_world(words: str, site: str = "technion", **asked: Any) -> Finding | None:
+    facts = read_site(site)
+    planned = plan(recipe_of(shlex.split(words)), facts, Request(**({"gpus": 16} | asked)), IMAGE)
+    return next((each for each in check(planned, facts, NOTHING_WRONG) if each.code == "other-world"), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("accelerate launch --num_processes 16 train.py --lr 1", "-- python train.py --lr 1;"),
+        ("python3 -u -m accelerate.commands.launch -m pkg.train", "-- python -m pkg.train;"),
+        ("horovodrun -np 16 -H a:8,b:8 python3 -u train.py", "-- python3 -u train.py;"),
+        ("python -W ignore /opt/bin/mpirun -np 16 ./solver", "leave mpirun out, as a rank is started for each GPU;"),
+    ],
+)
+def test_a_starter_of_ranks_is_refused_with_the_line_without_it(words: str, line: str) -> None:
+    found = other_world(words)
+    assert found is not None
+    assert line in found.fix
+    assert other_world(words, wireup="own") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "what"),
+    [
+        ("/opt/bin/torchrun train.py --nnodes 3", {}, None),
+        ("python -m torch.distributed.run --nnodes=2 --nproc_per_node 8 -m pkg", {}, None),
+        ("torchrun --standalone --nproc-per-node=4 train.py", {"gpus": 4}, None),
+        ("python train.py torchrun", {}, None),
+        ("torchrun -r 3 --nproc-per-node 4 train.py", {}, "--nproc-per-node is 4, and the job has 8 GPUs on each node"),
+        ("torchrun --nproc-per-node auto t.py", {"site": "local", "gpus": 1}, "is auto, and the job has 1 GPU on each"),
+        ("python -m torch.distributed.run --nnodes=1:2 train.py", {}, "--nnodes is 1:2, and the job has 2 nodes"),
+        ("torchrun --standalone train.py", {}, "--standalone is for one node"),
+        ("torchrun train.py", {"wireup": "torchrun"}, "each would form a world of its own"),
+    ],
+)
+def test_torchrun_is_started_once_a_node_and_may_not_say_otherwise(
+    words: str, asked: dict[str, Any], what: str | None
+) -> None:
+    found = other_world(words, **asked)
+    assert (found is None) if what is None else (found is not None and what in found.what)

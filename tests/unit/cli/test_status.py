@@ -24,6 +24,7 @@ from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.documents import result
 from tests.support.plans import PLAN
+from tests.support.users import ALICE
 
 Start = Callable[[str], RunDirectory]
 
@@ -88,6 +89,21 @@ def test_a_job_that_was_cancelled_before_it_started_has_no_log(
     assert runner(["status", run.run_id]) == Exit.GOOD
     assert "verdict: cancelled\n  ! the job was cancelled by " in capsys.readouterr().out
     assert runner(["wait", run.run_id]) == Exit.PROGRAM_FAILED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+def test_the_job_of_another_users_run_directory_is_not_cancelled(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = start("exec sleep 60")
+    job = run.read("job.json", Submitted)
+    assert job is not None
+    os.chown(run.path, ALICE, ALICE)
+    assert runner(["cancel", str(run.path)]) == Exit.REFUSED
+    assert "only its owner cancels its job" in capsys.readouterr().err
+    os.chown(run.path, 0, 0)
+    assert not (run.path / "cancelled.json").exists()
+    assert Local().state(job.job_id, run.path).phase == "running"
 
 
 def test_a_job_that_has_written_nothing_yet_says_where_it_stands(

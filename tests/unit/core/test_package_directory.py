@@ -103,8 +103,8 @@ def test_a_collection_without_its_manifest_is_not_finished(tmp_path: Path, conte
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "/etc/passwd", "framework/../../x", "other/x", "framework//x", "", "compiled/x.whl", "compiled/a/b/x.whl",
-     "compiled/a-b/x.whl"],
+    ["../x", "/etc/passwd", "framework/../../x", "other/x", "framework//x", "", "compiled/x.whl",
+     "compiled/a/b/c/x.whl", "compiled/a-b/x.whl"],
 )  # fmt: skip
 def test_a_manifest_never_leads_out_of_its_directory(tmp_path: Path, name: str) -> None:
     collected(tmp_path / "p", files=(PackageFile(name, "0" * 64, 0),))

@@ -46,7 +46,7 @@ def launched(tmp_path: Path, framework: str, wireup: str = "rendezvous") -> list
     def rank(number: int) -> None:
         env = {
             "PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "RANK": str(number), "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": "2", "RUNNER_RDV_HOST": "127.0.0.1",
+            "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": "2", "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_RDV_KEY": "k",
             "RUNNER_RDV_PORT": "0" if wireup == "env" else "27431", "RUNNER_JOB_ID": str(os.getpid()),
         }  # fmt: skip
         done = subprocess.run([*words, "--", "true"], env=env, capture_output=True, text=True, check=False, timeout=60)

@@ -89,6 +89,17 @@ def test_a_token_is_the_job_steps_own() -> None:
     assert all(world.token(other) != world.token(step) for other in others)
 
 
+def test_a_secret_is_the_job_steps_own_and_only_its_ranks_can_make_it() -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "RUNNER_RDV_KEY": "k"}
+    made = world.secret(dict(step, SLURM_PROCID="0"))
+    assert made == world.secret(dict(step, SLURM_PROCID="1")) != world.secret(dict(step, SLURM_STEP_ID="1"))
+    assert made != world.secret(dict(step, RUNNER_RDV_KEY="l"))
+    assert world.token(step) == world.token(dict(step, RUNNER_RDV_KEY="l"))
+    with pytest.raises(world.WorldError, match="RUNNER_RDV_KEY is not set") as caught:
+        world.secret({"SLURM_JOB_ID": "7"})
+    assert caught.value.code == "world-unknown"
+
+
 def test_horovods_variables() -> None:
     here = world.of_environment(slurm(2, 0, 1, "2,1"))
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
@@ -130,12 +141,16 @@ def test_no_secret_is_recorded() -> None:
             "HOROVOD_RANK": "0",
             "NCCL_API_KEY": "k",
             "RUNNER_TOKEN": "t",
+            "RUNNER_RDV_KEY": "r",
+            "RUNNER_RENDEZVOUS": "10.0.0.5:12042/ab12",
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.5:12042/ab12",
             "HF_HOME": "/x",
             "UCX_URL": "http://me:pw@host/",
             "SLURM_JWT": "j",
         }
     )
-    assert result == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/"}
+    place = {name: "10.0.0.5:12042" for name in ("RUNNER_RENDEZVOUS", "HOROVOD_GLOO_RENDEZVOUS_ADDR")}
+    assert result == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/", **place}
 
 
 GPUS = tuple(
@@ -202,7 +217,7 @@ def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
 
 
 def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_meet() -> None:
-    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node nothing."""
+    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node no port."""
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
     here = world.of_environment(slurm(1, 0, 1, "1(x2)", size=2))
     stale = wireup.of_its_own({**slurm(1, 0, 1, "1(x2)", size=2), **wireup.of_world(here), "MASTER_PORT": "1"})
@@ -211,7 +226,9 @@ def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_me
     result = plain | {f"PET_{name}": value for name, value in plain.items()}
     assert {name: made[name] for name in result} == result
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"} & set(made)
-    assert wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8) == {"A": "1"}
+    alone = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8)
+    assert (alone["PET_NNODES"], alone["PET_NPROC_PER_NODE"], alone["PET_STANDALONE"]) == ("1", "8", "1")
+    assert not {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"} & set(alone)
 
 
 def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:
@@ -219,12 +236,12 @@ def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() ->
     nodes; Slurm's own variables stay, since Lightning asks for torchrun's first.
     """
     meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
-    stale = {"HOROVOD_SIZE": "9", "SLURM_NTASKS": "3", "TORCHELASTIC_RUN_ID": "old"}
+    stale = {"HOROVOD_SIZE": "9", "SLURM_NTASKS": "3", "TORCHELASTIC_RUN_ID": "old", "RUNNER_TOKEN": "cd34"}
     made = wireup.like_torchrun(stale, world.of_environment(slurm(2, 0, 1, "2,1")), meeting)
     result = {
         "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2", "NODE_RANK": "1", "ROLE_RANK": "2", "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "default",
-        "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000", "TORCHELASTIC_RUN_ID": "ab12",
+        "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000", "TORCHELASTIC_RUN_ID": "cd34",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "SLURM_NTASKS": "3",
     }  # fmt: skip
     assert {name: made[name] for name in result} == result

@@ -23,7 +23,7 @@ def test_a_runtime_has_a_module_that_makes_its_step(name: str) -> None:
 
 
 def test_every_module_of_a_runtime_has_a_row() -> None:
-    modules = {path.stem for path in (ROOT / "runtimes").glob("*.py")} - SHARED - {"__init__"}
+    modules = {path.stem for path in (ROOT / "backends/runtimes").glob("*.py")} - SHARED - {"__init__"}
     assert modules == {facts.module for facts in RUNTIMES.values()}
 
 
@@ -46,7 +46,7 @@ def test_a_scheduler_has_a_client_and_a_script(name: SchedulerName) -> None:
 
 
 def test_every_folder_of_a_scheduler_has_a_row() -> None:
-    folders = {path.parent.name for path in (ROOT / "schedulers").glob("*/script.py")}
+    folders = {path.parent.name for path in (ROOT / "backends/schedulers").glob("*/script.py")}
     assert folders == {facts.folder for facts in SCHEDULERS.values()}
 
 

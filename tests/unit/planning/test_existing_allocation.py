@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -102,9 +103,15 @@ def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatc
     assert allocation(clients) is None
 
 
-def test_the_line_that_holds_an_allocation_has_the_jobs_shape() -> None:
-    shaped = msgspec.structs.replace(planned(8, 2), directives=(("constraint", "gpu"),), account="a")
-    assert salloc(shaped, runtime("pyxis").step(shaped)) == (
-        "salloc --job-name=r --account=a --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 --cpus-per-task=32 "
-        "--mem=500000M --constraint=gpu --time=00:20:00"
-    )
+def test_the_line_that_holds_an_allocation_has_the_jobs_shape(tmp_path: Path) -> None:
+    """Pasted into a shell, where a constraint of two features must not send salloc into the background."""
+    shaped = msgspec.structs.replace(planned(8, 2), directives=(("constraint", "gpu&hbm40g"),), account="a")
+    stub = tmp_path / "salloc"
+    stub.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    stub.chmod(0o755)
+    line = salloc(shaped, runtime("pyxis").step(shaped))
+    shell = subprocess.run(["bash", "-c", f"PATH={tmp_path}; {line}"], capture_output=True, text=True, check=True)
+    assert shell.stdout.split() == [
+        "--job-name=r", "--account=a", "--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=32",
+        "--mem=500000M", "--constraint=gpu&hbm40g", "--time=00:20:00",
+    ]  # fmt: skip

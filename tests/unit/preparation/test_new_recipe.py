@@ -98,6 +98,8 @@ def test_a_starter_of_ranks_is_refused_with_the_command_without_it(project: Path
     with pytest.raises(UsageError) as caught:
         new_recipe("mine", ("horovodrun", "-np", "4", "python", "train.py", "--lr", "1"), project)
     assert "recipe new DIR -- python train.py --lr 1" in str(caught.value)
+    with pytest.raises(UsageError, match=r"leave accelerate out.*recipe new DIR -- python train\.py"):
+        new_recipe("mine", ("accelerate", "launch", "train.py"), project)
 
 
 def test_a_program_of_another_directory_is_refused(project: Path) -> None:

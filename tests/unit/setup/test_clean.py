@@ -1,15 +1,20 @@
-"""``clean`` empties only a cache directory that is ours."""
+"""``clean`` empties only a cache directory that is ours, and keeps the images of jobs."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.cli import run
 from runner.core import paths
 from runner.core.errors import Exit
+from runner.jobs import directory
+from runner.model.job import Submitted
 from tests.support.documents import result
+from tests.support.plans import PLAN
 
 
 @pytest.fixture
@@ -70,3 +75,45 @@ def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pyt
     assert paths.is_ours(paths.cache_dir())
     paths.ensure_directory(paths.cache("locks"))
     assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()
+
+
+@pytest.fixture
+def queued(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The image of a job whose scheduler does not answer, in the store; another image is beside it."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    image = paths.ensure_directory(cache / "images") / "needed.sqsh"
+    for name in ("needed.sqsh", "needed.sqsh.json", "other.sqsh", "other.sqsh.json"):
+        image.with_name(name).write_bytes(b"x")
+    run = directory.create(tmp_path / "runs", "r", 0.0)
+    run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image))))
+    run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
+    return image
+
+
+def test_the_image_of_a_job_that_may_need_it_stays(
+    cache: Path, queued: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths.ensure_directory(cache / "wheels")
+    assert run(["clean", "--json"]) == Exit.GOOD
+    assert sorted(path.name for path in cache.rglob("*")) == [
+        "CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"
+    ]  # fmt: skip
+    facts = result(capfd.readouterr().out)
+    assert facts["kept"] == [str(queued)]
+    assert [each["files"] for each in facts["removed"]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "stays"),
+    [(["clean"], b"n\n", True), (["clean"], b"y\n", False), (["clean", "--yes"], b"", False)],
+)
+def test_at_a_terminal_it_asks_first(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: bytes, *, stays: bool
+) -> None:
+    paths.ensure_directory(cache / "wheels")
+    terminal, shell = os.openpty()
+    os.write(terminal, answer)
+    with os.fdopen(shell) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        run(words)
+    assert (cache / "wheels").exists() == stays

@@ -53,6 +53,12 @@ def test_a_file_extends_another_and_changes_what_differs(tmp_path: Path) -> None
     assert ours.ways == {"apptainer": base.ways["apptainer"]}
 
 
+def test_no_site_excludes_interfaces_from_nccls_choice() -> None:
+    """An exclusion ends NCCL's own preference for InfiniBand's interface: a BMC's came first (NCCL 2.25.1)."""
+    chosen = {name: str(read_site(name).env.get("NCCL_SOCKET_IFNAME")) for name in names()}
+    assert not [name for name, value in chosen.items() if value.startswith("^")]
+
+
 def test_what_a_base_has_proven_is_not_proven_of_a_site_that_extends_it(tmp_path: Path) -> None:
     assert read_site("box").proven
     path = write(tmp_path / "ours.yaml", "name: ours\nextends: box\n")

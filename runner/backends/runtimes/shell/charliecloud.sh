@@ -9,12 +9,11 @@ directories)
   # The path is ch-run's own, and anyone can make it first: whoever owns it can exchange the root below it for another.
   # Owner and kind are read by one call, which follows no link; under /var/tmp, which is sticky, what is ours stays there.
   for place in "$2" "$2/mnt"; do
-    mkdir -m 700 -- "$place" 2>/dev/null
-    owner=$(LC_ALL=C stat -c '%u %F' -- "$place")
+    [ -e "$place" ] || mkdir -m 700 -- "$place"
     # shellcheck disable=SC2015  # either failing is the fault
-    [ "$owner" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
-      echo "$(hostname): ch-run would mount the image below $place, which is no directory of $(id -un)'s own" \
-        "(owner and kind: ${owner:-unknown}); fix: have it removed, or leave this node out" >&2
+    [ "$(LC_ALL=C stat -c '%u %F' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
+      stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'s; fix: have it removed" \
+        -- "$place" >&2
       exit 1
     }
   done

@@ -1,7 +1,7 @@
 """This machine as its own scheduler: one process for each job, in its own session, identified by its start time.
 
-A process is the job's only where ``runner.backends.schedulers.local.job_processes`` proves it: no other is called running, and
-no other gets a signal.
+A process is the job's only where ``job_processes`` beside this module proves it: no other is called running, and no
+other gets a signal.
 """
 
 from __future__ import annotations

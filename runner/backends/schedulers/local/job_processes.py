@@ -67,14 +67,14 @@ class JobProcesses:
         return tuple(members)
 
     def works_elsewhere(self, run_directory: Path) -> bool:
-        """Whether the script runs, and not in the run directory, where each script of ours stays."""
+        """Whether the script runs, and not in the run directory, where ours stay, as far as can be seen."""
         script = self.script()
         if script is None:
             return False
         try:
             return not Path(f"/proc/{script.pid}/cwd").samefile(run_directory)
-        except OSError:  # another user's, or either is gone
-            return False
+        except OSError:  # not ours to look into, or either is gone
+            return self.script() is not None
 
     def _is_marked(self, process: Entry) -> bool:
         """Whether the process was started with the job's id in its environment; False where that cannot be read."""

@@ -1,6 +1,6 @@
 """The batch script of a job on this very machine: plain bash, a function of the plan and its step alone.
 
-``runner.backends.schedulers.local.client`` starts it in a session of its own; ``bash job.sh`` by hand does the same in the
+``client`` beside this module starts it in a session of its own; ``bash job.sh`` by hand does the same in the
 foreground.
 """
 

@@ -6,6 +6,7 @@ directory and what Slurm gets are the same bytes. In an allocation that is held 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,10 +94,11 @@ def find_nodes(plan: Plan) -> str:
 
 
 def salloc(plan: Plan, step: StepSpec) -> str:
-    """The command line that holds an allocation for the plan."""
+    """The command line for a shell that holds an allocation for the plan."""
     left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
     shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
-    return " ".join(("salloc", *shaping))
+    # sbatch's quotes and backslashes, as `directive` writes them, are read by the shell's rules.
+    return quoted_arguments(texts("salloc", *(word for option in shaping for word in shlex.split(option))))
 
 
 def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Hosts that the user's own ssh reaches, with no scheduler: a job is its controller, a process of this machine.
 
-The controller is known, watched and ended as a job of ``runner.backends.schedulers.local.client``; before it is started, every
-host is asked whether it is ready.
+The controller is known, watched and ended as a job of the local scheduler; before it is started, every host is asked
+whether it is ready.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _build_spec(
         "org.opencontainers.image.base.digest": base.digest,
     }
     name = image_name(framework, _as_reference(base.reference), args)
-    return BuildSpec(name, base, stages, (*files, *wheels.offered(progress.line)), labels, inputs)
+    return BuildSpec(name, base, stages, (*files, *wheels.offered(base.digest, progress.line)), labels, inputs)
 
 
 def _as_reference(base: str) -> str:

@@ -88,7 +88,7 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
             arguments = ["build", "--file", str(work / "Dockerfile"), "--tag", _TAG, str(work)]
             _ch_image(arguments, progress, "ch-image build")
         if len(spec.stages) > 1:
-            wheels.keep_built(_root(f"{_TAG}_stage0") / "opt/wheel")
+            wheels.keep_built(spec.base.digest, _root(f"{_TAG}_stage0") / "opt/wheel")
         return convert_source(_tree(spec, _root(_TAG)), progress).image.path
     finally:
         _delete()
@@ -115,22 +115,26 @@ def _document(root: Path, name: str) -> dict[str, Any]:
 
 
 def note(root: Path, digest: str) -> None:
-    """Keep the digest by which an image was pulled, in the image: in a file of its own, whatever it has there."""
+    """Keep the digest by which an image was pulled, in the image: in a file of its own, whatever it has there.
+
+    With it goes the time at which its root changed last, in ns, which no image can know: it may come with such a file.
+    """
     if unpacked.has_own_directory(root, "ch"):
-        atomic.write(root / _NOTE, f"{digest}\n".encode())
+        atomic.write(root / _NOTE, f"{digest} {root.stat().st_ctime_ns}\n".encode())
 
 
 def noted(root: Path) -> str:
     """The digest by which we pulled an image; empty where it was put into the storage otherwise."""
     path = unpacked.own_file(root, _NOTE)
-    return path.read_text("utf-8").strip() if path else ""
+    digest, _, changed = path.read_text("utf-8", "replace").strip().partition(" ") if path else ("", "", "")
+    return digest if changed == str(root.stat().st_ctime_ns) else ""
 
 
 def _identity(root: Path) -> str:
-    """Hash of an image that was put into the storage by hand: of its metadata, and of the time it was put there."""
+    """Hash of an image that was put into the storage by hand: of its metadata, and of when it was put there."""
     files = (unpacked.own_file(root, f"ch/{path.name}") for path in sorted((root / "ch").glob("*.json")))
     parts = [path.read_bytes() for path in files if path]
-    return sha256(b"\0".join([*parts, str(root.stat().st_mtime_ns).encode()]))
+    return sha256(b"\0".join([*parts, str(root.stat().st_ctime_ns).encode()]))
 
 
 def _root(reference: str) -> Path:

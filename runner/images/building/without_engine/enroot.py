@@ -71,7 +71,7 @@ def stored(spec: BuildSpec, progress: Progress) -> Path:
             for command in commands(stage, spec.base.path, work):
                 followed(command, progress, what=f"enroot {command[1]}", room=str(work), env=_environment(work))
             if name != _IMAGE:
-                wheels.keep_built(work / "data" / name / "opt/wheel")
+                wheels.keep_built(spec.base.digest, work / "data" / name / "opt/wheel")
         config = rootfs.Config(
             environment={**known.environment, **environment(spec.stages[-1])},
             workdir=known.workdir,

@@ -24,6 +24,7 @@ from runner.planning.plan import plan
 from runner.render.shell import folded, statement
 from runner.sites.loader import read_site
 from tests.support.shell_files import library
+from tests.support.users import ALICE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 
@@ -158,3 +159,32 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
         *(name for option, name in itertools.pairwise(words) if option == "--env"),
     }
     assert {*place, "RUNNER_NODE"} <= options
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+@pytest.mark.parametrize(
+    ("planted", "code"),
+    [
+        ("true", 0),
+        (f'mkdir -m 777 "$1" && chown {ALICE} "$1"', 0),
+        ('mkdir -m 777 "$1"', 1),
+        ('ln -s /var/tmp "$1"', 1),
+        (f'mkdir -m 777 -p "$1/mnt" && chown {ALICE} "$1"', 1),
+    ],
+)
+def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: str, code: int) -> None:
+    name = f"test-charliecloud-{os.getpid()}"
+    top = Path(f"/var/tmp/{name}.ch")
+    step = runtime("charliecloud").step(planned("charliecloud"))
+    # As text: that user sees neither this checkout nor a directory of pytest's.
+    ready = f"set -- {folded(step.once_a_node[2:])}\n{step.files[0].read_text()}"
+    subprocess.run(["bash", "-c", planted, "bash", top], check=True)
+    try:
+        done = subprocess.run(["bash", "-c", ready], env={"USER": name}, user=ALICE, capture_output=True, check=False)
+        assert (done.returncode, f"cannot mount the image at {top}" in done.stderr.decode()) == (code, bool(code))
+        if not code:
+            assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (top, top / "mnt")} == {
+                (ALICE, 0o700)
+            }
+    finally:
+        subprocess.run(["rm", "-rf", top], check=True)

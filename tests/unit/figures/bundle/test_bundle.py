@@ -25,7 +25,7 @@ from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.plans import PLAN
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
@@ -186,7 +186,11 @@ WRONG = {
     "an empty file": (["verify", "/dev/null"], Exit.USAGE, "cannot be read"),
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
-    "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/x"], Exit.USAGE, "the same id"),
+    "the run twice": (
+        ["export", "RUN", "RUN", "--bundle", "/tmp/runner-test-bundle-of-nobody"],
+        Exit.USAGE,
+        "the same id",
+    ),
     "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
     "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
 }

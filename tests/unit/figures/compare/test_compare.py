@@ -162,7 +162,7 @@ def test_a_limit_counts_by_the_interval(
 
 def test_every_code_stands_on_the_pages() -> None:
     for page in ("compare.md", "failures.md"):
-        text = (Path(__file__).parents[3] / "docs" / page).read_text("utf-8")
+        text = (Path(__file__).parents[4] / "docs" / page).read_text("utf-8")
         assert [code for code in CODES if f"`{code}`" not in text and f"`[{code}]`" not in text] == []
 
 

@@ -27,7 +27,7 @@ from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 
 parse: Any = parser.text_string_to_metric_families  # its package has no types
-PAGE = (Path(__file__).resolve().parents[3] / "docs/export.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[4] / "docs/export.md").read_text("utf-8")
 BEGAN = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
 HOSTILE = 'a "b"\\ {c}, d\ne\r\t=1+1 \u202e ö \udcff'
 RANK = ExportedRank(

@@ -16,6 +16,8 @@ def test_the_digest_of_a_base_is_kept_in_it(tmp_path: Path) -> None:
     assert charliecloud.noted(tmp_path) == ""
     charliecloud.note(tmp_path, "sha256:1")
     assert charliecloud.noted(tmp_path) == "sha256:1"
+    (tmp_path / NOTE).write_text("sha256:2 1\n")  # as an image could bring it, under the digest of another
+    assert charliecloud.noted(tmp_path) == ""
 
 
 @pytest.mark.parametrize("linked", [NOTE, "ch"])

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import InfrastructureError
+from runner.core.package_directory import PackageDirectory, PackageFile
 from runner.images.building import wheels
+from tests.support.package_directories import collected
 
 NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+BASE, OTHER_BASE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 BUILD = Path(__file__).parents[4] / "containers" / "horovod" / "build.py"
 # Traces what a call does to files: each fsync's path and each rename.
 TRACED = """
@@ -35,7 +38,7 @@ build.keep(Path(sys.argv[2]), Path(sys.argv[3]))
 def wheel(text: str = "content") -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("horovod/__init__.py", text * 1000)
+        archive.writestr(zipfile.ZipInfo("horovod/__init__.py"), text * 1000)  # not the time of now
     return out.getvalue()
 
 
@@ -56,29 +59,48 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_wheel_is_removed_and_not_taken(damage: str) -> None:
     said: list[str] = []
-    path = wheels.keep("key", NAME, wheel())
-    assert wheels.find("key", said.append) == path
-    assert [file for _, file in wheels.offered(said.append)] == [path]
+    path = wheels.keep(BASE, "key", NAME, wheel())
+    assert wheels.find(BASE, "key", said.append) == path
+    assert [file for _, file in wheels.offered(BASE, said.append)] == [path]
     assert said == []
     path.write_bytes(DAMAGE[damage](wheel()))
-    assert wheels.find("key", said.append) is None
+    assert wheels.find(BASE, "key", said.append) is None
     assert said == [f"the kept wheel {path} was damaged, and is removed"]
     assert not path.exists()
     path.write_bytes(DAMAGE[damage](wheel()))
-    assert wheels.offered(said.append) == ()
-    assert wheels.find("another", said.append) is None
+    assert wheels.offered(BASE, said.append) == ()
+    assert wheels.find(BASE, "another", said.append) is None
 
 
 def test_what_a_build_left_replaces_what_was_damaged(tmp_path: Path) -> None:
     (tmp_path / "built").mkdir()
     (tmp_path / "built/key").write_text("key\n")
     (tmp_path / "built" / NAME).write_bytes(wheel("new"))
-    wheels.keep("key", NAME, wheel()[:-1])
-    assert wheels.find("key", lambda _: None) is None
-    wheels.keep_built(tmp_path / "built")
-    kept = wheels.find("key", lambda _: None)
+    wheels.keep(BASE, "key", NAME, wheel()[:-1])
+    assert wheels.find(BASE, "key", lambda _: None) is None
+    wheels.keep_built(BASE, tmp_path / "built")
+    kept = wheels.find(BASE, "key", lambda _: None)
     assert kept is not None
     assert kept.read_bytes() == wheel("new")
+
+
+def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path: Path) -> None:
+    """A base can name any key and leave any wheel. So can one whose wheels were collected, and copied here."""
+    (tmp_path / "key").write_text("key\n")
+    (tmp_path / NAME).write_bytes(wheel())
+    wheels.keep_built(BASE, tmp_path)
+    (path,) = wheels.kept(print)
+    assert wheels.find(BASE, "key", print) == path
+    assert [found for _, found in wheels.offered(BASE, print)] == [path]
+    assert wheels.find(OTHER_BASE, "key", print) is None
+    assert wheels.offered(OTHER_BASE, print) == ()
+    assert path.parents[1] != wheels.shelf()  # of environments
+    name = f"compiled/{path.relative_to(path.parents[2])}"
+    manifest = collected(tmp_path / "p", files=(PackageFile(name, "", 0), PackageFile(f"compiled/key/{NAME}", "", 0)))
+    (tmp_path / "p" / name).parent.mkdir(parents=True)
+    path.rename(tmp_path / "p" / name)
+    wheels.keep_collected(PackageDirectory(tmp_path / "p", manifest))
+    assert wheels.kept(print) == (path,)
 
 
 @pytest.mark.parametrize("key", ["../../planted", "/tmp/planted", "..", "a/b"])
@@ -88,11 +110,11 @@ def test_a_key_that_is_a_path_leads_nowhere(tmp_path: Path, key: str) -> None:
     (tmp_path / "built/key").write_text(key)
     (tmp_path / "built" / NAME).write_bytes(wheel())
     with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
-        wheels.keep_built(tmp_path / "built")
+        wheels.keep_built(BASE, tmp_path / "built")
     with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
-        wheels.keep(key, NAME, wheel())
+        wheels.keep(BASE, key, NAME, wheel())
     with pytest.raises(InfrastructureError, match="which is no key of a wheel"):
-        wheels.find(key, lambda _: None)
+        wheels.find(BASE, key, lambda _: None)
     assert not list(tmp_path.glob("cache/**/*.whl"))
 
 
@@ -105,8 +127,8 @@ def test_a_link_that_a_build_left_is_not_followed_on_this_machine(tmp_path: Path
         (place / "opt/wheel" / NAME).write_bytes(wheel("secret" if place == private else "built"))
     (root / linked).rename(tmp_path / "away")
     (root / linked).symlink_to(private / linked)
-    wheels.keep_built(root / "opt/wheel")
-    assert wheels.offered(lambda _: None) == ()
+    wheels.keep_built(BASE, root / "opt/wheel")
+    assert wheels.offered(BASE, lambda _: None) == ()
 
 
 def test_the_program_of_a_build_takes_whole_wheels_only(tmp_path: Path) -> None:

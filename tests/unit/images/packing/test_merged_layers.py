@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.errors import InfrastructureError
+from runner.core.files import sha256
 from runner.images.packing import merged_layers
 from runner.images.packing.merged_layers import Layer
 
@@ -310,3 +311,12 @@ def test_links_behind_links_do_not_make_paths_without_an_end() -> None:
     far = "/".join("d" * 2000)
     with pytest.raises(InfrastructureError, match="a path of more than 4096 bytes"):
         merge_entries([(far, DIR, ""), ("a", SOFT, far), (f"a/{far}", DIR, "")])
+
+
+def test_a_layer_that_changes_between_its_readings_is_not_passed_on_as_the_one_that_was_hashed() -> None:
+    good, evil = (tar_of([("bin/python3", FILE, text)]) for text in ("good", "evil"))
+    readings = iter((good, evil))
+    layer = Layer("layer 1", lambda: nullcontext(io.BytesIO(next(readings))), f"sha256:{sha256(good)}")
+    members = merged_layers.indexed(layer)
+    with pytest.raises(InfrastructureError, match="layer 1 is not the one that the image's configuration names"):
+        list(merged_layers.merged([layer], [members], mtime=7))

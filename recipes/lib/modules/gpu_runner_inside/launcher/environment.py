@@ -17,13 +17,16 @@ RECORDED_NAMES = frozenset(
 _SECRET_NAME = re.compile(
     r"pass|pwd|secret|token|key|cred|auth|private|cookie|session|jwt|cert|login|bearer", re.IGNORECASE
 )
+_WITH_TOKEN = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "RUNNER_RENDEZVOUS")  # ADDRESS[:PORT]/TOKEN
 _USER_INFO = re.compile(r"(://)[^/\s]*@")  # a password may hold a raw "@"
 
 
 def recorded(env: Mapping[str, str]) -> dict[str, str]:
-    """The values that may be recorded: of known prefixes, of no name that may be a secret's, no user in a URL."""
+    """The values that may be recorded: of known prefixes, of no name that may be a secret's, no user in a URL,
+    no token of the rendezvous.
+    """
     return {
-        name: _USER_INFO.sub(r"\1***@", env[name])
+        name: env[name].partition("/")[0] if name in _WITH_TOKEN else _USER_INFO.sub(r"\1***@", env[name])
         for name in sorted(env)
         if (name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)) and not _SECRET_NAME.search(name)
     }

@@ -223,12 +223,12 @@ class Launch:
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
         if here.size == 1 or self.options.wireup not in _MET_HERE:
             return None
-        began = time.monotonic()
+        began, secret = time.monotonic(), world.secret(self.env)
         host, port = meeting.rendezvous_place(self.env, here, token)
         try:
             if here.rank == 0:
-                meeting.serve(host, port, token, here.size)
-            return meeting.join(here, host, port, token, meeting.patience_s(self.env, self.options.timeout_s))
+                meeting.serve(host, port, secret, here.size)
+            return meeting.join(here, host, port, secret, meeting.patience_s(self.env, self.options.timeout_s))
         finally:
             self.waited_s = time.monotonic() - began
 

@@ -164,7 +164,7 @@ def _find(
             why = "not started, died before, or not reachable"
             if foreign:
                 others = ", ".join(map(str, sorted(foreign)))
-                why = f"on port {others} another job's answers, which refuses this task's token ({token})"
+                why = f"on port {others} another job's answers, which refuses this task's token"
             raise MeetingError(
                 "rendezvous-timeout",
                 f"waited {timeout_s:g} s for rank 0 to serve the rendezvous on {host} ({address}), "

@@ -28,7 +28,7 @@ class Meeting:
 
     Attributes:
         address, port: of the rendezvous, as seen from this node.
-        token: the job step's.
+        token: the job step's secret (world.secret).
         interface: ours on the route to rank 0, or None where it is not known.
         master_port: a free port on rank 0's node for the program's own use; 0 when there is none.
         clock_offset_s: rank 0's wall clock less ours, seconds; None where its service did not say.
@@ -103,8 +103,8 @@ def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -
 
 
 def of_a_node(env: Mapping[str, str], world: World, meeting: Meeting | None, gpus: int | None) -> dict[str, str]:
-    """``env`` with what a program that starts the processes of its node needs to meet those of the other nodes; on one
-    node nothing is added.
+    """``env`` with what a program that starts the processes of its node needs, to start one for each GPU and to meet
+    those of the other nodes; on one node torchrun meets at a port that is free (PET_STANDALONE).
 
     torchrun reads its options from PET_* (torch.distributed.argparse_util), Lightning reads NODE_RANK, MASTER_ADDR and
     MASTER_PORT; others get them as arguments from NNODES, NODE_RANK and NPROC_PER_NODE.
@@ -114,12 +114,13 @@ def of_a_node(env: Mapping[str, str], world: World, meeting: Meeting | None, gpu
         gpus: of each node; None where they are not counted.
     """
     made = dict(env)
-    if meeting is None:
-        return made
     made.update(NNODES=str(world.nodes), NODE_RANK=str(world.node_rank))
     if gpus is not None:
         made["NPROC_PER_NODE"] = str(gpus)
-    _master(made, meeting)
+    if meeting is None:
+        made["PET_STANDALONE"] = "1"
+    else:
+        _master(made, meeting)
     for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT"):
         if name in made:
             made[f"PET_{name}"] = made[name]
@@ -178,7 +179,7 @@ def like_torchrun(env: Mapping[str, str], world: World, meeting: Meeting | None)
             "ROLE_NAME": "default",
             "ROLE_RANK": str(world.rank),
             "ROLE_WORLD_SIZE": str(world.size),
-            "TORCHELASTIC_RUN_ID": "single" if meeting is None else meeting.token,
+            "TORCHELASTIC_RUN_ID": "single" if meeting is None else made["RUNNER_TOKEN"],
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
         }

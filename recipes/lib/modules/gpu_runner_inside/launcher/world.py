@@ -7,6 +7,7 @@ plain RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE. Without any of them a task is
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from dataclasses import dataclass
 from itertools import groupby
@@ -149,10 +150,23 @@ TOKEN_SOURCES = (
 def token(env: Mapping[str, str]) -> str:
     """What distinguishes this job step from any other: 16 hex digits, equal in all its tasks.
 
-    An identity and no secret: it keeps two jobs apart that meet on one port, not an attacker out.
+    An identity and no secret, for the records; the rendezvous asks for ``secret``.
     """
     text = "\n".join(f"{name}={env.get(name, '')}" for name in TOKEN_SOURCES)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def secret(env: Mapping[str, str]) -> str:
+    """What only the tasks of this job step know: 32 hex digits, of its token and RUNNER_RDV_KEY, which the job's script
+    makes at random.
+
+    Raises:
+        WorldError: ``world-unknown``, when there is no key.
+    """
+    key = env.get("RUNNER_RDV_KEY")
+    if not key:
+        raise WorldError("world-unknown", "RUNNER_RDV_KEY is not set, by which the ranks of a job know each other")
+    return hmac.new(key.encode("utf-8", "surrogateescape"), token(env).encode(), "sha256").hexdigest()[:32]
 
 
 def _slurm(env: Mapping[str, str]) -> World:

@@ -7,7 +7,6 @@ done: the weights, gradients, BatchNorm statistics and random state stay as they
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import platform
@@ -21,7 +20,7 @@ import torch
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
-from gpu_runner_inside.benchmark.proof import checksum
+from gpu_runner_inside.benchmark.proof import checksum, memory
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 _MOST_LOOKS = 20  # backward passes that may have gradients that are not finite (a loss scale that is still too large)
@@ -100,7 +99,7 @@ def _raw_bytes(tensors: Iterable[torch.Tensor]) -> Iterable[bytes]:
     """The bytes of each, in order."""
     for tensor in tensors:
         here = _values(tensor).cpu().contiguous()
-        yield ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+        yield from memory(here.data_ptr(), here.numel() * here.element_size())
 
 
 def _values(tensor: torch.Tensor) -> torch.Tensor:

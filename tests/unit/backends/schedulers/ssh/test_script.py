@@ -29,6 +29,7 @@ def test_every_rank_has_its_place_and_its_nodes_own_user() -> None:
         [b"2", b"0", b"3", b"1", b"10.0.0.1", b"me"],
     ]
     assert len({ran.environment[rank][b"RUNNER_RDV_PORT"] for rank in range(3)}) == 1
+    assert [len(key) for key in {ran.environment[rank][b"RUNNER_RDV_KEY"] for rank in range(3)}] == [24]
     assert len({ran.environment[rank][b"RUNNER_JOB_ID"] for rank in range(3)} - {b"x"}) == 1
     assert not {b"SLURM_PROCID", b"SSH_AUTH_SOCK", b"TMPDIR"} & set(ran.environment[0])
     assert ran.environment[2][b"ON_NODE"] == b"nodeb"
