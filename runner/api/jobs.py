@@ -211,7 +211,9 @@ def submit(
     check_types(job.request)
     prepared = prepare(job, keep=not dry_run)
     if dry_run:
-        return Preparation(prepared.script, prepared.plan, prepared.findings, prepared.unconfirmed)
+        return Preparation(
+            prepared.script.text, prepared.plan, prepared.findings, prepared.unconfirmed, prepared.script.files
+        )
     if prepared.is_refused:
         raise CheckRefusedError(prepared.findings)
     return Run(start(prepared, job.runs, keep_diff=keep_diff)[0].path)

@@ -71,6 +71,13 @@ class VerifiedImage(msgspec.Struct, frozen=True):
     broken: str
 
 
+class WrittenJob(msgspec.Struct, frozen=True):
+    """A directory from which a job can be submitted by hand, and the command that does it."""
+
+    directory: str
+    command: str
+
+
 class PrunedImages(msgspec.Struct, frozen=True):
     """Files that were removed, or would be; their size; files that runs need, and that were kept."""
 
@@ -264,7 +271,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images edit": (EditedImage,),
     "images verify": (list[VerifiedImage],),
     "images prune": (PrunedImages,),
-    "submit": (RunFacts, Preparation),
+    "submit": (RunFacts, Preparation, WrittenJob),
     "run": (RunFacts, Preparation),
     "scale": (StudyFacts, PlannedStudy),
     "status": (RunFacts, RunList, StudyFacts),

@@ -16,6 +16,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
+from runner.model.script import LIBRARY
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from runner.preparation.job import PreparedJob
 
 
-def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) -> Exit:
+def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool, full: bool = False) -> Exit:
     """Print a prepared job's findings, the unconfirmed facts that it uses, and for a dry run its script; returns
     whether it may be submitted. As JSON, all of it is one document, which a job that is to be submitted has not yet.
+
+    Args:
+        full: with the script, the files that it reads.
     """
     show_findings(prepared.findings)
     if prepared.unconfirmed:
@@ -38,10 +42,13 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) ->
 
         code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
         script, plan = (prepared.script, prepared.plan) if with_script else (None, None)
-        facts = Preparation(script, plan, prepared.findings, prepared.unconfirmed)
+        text, files = (script.text, script.files if full else {}) if script else (None, {})
+        facts = Preparation(text, plan, prepared.findings, prepared.unconfirmed, files)
         json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))
     elif with_script:
-        sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.write(prepared.script.text.encode("utf-8", "surrogateescape"))
+        for name, text in prepared.script.files.items() if full else ():
+            sys.stdout.buffer.write(f"\n# {'=' * 20} {LIBRARY}/{name}\n{text}".encode())
         sys.stdout.buffer.flush()
         click.echo(_beside(prepared), err=True)
     if prepared.is_refused and not with_script:
@@ -61,11 +68,32 @@ def show_findings(findings: Iterable[Finding]) -> None:
 
 def _beside(prepared: PreparedJob) -> str:
     """What the printed script needs and does not bring along."""
-    copied = "lib/ (the launcher)" if prepared.recipe_directory is None else "lib/ (the launcher), recipe/"
+    read = "lib/ (the launcher, and what the script reads: --full prints that, too)"
+    copied = read if prepared.recipe_directory is None else f"{read}, recipe/"
     return (
         "dry run: nothing was submitted. Alone, this script does not run: it starts in a run directory that has "
-        f"{copied}, logs/, ranks/ and nccl/; submit makes one"
+        f"{copied}, logs/, ranks/ and nccl/; submit makes one, and submit --write DIR one to submit by hand"
     )
+
+
+def show_written(run: RunDirectory, prepared: PreparedJob, *, as_json: bool) -> None:
+    """Print where a job was written, and how it is submitted by hand."""
+    from shlex import quote
+
+    from runner.jobs.directory import SCRIPT
+    from runner.preparation.job import scheduler_for
+
+    program = SCHEDULERS[prepared.plan.started_by].submit
+    clients = scheduler_for(prepared).clients
+    line = f"cd {quote(str(run.path))} && {quote(str(clients / program) if clients else program)} {SCRIPT}"
+    if as_json:
+        from runner.cli import json_output
+        from runner.cli.results import WrittenJob
+
+        json_output.show(WrittenJob(str(run.path), line))
+        return
+    click.echo(f"nothing was submitted; to submit it: {line}")
+    click.echo(f"and then: {PROGRAM} wait {quote(str(run.path))}")
 
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:

@@ -5,7 +5,7 @@ It is enough to find the job again, to report and to rerun it, from any process 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
     command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
     code/  code-files.json                              the copy of that code, if one runs, and the files it began with
-    lib/  recipe/                                       launcher and program, copied at submission
+    lib/  recipe/                                       launcher, what the script reads, program: copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
     logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
     ranks/N.start.json  N.exit.json  N.report.json      one record per rank
@@ -31,6 +31,7 @@ from runner.core import file_system, files, paths
 from runner.core.errors import UsageError
 from runner.model.origin import CommandLine
 from runner.model.plan import PlanRecord
+from runner.model.script import LIBRARY, JobScript
 
 T = TypeVar("T")
 
@@ -149,6 +150,24 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
     return RunDirectory(path)
 
 
+def create_at(path: Path) -> RunDirectory:
+    """A run directory at ``path``, which is not among this user's runs: nothing was submitted from it.
+
+    Raises:
+        UsageError: it cannot be made there.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise UsageError("there are files in it already", where=str(path), fix="name a directory that is not there")
+        for folder in _FOLDERS:
+            (path / folder).mkdir()
+    except OSError as error:
+        fix = "name another directory, which every node sees and you may write to"
+        raise UsageError(f"it cannot be made: {error.strerror}", where=str(path), fix=fix) from None
+    return RunDirectory(path.resolve())
+
+
 def discard(run: RunDirectory) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
@@ -194,7 +213,7 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
         return always | {name for name in names if Path(folder, name).resolve() == runs}
 
     try:
-        shutil.copytree(library, run.path / "lib", ignore=ignored)
+        shutil.copytree(library, run.path / LIBRARY, ignore=ignored)
         if recipe is not None:
             shutil.copytree(recipe, run.path / "recipe", ignore=ignored)
     except shutil.Error as error:
@@ -203,6 +222,14 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
             if os.strerror(number) in why:
                 raise OSError(number, os.strerror(number)) from None
         raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
+
+
+def write_script(directory: Path, script: JobScript) -> None:
+    """Write a job's script, and into its library the files that it reads. Raises OSError."""
+    (directory / LIBRARY).mkdir(exist_ok=True)
+    for name, text in script.files.items():
+        files.write_private(directory / LIBRARY / name, text)
+    files.write_private(directory / SCRIPT, script.text)
 
 
 def _candidates(root: Path, name: str) -> Iterator[Path]:

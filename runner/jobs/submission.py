@@ -25,6 +25,7 @@ from runner.model.job import ExitMarker, Submitted
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import Finding, Plan, record_of
 from runner.model.records import StartRecord
+from runner.model.script import JobScript
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Origin:
 
 def submit(
     plan: Plan,
-    script: str,
+    script: JobScript,
     findings: tuple[Finding, ...],
     *,
     root: Path,
@@ -98,7 +99,7 @@ def submit(
 
 def make(
     plan: Plan,
-    script: str,
+    script: JobScript,
     findings: tuple[Finding, ...],
     *,
     root: Path,
@@ -108,22 +109,26 @@ def make(
     unconfirmed: tuple[str, ...] = (),
     origin: Origin | None = None,
     allocation: str = "",
+    at: Path | None = None,
 ) -> tuple[RunDirectory, Submitted]:
     """Make the run directory of a job that is not submitted yet, and the record of its submission.
 
     Args:
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job.
+        at: the run directory itself, for a script that is submitted by hand; None for one below ``root``.
 
     Raises:
         UsageError: the run directory cannot be made, or the recipe cannot be read.
         InfrastructureError: it cannot be filled; it is removed.
     """
-    run = directory.create(root, f"{plan.job_name}-{plan.tasks}", time.time())
+    run = (
+        directory.create(root, f"{plan.job_name}-{plan.tasks}", time.time()) if at is None else directory.create_at(at)
+    )
     record = Submitted(
         scheduler=plan.started_by,
         job_id="",
         clients=str(scheduler.clients or ""),
-        script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
+        script_sha256=sha256(script.text.encode("utf-8", "surrogateescape")),
         submitted_s=time.time(),
         allocation=allocation,
     )
@@ -132,7 +137,7 @@ def make(
         run.write("plan.json", record_of(plan, findings))
         run.write("provenance.json", _provenance(plan, findings, unconfirmed))
         _write_origin(run, origin or Origin())
-        files.write_private(run.path / SCRIPT, script)
+        directory.write_script(run.path, script)
         run.write("job.json", record)
     except OSError as error:
         directory.discard(run)

@@ -100,12 +100,14 @@ class Preparation(msgspec.Struct, frozen=True):
         script: exactly what would be submitted. plan: every decision about it. Both hold the values of the variables
             that the job is given, so both are null except for a dry run.
         findings: of the checks. unconfirmed: keys of the site's facts that the job uses unconfirmed.
+        files: name below ``lib/`` -> text, of what the script reads; with ``--full``.
     """
 
     script: str | None
     plan: Plan | None
     findings: tuple[Finding, ...]
     unconfirmed: tuple[str, ...]
+    files: dict[str, str] = {}
 
 
 class LogText(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         asks_memory: every job asks for its memory.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
         steps: a job can run as a step of an allocation that the shell holds.
+        submit: the program that submits a script by hand.
         version: command whose first line of output has its version; empty where there is none to ask.
     """
 
@@ -37,6 +38,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     asks_memory: bool = False
     nodes_differ: bool = False
     steps: bool = False
+    submit: str = "bash"
     version: tuple[str, ...] = ()
 
 
@@ -48,6 +50,7 @@ SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
         directives="slurm",
         compared=True,
         steps=True,
+        submit="sbatch",
         version=("srun", "--version"),
     ),
     "pbs": SchedulerFacts(
@@ -58,6 +61,7 @@ SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
         compared=True,
         asks_memory=True,
         nodes_differ=True,
+        submit="qsub",
         version=("qstat", "--version"),
     ),
     "local": SchedulerFacts("local", "this-machine"),

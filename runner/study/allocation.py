@@ -21,11 +21,11 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import render_launches
-from runner.core import file_system, files
+from runner.core import file_system
 from runner.core.errors import InfrastructureError, NotAcceptedError
 from runner.core.files import sha256
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.directory import SCRIPT, RunDirectory, write_script
 from runner.jobs.in_allocation import BEGUN, has_begun
 from runner.model.job import ExitMarker, ListedLaunch, Submitted
 from runner.model.origin import CommandLine
@@ -118,14 +118,14 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
             for run, each in zip(runs, launches, strict=True)
         ]
         script = render_launches(plan, step, listed)
-        files.write_private(own / SCRIPT, script)
+        write_script(own, script)
         RunDirectory(own).write("plan.json", record_of(plan, largest.findings))
         scheduler = scheduler_for(largest)
         record = Submitted(
             scheduler=plan.started_by,
             job_id="",
             clients=str(scheduler.clients or ""),
-            script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
+            script_sha256=sha256(script.text.encode("utf-8", "surrogateescape")),
             submitted_s=time.time(),
         )
         RunDirectory(own).write("job.json", record)

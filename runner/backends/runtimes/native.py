@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 
-from runner.backends.runtimes.common import host_directory, host_value, launched_program, load_lines
+from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var, texts
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
 
 
 def step(plan: Plan) -> StepSpec:
@@ -32,9 +32,9 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(),
         launcher=(),
         command=(
-            *texts("/bin/bash", "-c", 'cd -- "$1" && shift && exec "$@"', "bash"),
-            host_directory(plan),
+            *shell(run, directory=host_directory(plan)),
             *launched_program(plan, run=run),
         ),
         inherits=not plan.load,
+        files=(RANK,),
     )

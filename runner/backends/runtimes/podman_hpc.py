@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.backends.runtimes.common import (
+    RANK,
     STARTED,
     STARTERS,
     carried,
@@ -39,7 +40,8 @@ def step(plan: Plan) -> StepSpec:
             *(text(f"--env={prefix}*") for prefix in STARTERS),
             *(text(f"--env={name}") for name in names),
             text(image_reference(plan)),
-            *shell(plan, rename=False),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )

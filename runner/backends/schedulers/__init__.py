@@ -17,6 +17,7 @@ from runner.core.errors import RefusedError
 from runner.model.job import JobState, ListedLaunch
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.script import JobScript
 from runner.model.step import StepSpec
 
 
@@ -56,7 +57,7 @@ class _Client(Protocol):
 
 
 class _Script(Protocol):
-    def render(self, plan: Plan, step: StepSpec) -> str: ...
+    def render(self, plan: Plan, step: StepSpec) -> JobScript: ...
 
 
 def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
@@ -64,7 +65,7 @@ def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
     return cast(_Client, _module(name, "client")).connect(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The plan's whole batch script: a function of plan and step alone.
 
     Raises:
@@ -78,7 +79,7 @@ def has_launches(name: SchedulerName) -> bool:
     return name != "pbs"
 
 
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
     """The script of a study's one allocation.
 
     Args:
