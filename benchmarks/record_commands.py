@@ -218,7 +218,7 @@ def record(checkout: Path, more: Iterable[str]) -> dict[str, Any]:
     return {"left_out": [line for line in lines if not list(harmless(line))], "commands": found}
 
 
-def shown(said: dict[str, Any]) -> list[str]:
+def lines_of(said: dict[str, Any]) -> list[str]:
     """What a command said, as lines to compare: a JSON document by its keys."""
     parts = {"standard output": said["out"], "standard error": said["err"], **said["wrote"]}
     for name, text in parts.items():
@@ -239,7 +239,7 @@ def main() -> int:
     given.out.write_text(json.dumps(new, indent=1, ensure_ascii=False) + "\n")
     changed = [key for key in old if old[key] != new["commands"][key]]
     for key in changed:
-        before, now = shown(old[key]), shown(new["commands"][key])
+        before, now = lines_of(old[key]), lines_of(new["commands"][key])
         print(*unified_diff(before, now, f"before: {key}", f"now: {key}", lineterm=""), sep="\n", end="\n\n")
     counts = f"{len(new['commands'])} commands, {len(new['left_out'])} lines of pages left out"
     print(f"{counts}; {len(changed)} of {len(old)} earlier ones differ; {time.monotonic() - began_s:.0f} s")
