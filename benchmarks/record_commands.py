@@ -72,17 +72,17 @@ PLANS = """
 --wireup torchrun --meter -- python train.py / -S array=0-3 / -S dependency=afterok:7
 """
 OTHER = """
---version / box up --name ../x / box up --nodes 100 / build nosuch / build pytorch --definition
-build pytorch --engine unix:///no / build tensorflow --definition --base x:1 / completion bash / completion nosuch
-convert docker-archive:nosuch.tar / convert oci:nosuch / convert x --engine unix:///no
-env create hvd --site local --kind conda --dry-run / logs failed --all / logs good --rank 7 / logs good -n 1
-logs whole / ls / nosuch / prove --pretend-cpu --again devcies / prove --site box / recipe new made -- python train.py
-rerun probe --dry-run -- --sleep 1 / run --gpus 1 --site local / scale --gpus 0 --site technion
-scale --gpus 1,2 --budget 0 --site technion --image image.sqsh / scale --gpus 1,2 --site polaris --same-nodes --dry-run
+--version / box up --name ../x / build nosuch / build pytorch --definition / build pytorch --engine unix:///no
+build tensorflow --definition --base x:1 / completion bash / completion nosuch / convert docker-archive:nosuch.tar
+convert x --engine unix:///no / env create hvd --site local --kind conda --dry-run / logs failed --all
+logs good --rank 7 / logs whole / ls / nosuch / prove --pretend-cpu --again devcies / prove --site box
+recipe new made -- python train.py / rerun probe --dry-run -- --sleep 1 / run --gpus 1 --site local
+scale --gpus 0 --site technion / scale --gpus 1,2 --budget 0 --site technion --image image.sqsh
+scale --gpus 1,2 --site polaris --same-nodes --dry-run
 scale --gpus 1,2 --site technion --same-nodes --arms full,solo --image image.sqsh --dry-run
 scale --gpus 1,2 --site technion --set batch-size=64,128 --strong --image image.sqsh --dry-run / schema
 show own --diff / submit / submit --gpus 1 --site nosuch / submit --gpus 16 --site technion --image image.sqsh
-submit --gpus 2 / submit --gpus 2 --hosts a:1,b:1 --dry-run / submit --gpus 2 --nodes 2 --site local
+submit --gpus 2 / submit --gpus 2 --hosts a:1,b:1 --dry-run
 submit --gpus 2 --site local --runtime native --dry-run -- python train.py
 """
 
@@ -161,7 +161,8 @@ class Home:
         for place, name in ((self.path, "HOME"), (sys.prefix, "PYTHON"), (self.checkout, "CHECKOUT")):
             text = text.replace(str(place), name)
         moments = r"\d{4}-\d\d-\d\d[T ][\d:]{5,8}(Z| ?[+-][\d:]{4,5}| UTC)?|\b\d{8}-\d{6}\b"
-        text = re.sub(r"(?<![:\w])[0-9a-f]{64}\b", "HASH", re.sub(moments, self._moment, text))  # of scripts, bundles
+        hashes = r'(?<![:\w])[0-9a-f]{64}\b|(?<=SOURCE=)[0-9a-f]{40}|(?<="commit": ")[0-9a-f]{40}'
+        text = re.sub(hashes, "HASH", re.sub(moments, self._moment, text))  # of scripts, bundles, the checkout
         text = re.sub(r"^(\d{8}-\d{6}-.*?) +\d+ (s|min|h|d)(?=  |$)", r"\1 AGE", text, flags=re.M)
         text = re.sub(r" +AGE\b", " AGE", re.sub(r"\d+ (s|min|h|d) old", "AGE old", text))
         return re.sub(r'"(age|submitted)_s": ?[\d.]+', r'"\1_s": 0', re.sub(r"\[ *\d+\.\d s\]", "[TIME]", text))
