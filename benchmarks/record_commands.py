@@ -36,8 +36,7 @@ SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads
 PLACES = {
     "RUN": "good", "[RUN]": "good", "$run": "good", "RUN...": "good again", "[RUN|STUDY]": "whole", "STUDY": "whole",
     "STUDY|RUN...": "whole", "STUDY1": "whole", "STUDY2": "together", "A": "plain", "B": "again", "IMAGE": "ada/tiny:1",
-    "A1,A2,A3": "plain", "B1,B2,B3": "again", "DIR": "made", "F": "made.tar", "NAME": "probe",
-    "FILE": "bundles/allowed_signers", "figures.tar": "made.tar",
+    "A1,A2,A3": "plain", "B1,B2,B3": "again", "DIR": "made", "F": "f.tar", "NAME": "probe", "figures.tar": "f.tar",
 }  # fmt: skip
 DRY = ("submit", "scale", "rerun", "run", "env create")
 READING = (
