@@ -27,8 +27,7 @@ from typing import Any
 
 from tests.support.old_documents import CHECKOUT, lay_out
 
-WORKERS = 2
-LIMIT_S = 120
+WORKERS, LIMIT_S = 2, 120  # at once; seconds of one command
 CLUSTERS = ("alpha", "neuron", "perlmutter", "polaris", "technion")
 RECIPE = Path("tests/support/timed_recipe")  # of the documents' runs
 SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads of a squashfs image
@@ -37,8 +36,7 @@ SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads
 PLACES = {
     "RUN": "good", "[RUN]": "good", "$run": "good", "RUN...": "good again", "[RUN|STUDY]": "whole", "STUDY": "whole",
     "STUDY|RUN...": "whole", "STUDY1": "whole", "STUDY2": "together", "A": "plain", "B": "again", "IMAGE": "ada/tiny:1",
-    "A1,A2,A3": "plain", "B1,B2,B3": "again", "DIR": "made", "F": "made.tar", "NAME": "probe",
-    "FILE": "bundles/allowed_signers", "figures.tar": "bundles/whole.tar",
+    "A1,A2,A3": "plain", "B1,B2,B3": "again", "DIR": "made", "F": "f.tar", "NAME": "probe", "figures.tar": "f.tar",
 }  # fmt: skip
 DRY = ("submit", "scale", "rerun", "run", "env create")
 READING = (
@@ -73,17 +71,17 @@ PLANS = """
 --wireup torchrun --meter -- python train.py / -S array=0-3 / -S dependency=afterok:7
 """
 OTHER = """
---version / box up --name ../x / box up --nodes 100 / build nosuch / build pytorch --definition
-build pytorch --engine unix:///no / build tensorflow --definition --base x:1 / completion bash / completion nosuch
-convert docker-archive:nosuch.tar / convert oci:nosuch / convert x --engine unix:///no
-env create hvd --site local --kind conda --dry-run / logs failed --all / logs good --rank 7 / logs good -n 1
-logs whole / ls / nosuch / prove --pretend-cpu --again devcies / prove --site box / recipe new made -- python train.py
-rerun probe --dry-run -- --sleep 1 / run --gpus 1 --site local / scale --gpus 0 --site technion
-scale --gpus 1,2 --budget 0 --site technion --image image.sqsh / scale --gpus 1,2 --site polaris --same-nodes --dry-run
+--version / box up --name ../x / build nosuch / build pytorch --definition / build pytorch --engine unix:///no
+build tensorflow --definition --base x:1 / completion bash / completion nosuch / convert docker-archive:nosuch.tar
+convert x --engine unix:///no / env create hvd --site local --kind conda --dry-run / logs failed --all
+logs good --rank 7 / logs whole / ls / nosuch / prove --pretend-cpu --again devcies / prove --site box
+recipe new made -- python train.py / rerun probe --dry-run -- --sleep 1 / run --gpus 1 --site local
+scale --gpus 0 --site technion / scale --gpus 1,2 --budget 0 --site technion --image image.sqsh
+scale --gpus 1,2 --site polaris --same-nodes --dry-run
 scale --gpus 1,2 --site technion --same-nodes --arms full,solo --image image.sqsh --dry-run
 scale --gpus 1,2 --site technion --set batch-size=64,128 --strong --image image.sqsh --dry-run / schema
 show own --diff / submit / submit --gpus 1 --site nosuch / submit --gpus 16 --site technion --image image.sqsh
-submit --gpus 2 / submit --gpus 2 --hosts a:1,b:1 --dry-run / submit --gpus 2 --nodes 2 --site local
+submit --gpus 2 / submit --gpus 2 --hosts a:1,b:1 --dry-run
 submit --gpus 2 --site local --runtime native --dry-run -- python train.py
 """
 
@@ -161,18 +159,20 @@ class Home:
         """Without places, and without what depends on when it is said."""
         for place, name in ((self.path, "HOME"), (sys.prefix, "PYTHON"), (self.checkout, "CHECKOUT")):
             text = text.replace(str(place), name)
-        text = re.sub(r"\d{4}-\d\d-\d\d[T ][\d:]{8}(Z| ?[+-][\d:]{4,5})?|\b\d{8}-\d{6}\b", self._moment, text)
+        moments = r"\d{4}-\d\d-\d\d[T ][\d:]{5,8}(Z| ?[+-][\d:]{4,5}| UTC)?|\b\d{8}-\d{6}\b"
+        hashes = r'(?<![:\w])[0-9a-f]{64}\b|(?<=SOURCE=)[0-9a-f]{40}|(?<="commit": ")[0-9a-f]{40}'
+        text = re.sub(hashes, "HASH", re.sub(moments, self._moment, text))  # of scripts, bundles, the checkout
         text = re.sub(r"^(\d{8}-\d{6}-.*?) +\d+ (s|min|h|d)(?=  |$)", r"\1 AGE", text, flags=re.M)
         text = re.sub(r" +AGE\b", " AGE", re.sub(r"\d+ (s|min|h|d) old", "AGE old", text))
-        return re.sub(r'"age_s": ?\d+', '"age_s": 0', re.sub(r"\[ *\d+\.\d s\]", "[TIME]", text))
+        return re.sub(r'"(age|submitted)_s": ?[\d.]+', r'"\1_s": 0', re.sub(r"\[ *\d+\.\d s\]", "[TIME]", text))
 
     def _moment(self, found: re.Match[str]) -> str:
-        at = datetime.strptime(re.sub(r"\D", "", found[0])[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
-        return "NOW" if at.timestamp() > self.began_s - 2 else found[0]
+        digits = re.sub(r"\D", "", found[0])[:14].ljust(14, "0")
+        at = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
+        return "NOW" if at.timestamp() > self.began_s - 60 else found[0]
 
 
 def helps(home: Home, *verb: str) -> Iterator[str]:
-    """The help of a verb, and of all below it."""
     yield shlex.join([*verb, "--help"])
     listed = home.run([*verb, "--help"])["out"].partition("\nCommands:\n")[2]
     for name in re.findall(r"^  ([a-z-]+)\b", listed, re.M):
@@ -219,7 +219,7 @@ def record(checkout: Path, more: Iterable[str]) -> dict[str, Any]:
 
 
 def lines_of(said: dict[str, Any]) -> list[str]:
-    """What a command said, as lines to compare: a JSON document by its keys."""
+    """Lines to compare: a JSON document by its keys."""
     parts = {"standard output": said["out"], "standard error": said["err"], **said["wrote"]}
     for name, text in parts.items():
         document = text.startswith('{"schema"') and text.count("\n") < 2
