@@ -187,7 +187,7 @@ WRONG = {
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
     "the run twice": (
-        ["export", "RUN", "RUN", "--bundle", "/tmp/runner-test-bundle-of-nobody"],
+        ["export", "RUN", "RUN", "--bundle", "x.tar"],
         Exit.USAGE,
         "the same id",
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import RefusedError
-from runner.images.conversion import apptainer_build
+from runner.images.conversion import sif
 from runner.images.packing import rootfs
 
 ENROOT, APPTAINER, CHARLIECLOUD = "enroot", "apptainer", "ch-run"
@@ -74,7 +74,7 @@ def find(wanted: str | None) -> Tool:
     for name in (wanted,) if wanted else TOOLS:
         if name == APPTAINER:
             try:
-                program = apptainer_build.program()
+                program = sif.apptainer_program()
             except RefusedError:
                 continue
             return Tool(name, program, _version(program), () if os.geteuid() == 0 else ("--fakeroot",))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,24 +23,22 @@ from runner.core.hide import hidden_command
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.building.build import INPUTS_LABEL
-from runner.images.building.without_engine.build_spec import work_directory
-from runner.images.building.without_engine.tree import TreeImage
-from runner.images.conversion import apptainer_build
+from runner.images.conversion import sif
 from runner.images.conversion.publishing import Conversion, publish
 from runner.images.conversion.sif import SifMaker
 from runner.images.conversion.squashfs import convert_source
-from runner.images.editing import containers
-from runner.images.editing.containers import Copy, Tool
-from runner.images.packing import mksquashfs, rootfs, unpacked
-from runner.images.store import integrity, sif_file
+from runner.images.packing import mksquashfs, rootfs
+from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
+from runner.images.writable_root import copies, tools, tree
+from runner.images.writable_root.copies import work_directory
+from runner.images.writable_root.tools import Copy, Tool
+from runner.images.writable_root.tree import TreeImage
 
-_UNPACK_S = 6 * 3600.0
 _SUFFIX = "-edited"
 # What the conversion has put in and a command may have changed since: kept as it was left.
 _KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
-_NOT_ROOT = "because you're not superuser"  # unsquashfs, of device files: a copy has none
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class EditedTree(TreeImage):
         capture: tuple[str, ...],
     ) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
-        there = {name for name in _KEPT if unpacked.own_file(self.root, name) is not None}
+        there = {name for name in _KEPT if tree.own_file(self.root, name) is not None}
         own = tuple(file for file in added.files if file.name not in there)
         return super().packed(replace(added, files=own), out, packing, progress, capture)
 
@@ -83,7 +80,7 @@ def check(image: StoredImage, tool: Tool, target: Path) -> None:
     Raises:
         RefusedError: a SIF without Apptainer, or no unsquashfs. InfrastructureError: image or store are not usable.
     """
-    if form_of(image.path) == "sif" and tool.name != containers.APPTAINER:
+    if form_of(image.path) == "sif" and tool.name != tools.APPTAINER:
         raise RefusedError(
             "a SIF is written by Apptainer alone", where=str(image.path), fix="edit it on a machine with apptainer"
         )
@@ -106,8 +103,8 @@ def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
     with work_directory() as work:
         progress.step(f"unpacking {image.reference} into {work}")
         work.chmod(0o700)
-        root = work / containers.ROOT
-        _unpack(image.path, root)
+        root = work / tools.ROOT
+        copies.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)
         yield Copy(work, image.workdir or "/", variables)
 
@@ -118,10 +115,8 @@ def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False
     Args:
         to_stderr: what it writes to standard output goes to standard error.
     """
-    for name, content in containers.files(copy, os.environ).items():
-        (copy.work / name).write_text(content, "utf-8", "surrogateescape")
-    argv = containers.command(tool, copy, words, os.environ)
-    return process.foreground(argv, env=containers.environment(tool, copy, os.environ), to_stderr=to_stderr)
+    argv, env = copies.call(tool, copy, words)
+    return process.foreground(argv, env=env, to_stderr=to_stderr)
 
 
 def failed(words: Sequence[str], status: int) -> ProgramFailedError:
@@ -157,16 +152,16 @@ def stored(
     )
     # The mark: two edits at once are two images, whatever they did.
     digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"
-    source = EditedTree(copy.root, name, digest, now, config, containers.LEFT_OUT)
+    source = EditedTree(copy.root, name, digest, now, config, tools.LEFT_OUT)
     if image.architecture:
         source = replace(source, architecture=image.architecture)
-    _make_readable(copy.root)
+    copies.make_readable(copy.root)
     if form == "sif":
         where = f"edit of {image.reference}"
 
         def write(out: Path) -> None:
             options = [] if os.geteuid() == 0 else ["--fakeroot"]
-            apptainer_build.build([*options, str(out), str(copy.root)], progress.line, where=where)
+            sif.apptainer_build([*options, str(out), str(copy.root)], progress.line, where=where)
 
         return publish(SifMaker(source, write), progress, store_dir=target, history=history)
     return convert_source(source, progress, store_dir=target, history=history)
@@ -177,42 +172,10 @@ def shell(root: Path) -> str:
     return "/bin/bash" if os.path.lexists(root / "bin/bash") else "/bin/sh"
 
 
-def _unpack(file: Path, root: Path) -> None:
-    offset = 0
-    if form_of(file) == "sif" and (place := sif_file.root(file)) is not None:
-        offset = place.offset
-    # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
-    words: list[str | Path] = [
-        "unsquashfs",
-        "-quiet",
-        "-no-progress",
-        "-no-xattrs",
-        "-o",
-        str(offset),
-        "-d",
-        root,
-        file,
-    ]
-    done = process.run(words, timeout_s=_UNPACK_S, check=False)
-    problems = [line for line in (done.out + done.err).splitlines() if line.strip() and _NOT_ROOT not in line]
-    # 2: something that is not fatal, such as a device file.
-    if done.code == 0 or (done.code == 2 and not problems):
-        return
-    text = "\n".join(problems[-8:])
-    full = "No space left" in text or "quota exceeded" in text
-    raise InfrastructureError(
-        f"the image cannot be unpacked (unsquashfs, exit code {done.code}): {text}",
-        where=str(root),
-        fix="free space there, or set RUNNER_CACHE to a directory with room"
-        if full
-        else "check the image and the disk",
-    )
-
-
 def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
     """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
     unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
-    path = unpacked.own_file(root, "etc/environment")
+    path = tree.own_file(root, "etc/environment")
     try:
         lines = path.read_text("utf-8", "surrogateescape").split("\n") if path else None
     except OSError:  # not even its owner may read it
@@ -220,18 +183,3 @@ def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
     if lines is None:
         return dict(image.environment)
     return {**{found[1]: found[2] for line in lines if (found := _VARIABLE.fullmatch(line))}, **unchanged}
-
-
-def _make_readable(root: Path) -> None:
-    """Make readable what could not be packed otherwise; and the lists of users, which Enroot leaves to root alone."""
-    for path in filter(None, (unpacked.own_file(root, name) for name in ("etc/passwd", "etc/group"))):
-        with suppress(OSError):
-            path.chmod(0o644)
-    for directory, names, files in os.walk(root):
-        for name in (*names, *files):
-            path = Path(directory, name)
-            with suppress(OSError):
-                mode = path.lstat().st_mode
-                wanted = 0o500 if stat.S_ISDIR(mode) else 0o400
-                if not stat.S_ISLNK(mode) and mode & wanted != wanted:
-                    path.chmod(stat.S_IMODE(mode) | wanted)

@@ -1,10 +1,10 @@
-"""Which Debian packages this machine lacks, and installing them without starting any service."""
+"""This machine: is it of a cluster? Which modules its Python lacks, which packages; installing them."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,70 @@ import msgspec
 
 from runner.core import process
 from runner.core.errors import RefusedError
+from runner.core.invocation import PROGRAM
 from runner.core.lock import locked
+
+# Where the configuration of each scheduler's clients lies: slurm.conf(5), pbs.conf(8), lsf.conf(5).
+_SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+_PBS = ("/etc/pbs.conf", "/var/spool/torque/server_name", "/var/spool/pbs/server_name")
+
+
+def real_cluster() -> str | None:
+    """Why this machine looks like a login node or node of a real cluster; None if it does not."""
+    return cluster_reason(os.environ, lambda path: Path(path).exists(), lambda name: process.find(name) is not None)
+
+
+def cluster_reason(env: Mapping[str, str], exists: Callable[[str], bool], program: Callable[[str], bool]) -> str | None:
+    """The same, as a function of the environment and files.
+
+    A client alone is no cluster: Debian's slurm-client can be installed anywhere; it is one with a configuration.
+    """
+    for variable in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"):
+        if env.get(variable):
+            return f"{variable} is set: this is a job"
+    slurm = [env["SLURM_CONF"]] if env.get("SLURM_CONF") else _SLURM
+    pbs = [env["PBS_CONF_FILE"]] if env.get("PBS_CONF_FILE") else _PBS
+    for clients, places in ((("sbatch", "sinfo"), slurm), (("qstat", "qsub"), pbs)):
+        client = next((name for name in clients if program(name)), None)
+        place = next((name for name in places if exists(name)), None)
+        if client and place:
+            return f"{client} is here and {place} too"
+    return None
+
+
+# Looks, and imports nothing: torch alone would take seconds.
+_LOOK = """\
+import sys, importlib.util
+print("{}.{}".format(*sys.version_info))
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name) is None:
+        print(name)
+"""
+_FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
+
+
+def missing_modules(needs: Sequence[str], python: Path | None = None) -> tuple[str, str]:
+    """What a Python (None: ``python3`` of PATH) lacks to run a program that imports ``needs``, and the commands that
+    provide it; empty if it lacks nothing.
+    """
+    python = python or process.find("python3")
+    if python is None:
+        return "no python3 is in PATH", "activate an environment that has one"
+    done = process.run((python, "-c", _LOOK, *needs), timeout_s=60, check=False)
+    version, *absent = done.out.split() or ["?"]
+    if done.code != 0 or version.startswith("2."):
+        return f"{python} cannot be used (version {version}): {done.last_lines(1)}", "activate another environment"
+    if not absent:
+        return "", ""
+    return f"{python} (Python {version}) has no {' and no '.join(absent)}", _fix(needs, absent)
+
+
+def _fix(needs: Sequence[str], absent: Sequence[str]) -> str:
+    if "horovod" in absent:
+        framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
+        return f"{PROGRAM} env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
+    return "in the environment that is to be used: python3 -m pip install " + " ".join(absent)
+
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 # What invoke-rc.d asks before it starts a service (invoke-rc.d(8)); 101 means: not allowed.
@@ -50,7 +113,7 @@ FOR_USERS = Package("uidmap", ("newuidmap", "newgidmap"), "lets an ordinary user
 KEYRING = Package("debian-archive-keyring", (), "proves that the box's packages are Debian's")
 
 
-def missing(
+def missing_packages(
     *, engine: bool, has: Callable[[str], bool] | None = None, debian: bool | None = None, root: bool | None = None
 ) -> tuple[Package, ...]:
     """The packages that are not there.
@@ -67,7 +130,7 @@ def missing(
     return (*lacking, *(() if debian else (KEYRING,)))
 
 
-def install(packages: Iterable[Package], say: Callable[[str], None]) -> None:
+def install_packages(packages: Iterable[Package], say: Callable[[str], None]) -> None:
     """Install them with apt-get, as root or through sudo; services that they bring are not started.
 
     One at a time on a machine: the first to end would take the policy away from under the others.

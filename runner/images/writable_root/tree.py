@@ -1,4 +1,4 @@
-"""An image that lies unpacked in a directory, as a builder without an engine leaves it, for the store."""
+"""An image that lies unpacked in a directory: its own files, and the whole of it for the store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import stat
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,36 @@ from runner.core.errors import InfrastructureError
 from runner.core.progress import Progress
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.tarstream import BLOCK, END, entry
+
+
+def own_file(root: Path, name: str) -> Path | None:
+    """A file of the image below ``root``; None where it is none, or where a link is on the way."""
+    path = _without_links(root, name)
+    with suppress(OSError):
+        if path is not None and stat.S_ISREG(path.lstat().st_mode):
+            return path
+    return None
+
+
+def own_directory(root: Path, name: str) -> Path | None:
+    """A directory of the image below ``root``; None where it is none, or where a link is on the way."""
+    path = _without_links(root, name)
+    with suppress(OSError):
+        if path is not None and stat.S_ISDIR(path.lstat().st_mode):
+            return path
+    return None
+
+
+def _without_links(root: Path, name: str) -> Path | None:
+    path = root
+    with suppress(OSError):
+        for part in name.split("/"):
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                return None
+            path /= part
+        return path
+    return None
+
 
 _CHUNK = 1 << 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname(2)'s names, and Go's
