@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runner.backends.schedulers.script_parts import COMMON, SHELL, STRICT, SUPERVISE
-from runner.backends.schedulers.supervised_script import INTO_RUN_DIRECTORY
+from runner.backends.schedulers.script_parts import COMMON, INTO_RUN_DIRECTORY, SHELL, STRICT, SUPERVISE
 from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
 from runner.model.script import JobScript

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.model.exit_codes import NODE_NOT_READY
+from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-from runner.model.step import Argument, StepSpec, Text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, texts
 from runner.render.shell import command, quoted_arguments
 
 SHELL = Path(__file__).parent / "shell"
@@ -18,6 +18,11 @@ SUPERVISE = SHELL / "supervise.sh"
 PROFILE = SHELL / "profile.sh"
 
 STRICT = "set -uo pipefail; umask 077"
+# The script lies in the run directory.
+INTO_RUN_DIRECTORY = f"""\
+cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}
+{RUN_DIRECTORY}=$(pwd -P)
+"""
 CLEANUP_LOG = ">>logs/cleanup.log 2>&1"  # what the clean-up says is no evidence of why a job failed
 
 
@@ -76,17 +81,38 @@ def once_a_node(step: StepSpec, starter: tuple[Argument, ...] = (), output: str 
 
 
 def grouped(step: StepSpec) -> tuple[tuple[Argument, ...], ...]:
-    """The words of a rank in parts that are read one by one: its container, our launcher, the user's program."""
+    """The words of a rank in parts that are read one by one: its container, our launcher, the user's program.
+
+    Where a user's value looks like one of ours, the parts begin elsewhere, and are the same words in the same order.
+    """
     words = step.command
-    starts = [number for number, word in enumerate(words) if _ends(word, "/lib/rank.sh")]
-    launcher = starts[-1] - 1 if starts else 0
-    launched = next((number for number, word in enumerate(words) if _ends(word, "/lib/launch.py")), len(words))
-    program = next((n + 1 for n in range(launched, len(words)) if words[n] == (Text("--"),)), len(words))
-    return step.launcher, words[:launcher], words[launcher:program], words[program:]
+    shell = _next(words, 1, "/lib/rank.sh") - 1
+    launcher = _next(words, shell, "/lib/launch.py")
+    program = min(_next(words, launcher, "--") + 1, len(words))
+    return step.launcher, words[:shell], words[shell:program], words[program:]
 
 
-def _ends(word: Argument, end: str) -> bool:
-    return bool(word) and isinstance(word[-1], Text) and word[-1].value.endswith(end)
+def _next(words: tuple[Argument, ...], start: int, end: str) -> int:
+    """The place of the first word from ``start`` on that ends so; their number if there is none."""
+    last = (word[-1] if word else None for word in words[start:])
+    ends = (n for n, part in enumerate(last, start) if isinstance(part, Text) and part.value.endswith(end))
+    return next(ends, len(words))
+
+
+def rank(step: StepSpec) -> str:
+    """The function that starts a rank."""
+    return f"runner_rank() {{\n  exec {command(*grouped(step), indent='  ')}\n}}"
+
+
+def at_end(step: StepSpec, starter: tuple[Argument, ...] = ()) -> str:
+    """The function that is called when the script ends, however it ends, with a line break; empty for none.
+
+    Args:
+        starter: words that start it on each node.
+    """
+    if not step.at_end:
+        return ""
+    return f"runner_at_end() {{\n  {command(starter, step.at_end, indent='  ')} {CLEANUP_LOG}\n}}\n"
 
 
 def clock(seconds: int) -> str:

@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.backends.schedulers.script_parts import COMMON, STRICT, SUPERVISE, once_a_node, versions
-from runner.backends.schedulers.supervised_script import INTO_RUN_DIRECTORY, at_end, rank
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    INTO_RUN_DIRECTORY,
+    STRICT,
+    SUPERVISE,
+    at_end,
+    once_a_node,
+    rank,
+    versions,
+)
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.script import JobScript

@@ -14,6 +14,7 @@ from runner.backends.schedulers.script_parts import (
     PROFILE,
     SHELL,
     STRICT,
+    at_end,
     clock,
     environment,
     grouped,
@@ -22,7 +23,6 @@ from runner.backends.schedulers.script_parts import (
     unlock_memory,
     versions,
 )
-from runner.backends.schedulers.supervised_script import at_end
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.backends.schedulers import supervised_script
 from runner.backends.schedulers.script_parts import (
     COMMON,
+    INTO_RUN_DIRECTORY,
     PROFILE,
     SHELL,
     STRICT,
@@ -107,7 +107,7 @@ def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Itera
     if plan.launch is not None:
         yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
     yield STRICT
-    yield supervised_script.INTO_RUN_DIRECTORY
+    yield INTO_RUN_DIRECTORY
     yield checked(files, COMMON, SLURM, SUPERVISE)
     if plan.launch is None:
         yield f"runner_keep_only {' '.join(_OF_ALLOCATION)}"

@@ -14,7 +14,7 @@ from gpu_runner_inside.launcher import network
 from runner.backends.runtimes import charliecloud
 from runner.backends.runtimes.common import PREFIX
 from runner.backends.schedulers import render
-from runner.backends.schedulers.script_parts import SHELL, environment, needs_profile, unlock_memory, versions
+from runner.backends.schedulers.script_parts import SHELL, environment, grouped, needs_profile, unlock_memory, versions
 from runner.model.exit_codes import codes
 from runner.model.plan import ListedHosts
 from runner.model.site import SlurmFacts
@@ -171,6 +171,15 @@ def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[st
     hosts = msgspec.structs.replace(plan, scheduler="hosts", hosts=ListedHosts(("a", "b")))
     assert f"\nrunner_follow_orders {wait_s} " in render(hosts, alone).text
     assert f"runner_control 60 {wait_s} " in render(hosts, alone).text
+
+
+@pytest.mark.parametrize(
+    "words", [("p", "/lib/rank.sh", "--"), ("/lib/rank.sh",), ("a", "/lib/launch.py", "x"), ("--",)]
+)
+def test_words_stay_the_same_whatever_they_look_like(words: tuple[str, ...]) -> None:
+    for command in (texts(*words), charliecloud.step(msgspec.structs.replace(PLAN, program=words)).command):
+        step = StepSpec(prelude=(), once_a_node=(), launcher=(), command=command)
+        assert tuple(word for group in grouped(step) for word in group) == command
 
 
 def test_every_exit_of_a_shell_file_has_its_meaning() -> None:
