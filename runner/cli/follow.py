@@ -15,7 +15,7 @@ from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import tasks_of
 from runner.jobs.logs import LogFile, Selection, follow
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.telling import host_of
 from runner.jobs.watch import JobProgress
 from runner.text import printable

@@ -129,10 +129,12 @@ def _watch(selection: Selection) -> int:
 
 def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
     """Those to which the selection applies; none where it is one of states, which studies do not have."""
+    from runner.study.directory import ids
+
+    if selection.states or not ids():
+        return ()
     from runner.study.listing import list_studies
 
-    if selection.states:
-        return ()
     last = None if selection.last is None else min(selection.last, _LAST_STUDIES)
     return list_studies(name=selection.name, site=selection.site, since_s=selection.since_s, last=last)
 
@@ -172,7 +174,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing, standing, tasks_of
     from runner.jobs.lookup import kept_outcome
-    from runner.study.subject import find_subject
+    from runner.study.lookup import find_subject
 
     run = find_subject(wanted)
     if not isinstance(run, RunDirectory):

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.model.job import Cancelled
 from runner.schedulers import Scheduler
 

@@ -17,7 +17,7 @@ from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import LogFile, follow, one_rank
 from runner.jobs.presence import patience, presence
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import Plan

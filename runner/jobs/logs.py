@@ -15,7 +15,7 @@ from typing import BinaryIO
 from runner.errors import UnknownStateError, UsageError
 from runner.files import file_system
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 
 WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer is shown from here before its end

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.diagnosis.catalogue import find
 from runner.files import file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.job import JobState
@@ -69,6 +68,8 @@ def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) ->
     A report and a node's record are written before their rank's exit record, into the same directory, and the result
     before the marker: where the later one is listed, the absence of the earlier one is no delay.
     """
+    from runner.diagnosis.catalogue import find  # of no use while a job runs
+
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome not in ("failed", "cancelled"):
         return "none"  # whatever the ranks left

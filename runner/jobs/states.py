@@ -1,16 +1,21 @@
-"""The states of many runs' jobs: each scheduler is queried once."""
+"""The jobs of runs: the scheduler and id of one; the states of many, for which each scheduler is queried once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from runner.errors import RunnerError
-from runner.jobs.directory import RunDirectory
+import msgspec
+
+from runner.errors import NotAcceptedError, RunnerError, UnknownStateError
+from runner.files import file_system
+from runner.jobs.directory import RunDirectory, is_linked
 from runner.jobs.in_allocation import InAllocation
-from runner.model.job import JobState, Submitted
+from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.records import StartRecord
 from runner.model.schedulers import SchedulerName
-from runner.schedulers import connect
+from runner.schedulers import Scheduler, connect
 
 
 def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
@@ -39,3 +44,75 @@ def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, Jo
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)
+
+
+def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
+    """The scheduler and the id of a run's job.
+
+    If the submission was cut off before the id was written, it comes from the job's own records, or from the queue.
+
+    Raises:
+        NotAcceptedError: the scheduler did not accept the job.
+        UnknownStateError: it is unknown whether it did; or its client programs are named by a run directory from
+            elsewhere, and another user may have put them there.
+    """
+    record = run.read("job.json", Submitted)
+    if record is None:
+        raise UnknownStateError(
+            "this run's submission was cut off before it reached the scheduler: there is no job",
+            where=str(run.path),
+            fix="submit again",
+        )
+    if record.refused:
+        raise NotAcceptedError(
+            record.refused, where=str(run.path), fix="never submitted; fix the cause above and submit again"
+        )
+    scheduler = connected(run, record)
+    if record.job_id:
+        return scheduler, record.job_id
+    job_id = ("" if record.allocation else id_in_records(run)) or scheduler.find(run.path)
+    if not job_id:
+        raise UnknownStateError(
+            "this run's submission was cut off, and it is unknown whether the scheduler accepted it",
+            where=str(run.path),
+            fix="look for its directory in `squeue --format='%i %Z'`; submit a new run only if no job has it",
+        )
+    with suppress(OSError):
+        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+    return scheduler, job_id
+
+
+def connected(run: RunDirectory, record: Submitted) -> Scheduler:
+    """The scheduler of a run's job. Raises UnknownStateError as ``scheduler_of``."""
+    scheduler = connect(record.scheduler, _clients_of(run, record))
+    return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
+
+
+def _clients_of(run: RunDirectory, record: Submitted) -> Path | None:
+    """Where the client programs of the run's scheduler are; None for PATH.
+
+    A run directory of another user, or a copy of one, may name any programs: of a run that this user did not submit
+    only those are run that no other user can change.
+    """
+    if not record.clients:
+        return None
+    clients = Path(record.clients)
+    if is_linked(run) or file_system.is_closed_to_others(clients):
+        return clients
+    raise UnknownStateError(
+        f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",
+        where=str(run.path / "job.json"),
+        fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
+    )
+
+
+def id_in_records(run: RunDirectory) -> str:
+    """The job's id from its own records; empty if there are none."""
+    marker = run.read("exit.json", ExitMarker)
+    if marker is not None:
+        return marker.job
+    for path in sorted(run.ranks.glob("*.start.json")):
+        start = run.read(f"ranks/{path.name}", StartRecord)
+        if start is not None and start.job_id:
+            return start.job_id
+    return ""

@@ -29,7 +29,7 @@ from runner.jobs import directory
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 from runner.model.proof_record import RungRecord

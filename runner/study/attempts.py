@@ -19,7 +19,7 @@ from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
-from runner.jobs.submission import connected, scheduler_of
+from runner.jobs.states import connected, scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState

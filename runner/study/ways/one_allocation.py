@@ -16,7 +16,7 @@ from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.in_allocation import STOPPED, has_begun, never_began
 from runner.jobs.life import WaitInterrupted, tasks_of
-from runner.jobs.submission import connected, scheduler_of
+from runner.jobs.states import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch

@@ -12,7 +12,8 @@ import pytest
 from runner.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import standing
-from runner.jobs.submission import scheduler_of, submit
+from runner.jobs.states import scheduler_of
+from runner.jobs.submission import submit
 from runner.model.job import Submitted
 from runner.schedulers import client_call
 from runner.schedulers.slurm.client import Slurm

@@ -9,7 +9,7 @@ import pytest
 from runner.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.schedulers import client_call
 from runner.schedulers.slurm.client import Slurm
