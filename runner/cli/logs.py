@@ -125,9 +125,8 @@ def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, 
 
 
 def _ended_well(run: RunDirectory) -> bool:
-    from runner.model.verdict import Verdict
 
-    verdict = run.read("verdict.json", Verdict)
+    verdict = run.verdict
     return verdict is not None and verdict.exit_code == Exit.GOOD
 
 

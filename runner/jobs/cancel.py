@@ -8,13 +8,13 @@ import platform
 import time
 from contextlib import suppress
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 from runner.jobs.states import scheduler_of
 from runner.model.job import Cancelled
 from runner.schedulers import Scheduler
 
 
-def cancel_run(run: RunDirectory) -> tuple[str, bool]:
+def cancel_run(run: Run) -> tuple[str, bool]:
     """Cancel the run's job unless it has ended.
 
     Returns:
@@ -31,7 +31,7 @@ def cancel_run(run: RunDirectory) -> tuple[str, bool]:
     return job_id, False
 
 
-def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
+def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     """Cancel the run's job; no error if it has already ended.
 
     Raises:

@@ -10,15 +10,15 @@ import msgspec
 
 from runner.errors import NotAcceptedError, RunnerError, UnknownStateError
 from runner.files import file_system
-from runner.jobs.directory import RunDirectory, is_linked
+from runner.jobs.directory import is_linked
 from runner.jobs.in_allocation import InAllocation
-from runner.model.job import ExitMarker, JobState, Submitted
-from runner.model.records import StartRecord
+from runner.jobs.run import Run
+from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SchedulerName
 from runner.schedulers import Scheduler, connect
 
 
-def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
+def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
     """The states by run directory; and the errors of schedulers that gave no answer, whose runs are
     left out.
     """
@@ -40,13 +40,13 @@ def query(runs: Iterable[tuple[RunDirectory, Submitted]]) -> tuple[dict[Path, Jo
     for (scheduler, clients, allocation), jobs in launches.items():
         try:
             asked = connect(scheduler, Path(clients) if clients else None)
-            states |= InAllocation(asked, Path(allocation), RunDirectory(next(iter(jobs)))).states(jobs)
+            states |= InAllocation(asked, Path(allocation), Run(next(iter(jobs)))).states(jobs)
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)
 
 
-def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
+def scheduler_of(run: Run) -> tuple[Scheduler, str]:
     """The scheduler and the id of a run's job.
 
     If the submission was cut off before the id was written, it comes from the job's own records, or from the queue.
@@ -56,7 +56,7 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
         UnknownStateError: it is unknown whether it did; or its client programs are named by a run directory from
             elsewhere, and another user may have put them there.
     """
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     if record is None:
         raise UnknownStateError(
             "this run's submission was cut off before it reached the scheduler: there is no job",
@@ -82,13 +82,13 @@ def scheduler_of(run: RunDirectory) -> tuple[Scheduler, str]:
     return scheduler, job_id
 
 
-def connected(run: RunDirectory, record: Submitted) -> Scheduler:
+def connected(run: Run, record: Submitted) -> Scheduler:
     """The scheduler of a run's job. Raises UnknownStateError as ``scheduler_of``."""
     scheduler = connect(record.scheduler, _clients_of(run, record))
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
 
 
-def _clients_of(run: RunDirectory, record: Submitted) -> Path | None:
+def _clients_of(run: Run, record: Submitted) -> Path | None:
     """Where the client programs of the run's scheduler are; None for PATH.
 
     A run directory of another user, or a copy of one, may name any programs: of a run that this user did not submit
@@ -106,13 +106,9 @@ def _clients_of(run: RunDirectory, record: Submitted) -> Path | None:
     )
 
 
-def id_in_records(run: RunDirectory) -> str:
+def id_in_records(run: Run) -> str:
     """The job's id from its own records; empty if there are none."""
-    marker = run.read("exit.json", ExitMarker)
+    marker = run.marker
     if marker is not None:
         return marker.job
-    for path in sorted(run.ranks.glob("*.start.json")):
-        start = run.read(f"ranks/{path.name}", StartRecord)
-        if start is not None and start.job_id:
-            return start.job_id
-    return ""
+    return next((start.job_id for start in run.records.starts.values() if start.job_id), "")

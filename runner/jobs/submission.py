@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,12 +16,12 @@ from runner.files import atomic
 from runner.files.hashes import sha256
 from runner.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
-from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, SCRIPT, RunDirectory
+from runner.jobs.run import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, SCRIPT, Run
 from runner.jobs.snapshot_copy import Snapshot
 from runner.jobs.states import id_in_records
 from runner.model.finding import Finding
 from runner.model.job import Submitted
-from runner.model.origin import CodeRecord, CommandLine
+from runner.model.origin import CodeRecord, CommandLine, Provenance, Source
 from runner.model.plan import Plan, record_of
 from runner.schedulers import Scheduler
 
@@ -54,7 +53,7 @@ def submit(
     scheduler: Scheduler,
     unconfirmed: tuple[str, ...] = (),
     origin: Origin | None = None,
-) -> RunDirectory:
+) -> Run:
     """Make the run directory and submit its script.
 
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
@@ -82,7 +81,7 @@ def submit(
     try:
         job_id = _submitted(run, scheduler)
     except NotAcceptedError as error:
-        run.write("job.json", msgspec.structs.replace(record, refused=error.what))
+        run.write(JOB, msgspec.structs.replace(record, refused=error.what))
         raise
     except KeyboardInterrupt:
         raise UnknownStateError(
@@ -92,7 +91,7 @@ def submit(
             code=Exit.INTERRUPTED,
         ) from None
     with suppress(OSError):  # the disk may be full by now: the id can be found again by the run's directory
-        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+        run.write(JOB, msgspec.structs.replace(record, job_id=job_id))
     return run
 
 
@@ -108,7 +107,7 @@ def make(
     unconfirmed: tuple[str, ...] = (),
     origin: Origin | None = None,
     allocation: str = "",
-) -> tuple[RunDirectory, Submitted]:
+) -> tuple[Run, Submitted]:
     """Make the run directory of a job that is not submitted yet, and the record of its submission.
 
     Args:
@@ -129,11 +128,11 @@ def make(
     )
     try:
         directory.copy_program(run, library, recipe)
-        run.write("plan.json", record_of(plan, findings))
-        run.write("provenance.json", _provenance(plan, findings, unconfirmed))
+        run.write(PLAN, record_of(plan, findings))
+        run.write(PROVENANCE, _provenance(plan, findings, unconfirmed))
         _write_origin(run, origin or Origin())
         atomic.write_private(run.path / SCRIPT, script)
-        run.write("job.json", record)
+        run.write(JOB, record)
     except OSError as error:
         directory.discard(run)
         raise InfrastructureError(
@@ -147,7 +146,7 @@ def make(
     return run, record
 
 
-def _write_origin(run: RunDirectory, origin: Origin) -> None:
+def _write_origin(run: Run, origin: Origin) -> None:
     if origin.command is not None:
         run.write(COMMAND, origin.command)
     if origin.code is not None:
@@ -158,7 +157,7 @@ def _write_origin(run: RunDirectory, origin: Origin) -> None:
         snapshot_copy.copy(origin.snapshot, run)
 
 
-def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
+def _submitted(run: Run, scheduler: Scheduler) -> str:
     """The job's id, from the scheduler or, where it does not answer, from the job's own records."""
     try:
         return scheduler.submit(run.path, SCRIPT)
@@ -169,25 +168,22 @@ def _submitted(run: RunDirectory, scheduler: Scheduler) -> str:
         return job_id
 
 
-def _provenance(plan: Plan, findings: tuple[Finding, ...], unconfirmed: tuple[str, ...]) -> dict[str, Any]:
-    """What a later reader needs to know about the origin of this run, besides its command line and its code. No
-    environment: it may hold secrets, and the plan has its result.
-    """
-    return {
-        "runner": __version__,
-        "source": _source(),
-        "python": platform.python_version(),
-        "directory": str(Path.cwd()),
-        "host": platform.node(),
-        "scheduler": plan.scheduler,
-        "runtime": plan.runtime,
-        "findings": [msgspec.to_builtins(finding) for finding in findings],
-        "unconfirmed": list(unconfirmed),
-    }
+def _provenance(plan: Plan, findings: tuple[Finding, ...], unconfirmed: tuple[str, ...]) -> Provenance:
+    return Provenance(
+        runner=__version__,
+        source=_source(),
+        python=platform.python_version(),
+        directory=str(Path.cwd()),
+        host=platform.node(),
+        scheduler=plan.scheduler,
+        runtime=plan.runtime,
+        findings=findings,
+        unconfirmed=unconfirmed,
+    )
 
 
-def _source() -> dict[str, Any] | None:
-    """Commit of the checkout, and whether it had changes; None outside a checkout."""
+def _source() -> Source | None:
+    """None outside a checkout."""
     root = paths.source_root()
     if root is None or process.find("git") is None:
         return None
@@ -196,4 +192,4 @@ def _source() -> dict[str, Any] | None:
         changes = process.run(("git", "-C", root, "status", "--porcelain"), timeout_s=10, check=False)
     except RunnerError:
         return None
-    return {"commit": head.out.strip(), "dirty": bool(changes.out.strip())} if head.code == 0 else None
+    return Source(head.out.strip(), bool(changes.out.strip())) if head.code == 0 else None

@@ -237,7 +237,7 @@ def _outcome(prepared: PreparedJob, root: Path, listener: Listener) -> JobOutcom
     if run is None:
         run, _job_id = start(prepared, root)
     verdict = finish(run, listener.progress, listener.warn)
-    evidence = collect(run, run.read("ended.json", JobState) or JobState("ended", ""))
+    evidence = collect(run, run.ended or JobState("ended", ""))
     return JobOutcome(
         outcome=verdict.outcome,
         reasons=verdict.reasons,

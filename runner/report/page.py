@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.model.expectation import Comparison
+from runner.model.figure import in_words
 from runner.model.report import Report, RunReport
 from runner.report.gallery import MOST_ROWS, gallery, rows_table
 from runner.report.markup import Markup, tag
@@ -36,6 +37,7 @@ def page(report: Report) -> str:
 
 
 def _header(report: Report) -> Markup:
+    doubts = in_words(report.doubts, labelled=True)
     label = tag("p", f"{_sentence(report.demonstration)}", class_="demonstration") if report.demonstration else None
     return tag(
         "header",
@@ -43,6 +45,7 @@ def _header(report: Report) -> Markup:
         tag("h1", report.title),
         tag("p", *_prose(f"{report.subtitle}."), class_="subtitle"),
         label,
+        tag("p", f"Doubts: {doubts}.", class_="subtitle") if doubts else None,
     )
 
 
