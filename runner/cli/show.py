@@ -115,10 +115,10 @@ def wait_and_judge(
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
-    from runner.jobs.life import WaitInterrupted, finish, tasks_of
+    from runner.jobs.life import WaitInterrupted, finish
 
     try:
-        with display(tasks_of(run), quiet=as_json) as on_progress:
+        with display(run.tasks, quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:

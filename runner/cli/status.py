@@ -172,7 +172,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.cli.show import show_verdict, warn
     from runner.cli.waiting import display
     from runner.jobs.directory import RunDirectory
-    from runner.jobs.life import Standing, standing, tasks_of
+    from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
     from runner.study.lookup import find_subject
 
@@ -183,7 +183,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
         return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
-    with display(tasks_of(run), quiet=as_json or is_known) as on_progress:
+    with display(run.tasks, quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)
     if as_json:
         from runner.cli import json_output

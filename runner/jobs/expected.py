@@ -217,8 +217,8 @@ def curve_of_run(run: Run) -> Curve:
         raise UsageError(f"the run {run.run_id} {now}; it tells no times of allreduces", where=where, fix=fix)
     records: list[AllreduceRecord] = []
     for rank in range(plan.tasks):
-        record = run.read(f"ranks/{rank}.allreduce.json", AllreduceRecord)
-        if record is None or record.size != plan.tasks or record.rank != rank:
+        record = run.records.record(rank, "allreduce", AllreduceRecord)
+        if record is None or record.size != plan.tasks:
             raise UsageError(f"no whole record of rank {rank}'s allreduces", where=where, fix=fix)
         records.append(record)
     if any(record.device_kind != "cuda" for record in records):

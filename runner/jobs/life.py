@@ -74,9 +74,8 @@ def standing(
     if run.ended is None:
         scheduler, job_id = scheduler_of(run)
         state = scheduler.state(job_id, run.path)
-        is_over = state.phase == "ended" or (state.phase == "unknown" and run.has_marker)
-        if not is_over:
-            return Standing(job_id, progress(run, state, 0.0), tasks_of(run))
+        if not run.is_over(state):
+            return Standing(job_id, progress(run, state, 0.0), run.tasks)
     return finish(run, on_progress, warn, clock=clock)
 
 
@@ -106,12 +105,6 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
     verdict = _verdict(run, evidence)
     _keep_all(run, state, verdict, warn)
     return verdict
-
-
-def tasks_of(run: Run) -> int:
-    """The number of the run's ranks; 0 where its plan cannot be read."""
-    plan = run.plan
-    return plan.tasks if plan else 0
 
 
 def finish(

@@ -124,9 +124,7 @@ def _known(run: Run) -> _Known | None:
 
 def _judged(known: _Known, state: JobState | None, until: float) -> _Known:
     """With its verdict, if its job is over and there is time to judge it."""
-    is_over = known.ended or (
-        state is not None and (state.phase == "ended" or (state.phase == "unknown" and known.run.has_marker))
-    )
+    is_over = known.ended or (state is not None and known.run.is_over(state))
     if known.verdict is not None or not is_over or time.monotonic() > until:
         return known
     verdict = judge_at_once(known.run)

@@ -188,6 +188,12 @@ class Run:
         return self.read(PLAN, PlanRecord)
 
     @property
+    def tasks(self) -> int:
+        """The number of its ranks; 0 where its plan cannot be read."""
+        plan = self.plan
+        return plan.tasks if plan else 0
+
+    @property
     def submitted(self) -> Submitted | None:
         """The record of its submission; None where that was cut off before the scheduler was called."""
         return self.read(JOB, Submitted)
@@ -216,6 +222,10 @@ class Run:
     def has_marker(self) -> bool:
         """Whether its script has left something at its end, readable or not."""
         return (self.path / EXIT).exists()
+
+    def is_over(self, state: JobState) -> bool:
+        """Whether its job has ended by the scheduler's answer; of one that it does not know by the script's marker."""
+        return state.phase == "ended" or (state.phase == "unknown" and self.has_marker)
 
     @property
     def ended(self) -> JobState | None:

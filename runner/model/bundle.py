@@ -15,7 +15,7 @@ class BundledRun(FigureKeys, frozen=True):
     """A run in a bundle: what its records give.
 
     Attributes:
-        figure: never null, but in a bundle of a version before 0.2. precision, steady, transport, forced: as in its
+        figure: null only in a bundle that an earlier version made. precision, steady, transport, forced: as in its
             verdict.
         arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
         version: of gpu-runner, which judged it when the bundle was made.

@@ -278,9 +278,8 @@ def _left(root: Path) -> RunDirectory | None:
 
 def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
     """The records of a step, by rank; none unless every planned rank left one."""
-    records = [run.read(f"ranks/{rank}.proving.json", ProvingRecord) for rank in range(tasks)]
-    whole = [record for rank, record in enumerate(records) if record is not None and record.rank == rank]
-    return tuple(whole) if len(whole) == tasks else ()
+    whole = run.records.records("proving", ProvingRecord, range(tasks))
+    return tuple(whole.values()) if len(whole) == tasks else ()
 
 
 def _read(file: Path) -> RungRecord | None:

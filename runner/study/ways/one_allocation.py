@@ -15,7 +15,7 @@ from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.in_allocation import STOPPED, has_begun, never_began
-from runner.jobs.life import WaitInterrupted, tasks_of
+from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.job import JobState
@@ -97,7 +97,7 @@ def _discard_unbegun(study: StudyDirectory) -> None:
 def _wait(work: Work) -> None:
     """Until each launch has ended and was judged, or the allocation has."""
     for launch, run in separate.open_runs_of(work.study):
-        tasks = tasks_of(run)
+        tasks = run.tasks
 
         def on_progress(now: JobProgress, tasks: int = tasks) -> None:
             work.listener.progress(now, tasks)

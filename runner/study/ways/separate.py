@@ -15,7 +15,7 @@ from runner.invocation import PROGRAM
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
-from runner.jobs.life import finish, tasks_of
+from runner.jobs.life import finish
 from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
@@ -96,7 +96,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
 
 def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
-    tasks = tasks_of(run)
+    tasks = run.tasks
 
     def on_progress(progress: JobProgress) -> None:
         work.listener.progress(progress, tasks)
