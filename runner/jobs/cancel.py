@@ -9,12 +9,12 @@ import time
 from contextlib import suppress
 
 from runner.backends.schedulers import Scheduler
-from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.run import Run
+from runner.jobs.states import scheduler_of
 from runner.model.job import Cancelled
 
 
-def cancel_run(run: RunDirectory) -> tuple[str, bool]:
+def cancel_run(run: Run) -> tuple[str, bool]:
     """Cancel the run's job unless it has ended.
 
     Returns:
@@ -31,7 +31,7 @@ def cancel_run(run: RunDirectory) -> tuple[str, bool]:
     return job_id, False
 
 
-def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
+def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     """Cancel the run's job; no error if it has already ended.
 
     Raises:
