@@ -110,7 +110,7 @@ class Run:
     @property
     def verdict(self) -> Verdict | None:
         """What the run is worth, once ``wait`` or ``status`` has judged it; no scheduler is queried."""
-        return self._files.read("verdict.json", Verdict)
+        return self._files.verdict
 
     def status(self) -> RunFacts:
         """All that is known of it now, as ``status --json`` shows it.

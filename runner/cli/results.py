@@ -19,8 +19,7 @@ from runner.model.environment import Environment
 from runner.model.expectation import Expectation
 from runner.model.exported import ExportedRuns
 from runner.model.listed_run import RunList
-from runner.model.origin import RunDetails
-from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
+from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts, ShownRun
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.report import Report
@@ -186,16 +185,6 @@ class ShownSite(Site, frozen=True, kw_only=True):
     """A site, and what is proven on its GPUs."""
 
     proven_on_gpus: ProvenAtSite
-
-
-ShownRun = msgspec.defstruct(
-    "ShownRun",
-    [(field.name, field.type) for field in msgspec.structs.fields(RunDetails)],
-    bases=(RunFacts,),
-    namespace={"__doc__": "A run, and what ``show`` adds; see RunDetails for the meaning."},
-    frozen=True,
-    kw_only=True,
-)
 
 
 class Comparison(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from runner.cli.waiting import display
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
+from runner.model.figure import figure_of, is_of_value
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.script import LIBRARY
@@ -141,10 +142,10 @@ def wait_and_judge(
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
-    from runner.jobs.life import WaitInterrupted, finish, tasks_of
+    from runner.jobs.life import WaitInterrupted, finish
 
     try:
-        with display(tasks_of(run), quiet=as_json) as on_progress:
+        with display(run.tasks, quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
@@ -179,33 +180,34 @@ def warn(text: str) -> None:
 
 def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
     """Print a verdict, for people."""
-    good = verdict.outcome in ("measured", "ran")
-    transport = ", transport UNPROVEN" if verdict.transport == "unproven" else ""
-    unexamined = ", synchronisation not examined" if verdict.synchronisation else ""
+    good, figure = verdict.outcome in ("measured", "ran"), figure_of(verdict)
+    doubts = figure.doubts if figure else ()
+    of_run = [each.words for each in doubts if each.code != "demonstration" and not is_of_value(each)]
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""
-    click.echo(f"verdict: {verdict.outcome}{unexamined}{transport}{label}")
+    click.echo(f"verdict: {', '.join((verdict.outcome, *map(printable, of_run)))}{label}")
     for reason in verdict.reasons:
         click.echo(f"  ! {printable(reason)}")
     if verdict.fix:
         click.echo(f"  fix ({verdict.who}): {verdict.fix}")
     for fact in verdict.proven if good else ():
         click.echo(f"  = {printable(fact)}")
-    if verdict.forced:
+    if verdict.forced and figure is None:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
-    if verdict.images_per_s is not None and verdict.window_s is not None:
-        label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
-        unit = verdict.unit
-        steady = {True: "steady", False: "NOT steady", None: "cannot tell whether steady"}[verdict.steady]
-        click.echo(f"  throughput: {verdict.images_per_s:.1f} {unit}/s over {verdict.window_s:.2f} s, {steady}{label}")
-        if verdict.precision is not None:
-            low, high = verdict.precision
-            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {unit}/s (95 %)")
+    if figure is not None and figure.window_s is not None:
+        label = f"   [{figure.demonstration}]" if figure.demonstration else ""
+        of_value = ["steady"] if figure.steady else []
+        of_value += [each.words for each in doubts if is_of_value(each)]
+        throughput = f"{figure.value:.1f} {figure.unit}/s over {figure.window_s:.2f} s"
+        click.echo(f"  throughput: {', '.join((throughput, *of_value))}{label}")
+        if figure.interval is not None:
+            low, high = figure.interval
+            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {figure.unit}/s (95 %)")
         if verdict.gpu_energy_j_per_sample is not None:
-            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{unit[:-1]} (GPU only)")
-        for each in verdict.arms:
+            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)")
+        for arm in verdict.arms:
             click.echo(
-                f"  arm {each.arm}: {each.samples_per_s:.1f} {unit}/s over {each.window_s:.2f} s, "
-                f"slowest rank {each.slowest_samples_per_s:.1f}"
+                f"  arm {arm.arm}: {arm.samples_per_s:.1f} {figure.unit}/s over {arm.window_s:.2f} s, "
+                f"slowest rank {arm.slowest_samples_per_s:.1f}"
             )
     for sentence in verdict.remarks:
         click.echo(f"  note: {printable(sentence)}")

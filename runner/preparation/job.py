@@ -177,7 +177,8 @@ def start(
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
     # a dry run has no use for what starts and watches jobs
-    from runner.jobs.submission import scheduler_of, submit
+    from runner.jobs.states import scheduler_of
+    from runner.jobs.submission import submit
 
     _check_script(prepared, runs)
     run = submit(

@@ -27,7 +27,7 @@ from runner.core.files import sha256
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory, write_script
 from runner.jobs.in_allocation import BEGUN, has_begun
-from runner.model.job import ExitMarker, ListedLaunch, Submitted
+from runner.model.job import ListedLaunch, Submitted
 from runner.model.origin import CommandLine
 from runner.model.plan import LaunchPlace, Plan, record_of
 from runner.model.site import Queue, Site
@@ -170,7 +170,7 @@ def gpu_hours(study: Path, runs: Iterable[RunDirectory]) -> float:
     """
     by_allocation: dict[str, list[RunDirectory]] = {}
     for run in runs:
-        if has_begun(run) and (record := run.read("job.json", Submitted)) is not None:
+        if has_begun(run) and (record := run.submitted) is not None:
             by_allocation.setdefault(record.allocation, []).append(run)
     return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
 
@@ -186,7 +186,7 @@ def last_sign_s(run: RunDirectory) -> float:
 
 
 def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
-    plan, marker = own.read("plan.json", Plan), own.read("exit.json", ExitMarker)
+    plan, marker = own.plan, own.marker
     times = []
     with suppress(OSError, ValueError):
         lines = file_system.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
@@ -200,7 +200,7 @@ def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
             times = times or [(run.path / BEGUN).lstat().st_mtime for run in runs]
         times += [sign_s for run in runs if (sign_s := last_sign_s(run))]
     used_s = min(max(times) - min(times), float(plan.walltime_s)) if times else 0.0
-    return used_s * cost.gpus_of(plan) / 3600.0
+    return used_s * plan.occupied_gpus / 3600.0
 
 
 def _made(study: Path) -> Path:
@@ -222,7 +222,7 @@ def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan, *, with_ne
 
 def _keep_id(run: RunDirectory, job_id: str) -> None:
     """Without it, it is found again by the directory."""
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     if record is not None:
         with suppress(OSError):
             run.write("job.json", msgspec.structs.replace(record, job_id=job_id))

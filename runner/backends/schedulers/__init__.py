@@ -11,14 +11,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from runner.core.errors import RefusedError
-from runner.model.job import JobState, ListedLaunch
+from runner.model.job import JobState
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.script import JobScript
-from runner.model.step import StepSpec
+
+if TYPE_CHECKING:
+    from runner.model.job import ListedLaunch
+    from runner.model.step import StepSpec
 
 
 class Scheduler(Protocol):

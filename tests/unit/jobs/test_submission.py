@@ -14,7 +14,8 @@ from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import standing
-from runner.jobs.submission import scheduler_of, submit
+from runner.jobs.states import scheduler_of
+from runner.jobs.submission import submit
 from runner.model.job import Submitted
 from runner.model.script import JobScript
 from tests.support.limits import largest_file
