@@ -56,12 +56,11 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
         "is_root",
     ),
 )  # fmt: skip
+# What wraps a model for torch.distributed.
+WRAPPED_MODELS = ("DistributedDataParallel", "FullyShardedDataParallel")
 _OPTIMIZER = re.compile(
     r"(SGD|Adam\w*|FusedAdam|FusedSGD|RMSprop|Adagrad|Adadelta|LAMB|Lamb|FusedLAMB|LARS|Lars|Lion|NAdam|Nadam|RAdam|Ftrl|"
     r"Adafactor|\w*Optimizer)\Z"
-)
-ROOT_DECORATORS = re.compile(
-    r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
 )
 _HOROVOD = re.compile(r"horovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
 _KERAS = re.compile(r"(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")

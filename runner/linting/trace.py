@@ -1,168 +1,270 @@
-"""What a reading of a script leaves: its calls, in the order in which they run, and what is known of arguments."""
+"""The calls of a script, in the order in which they run.
+
+Functions of the same files are followed with their arguments; a loop's body is read once; both branches of an ``if``
+are read, each with what its condition says of the rank.
+"""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from astroid import nodes
 
-@dataclass(frozen=True)
-class Value:
-    """What is known of an expression.
+from runner.linting import names
+from runner.linting.conditions import ROOT, condition
+from runner.linting.resolve import Callee, Context, Resolver, class_of, dotted
+from runner.linting.values import NOTHING, Call, Value, tagged
 
-    Attributes:
-        tags: ``rank``, ``local_rank``, ``size``, ``local_size``: it depends on them; ``exact``: it is that rank, not
-            only made with it; ``by_rank_in_text``: a text that depends on it; ``fixed``: it is one element of a list;
-            ``over_size``: it was divided by the size; ``is_root``, ``not_root``, ``is_local_root``: it is true there;
-            ``root_only``: it is None, or not set, elsewhere; ``gpu0``: it names one fixed GPU;
-            ``in_memory``: a buffer, no file; ``wrapped``; ``count``: a range of numbers; ``one_of``: it is one of its
-            items; ``all_keys``: a dictionary that has no other keys than its items; and things that were made, with a
-            number each: ``loader:3``, ``sampler:2``, ``optimizer:5``, ``model:1``.
-        path: dotted name of what was imported, ``torch.optim.SGD``; empty for anything else.
-        constant: of a literal; ``...`` for no literal.
-        reference: a function or class of the source, with what it belongs to.
-        items: of a tuple or a dictionary, by place or key.
-    """
-
-    tags: frozenset[str] = frozenset()
-    path: str = ""
-    constant: Any = ...
-    reference: Any = None
-    items: tuple[tuple[Any, Value], ...] = ()
-
-    def numbered(self, kind: str) -> frozenset[str]:
-        """The things of a kind that it is, or was made from."""
-        return frozenset(tag for tag in self.tags if tag.startswith(f"{kind}:"))
-
-    def has(self, *tags: str) -> bool:
-        """Whether it has any of these tags."""
-        return not self.tags.isdisjoint(tags)
-
-
-NOTHING = Value()
-# Of a call: in their order, and by name; an empty name stands for ``**keywords``.
-Arguments = tuple[Value, ...]
-Keywords = tuple[tuple[str, Value], ...]
-# What is true of a value itself, and not of what is made with it.
-ITSELF = frozenset(("exact", "root_only", "fixed", "one_of", "all_keys"))
-# What a thing does not have because its owner has it.
-SCALARS = ITSELF | frozenset(
-    ("rank", "local_rank", "size", "local_size", "cross_rank", "is_root", "not_root", "is_local_root", "over_size",
-     "by_rank_in_text", "gpu0", "count")
-)  # fmt: skip
-
-
-def union(values: Iterable[Value]) -> Value:
-    """What is known of a value that is made from others."""
-    return Value(frozenset[str]().union(*(value.tags for value in values)) - ITSELF)
-
-
-def text_of(value: Value) -> Value:
-    """A text that a value is written into."""
-    by_rank = value.has("rank", "local_rank", "by_rank_in_text")
-    return Value(value.tags - SCALARS | ({"by_rank_in_text"} if by_rank else frozenset()))
-
-
-@dataclass(frozen=True)
-class Event:
-    """One call, or one assignment to a rate (``name`` ``set lr``) or an environment variable (``set env``).
-
-    Attributes:
-        name: dotted name of what is called, where it was imported; ``.step`` for a method of a value.
-        receiver: what a method belongs to.
-        guards: ``root``: only rank 0 comes here; ``not_root``; ``local_root``: one rank of each node.
-        loops: numbers of the loops around it, the outermost first.
-        certain: it is known when this runs; not so in a function that nothing is seen to call.
-        discarded: the result is not used.
-        place: where it is, for a person.
-        function: the name of the function that it is in.
-        made: the number that what it made carries in its tags.
-    """
-
-    name: str
-    node: ast.AST
-    place: str
-    arguments: Arguments = ()
-    keywords: Keywords = ()
-    receiver: Value = NOTHING
-    guards: frozenset[str] = frozenset()
-    loops: tuple[int, ...] = ()
-    number: int = 0
-    certain: bool = True
-    discarded: bool = False
-    function: str = ""
-
-    @property
-    def last(self) -> str:
-        """The last part of the name."""
-        return self.name.rpartition(".")[2]
-
-    def argument(self, place: int | None, *names: str) -> Value | None:
-        """The argument of a name or place; None where it is not given."""
-        for name, value in self.keywords:
-            if name in names:
-                return value
-        return self.arguments[place] if place is not None and place < len(self.arguments) else None
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """All arguments."""
-        return (*self.arguments, *(value for _, value in self.keywords))
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """The tags of all arguments."""
-        return frozenset().union(*(value.tags for value in self.values))
-
-    @property
-    def has_unknown_arguments(self) -> bool:
-        """Whether it takes ``*arguments`` or ``**keywords`` that are not known."""
-        return any(not name for name, _ in self.keywords)
+_RATES = ("visible_device_list", "lr", "learning_rate")
+_ENTRIES = ("main", "run", "train", "worker", "main_worker")
+_ENDS = ("sys.exit", "exit", "quit", "os._exit")
+_FUNCTIONS = (nodes.FunctionDef, nodes.AsyncFunctionDef)
+_ROOT_DECORATORS = re.compile(
+    r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
+)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop: what it goes over, and the loops around it."""
+    """A loop, and what it goes over."""
 
-    number: int
+    node: nodes.NodeNG
     over: Value
-    around: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Event(Call):
+    """One call, or one assignment to a rate (``set lr``) or an environment variable (``set env``).
+
+    Attributes:
+        guards: ``root``: only rank 0 comes here; ``not_root``; ``local_root``: one rank of each node.
+        loops: those around it, the outermost first.
+        order: its place among all events.
+        certain: it is known when this runs; not so in a function that nothing is seen to call.
+        discarded: the result is not used.
+        place: where it is, for a person.
+        function: the name of the function that it is in.
+    """
+
+    node: Any = None
+    guards: frozenset[str] = frozenset()
+    loops: tuple[Loop, ...] = ()
+    order: int = 0
+    certain: bool = True
+    discarded: bool = False
+    place: str = ""
+    function: str = ""
+
+    @property
+    def text(self) -> str:
+        """The source of the call."""
+        return str(self.node.as_string()) if isinstance(self.node, nodes.Call) else ""
 
 
 @dataclass
 class Trace:
-    """Everything that a reading leaves.
+    """A reading of a script: its events, the imported names that classes inherit from, and the names behind them."""
 
-    Attributes:
-        imports: dotted names of what the files import.
-        uncertain: why something may be missing here that the script has; empty if nothing is.
-        names: what the script names of what it imports, as `canonical` spells it.
-        texts: string literals of the script.
-    """
-
+    resolver: Resolver
     events: list[Event] = field(default_factory=list)
-    loops: dict[int, Loop] = field(default_factory=dict)
-    imports: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
-    uncertain: str = ""
+    bases: list[str] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    _guards: tuple[str, ...] = ()
+    _around: tuple[Loop, ...] = ()
+    _certain: bool = True
+    _seen: set[nodes.NodeNG] = field(default_factory=set)
 
-    def calls(self, match: Callable[[Event], bool]) -> list[Event]:
-        """The events that match, in order."""
-        return [event for event in self.events if match(event)]
+    def read(self) -> None:
+        """Read the script, then what nothing in it is seen to call: callbacks, entry points, a framework's methods."""
+        script = next(iter(self.resolver.sources))
+        self._module(script)
+        self._certain = False
+        classes = [each for each in script.body if isinstance(each, nodes.ClassDef)]
+        methods = [each for kind in classes for each in _methods(kind)]
+        left = [each for each in script.body if isinstance(each, nodes.FunctionDef)] + methods
+        used = {getattr(each, "name", "") or getattr(each, "attrname", "") for each in self.resolver.references}
+        for function in sorted(left, key=lambda each: each.name not in _ENTRIES):
+            if function.name in used or self._may_be_called(function):
+                self._rest(function)
+        for named in list(self.resolver.named):
+            for function in _methods(named) if isinstance(named, nodes.ClassDef) else [named]:
+                self._rest(function)
 
-    def by_name(self, *names: str) -> list[Event]:
-        """The events with one of these names: ``hvd.init``, ``.step``, or ``*.DataLoader`` for a last part."""
-        return list(self._by_name(names))
+    def _rest(self, function: Any) -> None:
+        if function not in self._seen:
+            self._follow(function, None)
 
-    def _by_name(self, names: Iterable[str]) -> Iterator[Event]:
-        wanted = set(names)
-        for event in self.events:
-            if event.name in wanted or f"*.{event.last}" in wanted:
-                yield event
+    def _may_be_called(self, function: nodes.FunctionDef) -> bool:
+        """Whether something outside may call a function that the source does not name: a framework, a command line."""
+        owner = class_of(function)
+        by_base = owner is not None and any(isinstance(each, str) for each in self.resolver.ancestors(owner))
+        return function.decorators is not None or function.name in _ENTRIES or by_base
 
-    def imported(self, *packages: str) -> bool:
-        """Whether one of these packages, or a module below it, is imported."""
-        return any(name == package or name.startswith(f"{package}.") for name in self.imports for package in packages)
+    def _module(self, module: nodes.Module) -> None:
+        if module not in self._seen:
+            self._seen.add(module)
+            around, self._around = self._around, ()
+            self._block(module.body, None)
+            self._around = around
+
+    def _follow(self, function: Any, context: Context | None) -> None:
+        """Read the body of a function, in a call of it."""
+        self._seen.add(function)
+        decorators = function.decorators.nodes if getattr(function, "decorators", None) else ()
+        around, root = self._around, any(_ROOT_DECORATORS.search(dotted(each)) for each in decorators)
+        with self._where(ROOT if root else ""):
+            self._block(function.body if isinstance(function.body, list) else [function.body], context)
+        self._around = around
+
+    @contextmanager
+    def _where(self, guard: str) -> Iterator[None]:
+        """What is read inside is reached as the guard says; the guards before are back afterwards."""
+        before = self._guards
+        self._guards = (*before, guard) if guard else before
+        yield
+        self._guards = before
+
+    def _block(self, body: Sequence[nodes.NodeNG], context: Context | None) -> None:
+        with self._where(""):
+            for statement in body:
+                if self._guards:
+                    self.resolver.guards[statement] = frozenset(self._guards)
+                if self.resolver.spend():
+                    self._statement(statement, context)
+
+    def _statement(self, node: Any, context: Context | None) -> None:
+        match node:
+            case nodes.FunctionDef():
+                for each in node.decorators.nodes if node.decorators else ():
+                    self._expression(each, context)
+                    path = names.canonical(self.resolver.value(each, context).path)
+                    if path and not isinstance(each, nodes.Call):
+                        self._event(Callee(path), each)
+            case nodes.ClassDef():
+                self.bases += [each for each in self.resolver.ancestors(node) if isinstance(each, str)]
+            case nodes.If():
+                self._if(node, context)
+            case nodes.For() | nodes.While():
+                self._loop(node, context)
+            case nodes.Import() | nodes.ImportFrom():
+                base = self.resolver.absolute(node) if isinstance(node, nodes.ImportFrom) else ""
+                for name in (base, *(f"{base}.{name}".strip(".") for name, _ in node.names)):
+                    module = self.resolver.module(name)
+                    if module is not None:
+                        self._module(module)
+            case nodes.Assign() | nodes.AugAssign() | nodes.AnnAssign():
+                self._expression(node.value, context)
+                for target in node.targets if isinstance(node, nodes.Assign) else [node.target]:
+                    self._set(target, node, context)
+            case _:
+                blocks = [getattr(node, name, []) for name in ("body", "handlers", "cases", "orelse", "finalbody")]
+                inner = {each for block in blocks for each in block}
+                for child in node.get_children():
+                    if child not in inner:
+                        self._expression(child, context)
+                for block in blocks:
+                    self._block(block, context)
+
+    def _if(self, node: nodes.If, context: Context | None) -> None:
+        self._expression(node.test, context)
+        inside, outside = condition(self.resolver, node.test, context)
+        with self._where(inside):
+            self._block(node.body, context)
+        with self._where(outside):
+            self._block(node.orelse, context)
+        if _leaves(node.body) and outside:  # for what comes after it in its block
+            self._guards = (*self._guards, outside)
+        elif _leaves(node.orelse) and inside:
+            self._guards = (*self._guards, inside)
+
+    def _loop(self, node: nodes.For | nodes.While, context: Context | None) -> None:
+        is_for = isinstance(node, nodes.For)
+        self._expression(node.iter if is_for else node.test, context)
+        loop = Loop(node, self.resolver.value(node.iter, context) if is_for else NOTHING)
+        self.loops.append(loop)
+        around, self._around = self._around, (*self._around, loop)
+        with self._where("" if is_for else condition(self.resolver, node.test, context)[0]):
+            self._block(node.body, context)
+        self._around = around
+        self._block(node.orelse, context)
+
+    def _set(self, target: Any, node: Any, context: Context | None) -> None:
+        value = self.resolver.value(node.value, context)
+        if isinstance(target, nodes.AssignAttr) and target.attrname in _RATES:
+            receiver = self.resolver.value(target.expr, context)
+            self._event(Callee(f"set {target.attrname}", receiver), target, ((value,), ()))
+        elif isinstance(target, nodes.Subscript):
+            key = self.resolver.value(target.slice, context)
+            if self.resolver.value(target.value, context).path == "os.environ":
+                self._event(Callee("set env"), target, ((key, value), ()))
+            elif key.constant in ("lr", "learning_rate"):
+                self._event(Callee("set lr"), target, ((value,), ()))
+
+    def _expression(self, node: Any, context: Context | None) -> None:
+        """The calls of an expression, inner ones first."""
+        if node is None or not self.resolver.spend():
+            return
+        if isinstance(node, nodes.BoolOp | nodes.IfExp):
+            parts = node.values if isinstance(node, nodes.BoolOp) else [node.test, node.body]
+            with self._where(""):
+                for each in parts:
+                    self._expression(each, context)
+                    inside, outside = condition(self.resolver, each, context)
+                    guard = outside if getattr(node, "op", "") == "or" else inside
+                    self._guards = (*self._guards, guard) if guard else self._guards
+            if isinstance(node, nodes.IfExp):
+                with self._where(condition(self.resolver, node.test, context)[1]):
+                    self._expression(node.orelse, context)
+            return
+        generators = getattr(node, "generators", [])
+        for child in (*generators, *(each for each in node.get_children() if each not in generators)):
+            self._expression(child, context)
+        if isinstance(node, nodes.Call):
+            self._call(node, context)
+
+    def _call(self, node: nodes.Call, context: Context | None) -> None:
+        callee = self.resolver.callee(node, context)
+        event = self._event(callee, node, self.resolver.arguments(node, context))
+        if callee.name == "os.environ.setdefault" and len(event.arguments) == 2:
+            self._event(Callee("set env"), node, (event.arguments, ()))
+        if callee.function is not None and self.resolver.can_enter(callee.function, context):
+            self._follow(callee.function, self.resolver.enter(node, context, callee))
+        for value in event.values if callee.function is None else ():
+            spawned = event.last == "spawn"
+            if isinstance(value.reference, _FUNCTIONS) and (spawned or value.reference not in self._seen):
+                self._follow(value.reference, _spawned(event, value.reference, context) if spawned else None)
+
+    def _event(self, callee: Callee, node: Any, given: Any = ((), ())) -> Event:
+        parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
+        frame, order = node.frame(), len(self.events)
+        event = Event(
+            callee.name, self.resolver.number(node), *given, callee.receiver, node, frozenset(self._guards),
+            self._around, order, self._certain, isinstance(parent, nodes.Expr),
+            self.resolver.sources[node.root()].place(node.lineno), getattr(frame, "name", ""),
+        )  # fmt: skip
+        self.events.append(event)
+        return event
+
+
+def _spawned(event: Event, function: Any, context: Context | None) -> Context:
+    """``mp.spawn(function, args=(...))``: the first parameter is the rank."""
+    rest = event.argument(1, "args") or NOTHING
+    given = (tagged(names.RANK, names.LOCAL_RANK, names.EXACT), *rest.items)
+    return Context(function, dict(zip((each.name for each in function.args.args), given, strict=False)), context)
+
+
+def _methods(kind: nodes.ClassDef) -> list[Any]:
+    found = [each for each in kind.body if isinstance(each, nodes.FunctionDef)]
+    return sorted(found, key=lambda each: each.name != "__init__")
+
+
+def _leaves(body: Sequence[Any]) -> bool:
+    """Whether a block always ends what is around it."""
+    last = body[-1] if body else None
+    if isinstance(last, nodes.Expr) and isinstance(last.value, nodes.Call):
+        return dotted(last.value.func) in _ENDS
+    return isinstance(last, nodes.Return | nodes.Continue | nodes.Break | nodes.Raise)
