@@ -10,7 +10,7 @@ from runner.linting import names
 from runner.linting.values import Value
 
 if TYPE_CHECKING:
-    from runner.linting.resolve import Context, Resolver
+    from runner.linting.resolve import Resolver
 
 ROOT, NOT_ROOT, LOCAL_ROOT = "root", "not_root", "local_root"
 FLAGS = {"is_root": ROOT, "not_root": NOT_ROOT, "is_local_root": LOCAL_ROOT}
@@ -19,24 +19,24 @@ _OPPOSITE = {ROOT: NOT_ROOT, NOT_ROOT: ROOT, LOCAL_ROOT: "", "": ""}
 _MIRRORED = {"<": ">", ">": "<"}
 
 
-def condition(resolver: Resolver, node: Any, context: Context | None) -> tuple[str, str]:
+def condition(resolver: Resolver, node: Any) -> tuple[str, str]:
     """What holds of the rank where a condition is true, and where it is false."""
     match node:
         case nodes.UnaryOp(op="not"):
-            inside, outside = condition(resolver, node.operand, context)
+            inside, outside = condition(resolver, node.operand)
             return outside, inside
         case nodes.BoolOp():
-            parts = [condition(resolver, each, context) for each in node.values]
+            parts = [condition(resolver, each) for each in node.values]
             then, other = [each for each, _ in parts if each], [each for _, each in parts if each]
             if node.op == "and":
                 return (then[0] if then else ""), (other[0] if len(then) == len(parts) and other else "")
             # Meant for the root where one of them names it: `not distributed or rank == 0`.
             return next((each for each in (ROOT, LOCAL_ROOT) if each in then), ""), (other[0] if other else "")
         case nodes.Compare(ops=[(operator, right)]):
-            return _comparison(resolver.value(node.left, context), operator, resolver.value(right, context))
+            return _comparison(resolver.value(node.left), operator, resolver.value(right))
         case nodes.Compare():
             return "", ""
-    value = resolver.value(node, context)
+    value = resolver.value(node)
     flag = next((guard for tag, guard in FLAGS.items() if value.has(tag)), "")
     if flag or value.has("root_only"):
         return flag or ROOT, _OPPOSITE[flag]

@@ -7,7 +7,6 @@ a value that comes from elsewhere has the name that it was imported by. Attribut
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -27,12 +26,13 @@ from runner.linting.values import (
     joined,
     result_of,
     shallow,
+    tagged,
     text_of,
     union,
 )
 
-_MOST_STEPS = 150_000
-_MOST_DEPTH = 14
+_MOST_STEPS, _MOST_CALLS = 150_000, 8
+_MOST_DEPTH = 300
 _BUILTINS = (
     "print",
     "open",
@@ -50,22 +50,6 @@ _BUILTINS = (
 )
 _ADDS = ("append", "extend", "update", "add", "insert", "setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
-
-
-@dataclass(frozen=True, eq=False)
-class Context:
-    """A call of a function that is followed: what its parameters stand for; ``above``: the call around it."""
-
-    scope: nodes.NodeNG
-    bound: Mapping[str, Value]
-    above: Context | None
-
-    def chain(self) -> Iterator[Context]:
-        """This one, and those around it."""
-        context: Context | None = self
-        while context is not None:
-            yield context
-            context = context.above
 
 
 @dataclass(frozen=True)
@@ -111,8 +95,8 @@ class Resolver:
     named: dict[nodes.NodeNG, None] = field(default_factory=dict)
     uncertain: str = ""
     steps: int = 0
-    _values: dict[tuple[nodes.NodeNG, Context | None], Value] = field(default_factory=dict)
-    _contexts: dict[tuple[nodes.NodeNG, Context | None], Context] = field(default_factory=dict)
+    _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
+    _depth: int = 0
     _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
 
     def load(self, source: Source) -> None:
@@ -167,59 +151,60 @@ class Resolver:
             self.uncertain = "the script is too large to be read to its end"
         return self.steps <= _MOST_STEPS
 
-    def value(self, node: nodes.NodeNG | None, context: Context | None = None) -> Value:
+    def value(self, node: nodes.NodeNG | None) -> Value:
         """What is known of an expression."""
-        if node is None or not self.spend():
+        if node is None or self._depth > _MOST_DEPTH or not self.spend():
             return NOTHING
-        key = (node, context)
-        if key not in self._values:
-            self._values[key] = NOTHING  # while it is looked for: a name may come from itself
-            self._values[key] = self._value(node, context)
-        return self._values[key]
+        if node not in self._values:
+            self._values[node] = NOTHING  # while it is looked for: a name may come from itself
+            self._depth += 1
+            self._values[node] = self._value(node)
+            self._depth -= 1
+        return self._values[node]
 
-    def _value(self, node: nodes.NodeNG, context: Context | None) -> Value:
+    def _value(self, node: nodes.NodeNG) -> Value:
         match node:
             case nodes.Const():
                 text = node.value.lower() if isinstance(node.value, str) else ""
                 fixed = text.startswith(("cuda:", "/gpu:", "gpu:", "/device:gpu:")) and text[-1].isdigit()
                 return Value(frozenset(("fixed",) if fixed else ()), constants=frozenset((node.value,)))
             case nodes.Name():
-                return self._name(node, context)
+                return self._name(node)
             case nodes.Attribute():
-                return self._attribute(node, context)
+                return self._attribute(node)
             case nodes.Subscript():
-                return self._subscript(node, context)
+                return self._subscript(node)
             case nodes.Call():
-                return self._result(node, context)
+                return self._result(node)
             case nodes.Tuple(elts=[]) | nodes.List(elts=[]):
                 return Value(constants=frozenset(((),)))
             case nodes.Tuple() | nodes.List() if len(node.elts) <= 16:
-                values = [self.value(each, context) for each in node.elts]
+                values = [self.value(each) for each in node.elts]
                 return replace(union(values), items=tuple(shallow(each) for each in values))
             case nodes.JoinedStr():
                 parts = [each.value if isinstance(each, nodes.Const) else "" for each in node.values]
-                inner = union(self.value(each, context) for each in node.values)
+                inner = union(self.value(each) for each in node.values)
                 is_device = parts[:1] != [] and parts[0].lower().endswith(("cuda:", "gpu:"))
                 return inner if is_device or (len(parts) == 3 and parts[1] == ":") else text_of(inner)
             case nodes.BinOp():
-                return combined(node.op, self.value(node.left, context), self.value(node.right, context))
+                return combined(node.op, self.value(node.left), self.value(node.right))
             case nodes.Compare() | nodes.BoolOp() | nodes.UnaryOp(op="not"):
-                inside, _ = condition(self, node, context)
+                inside, _ = condition(self, node)
                 if inside or not isinstance(node, nodes.BoolOp):
                     return Value(frozenset(tag for tag, guard in FLAGS.items() if guard == inside))
             case nodes.IfExp():
-                inside, _ = condition(self, node.test, context)
-                then, other = self.value(node.body, context), self.value(node.orelse, context)
+                inside, _ = condition(self, node.test)
+                then, other = self.value(node.body), self.value(node.orelse)
                 missing = other if inside == ROOT else then if inside == NOT_ROOT else NOTHING
                 only = {"root_only"} if missing.constant in (None, False, 0, "", ()) else frozenset()
                 return replace(joined(then, other), tags=then.tags | other.tags | only)
             case nodes.Lambda():
-                return Value(self.value(node.body, context).tags, reference=node)
+                return Value(self.value(node.body).tags, reference=node)
             case nodes.FormattedValue() | nodes.NamedExpr() | nodes.Await():
-                return self.value(node.value, context)
-        return union(self.value(child, context) for child in node.get_children())
+                return self.value(node.value)
+        return union(self.value(child) for child in node.get_children())
 
-    def _name(self, node: nodes.Name, context: Context | None) -> Value:
+    def _name(self, node: nodes.Name) -> Value:
         scope, found = node.lookup(node.name)
         if (
             not self.spend(len(scope.locals.get(node.name, ())) // 10)
@@ -228,11 +213,11 @@ class Resolver:
         ):
             path = f"builtins.{node.name}" if node.name in _BUILTINS else ""
             return Value(path=path) if path else self._of_a_star(node) or Value(names.meaning(node.name))
-        return self._with_changes(self._any(found, node.name, context), node, context)
+        return self._with_changes(self._any(found, node.name), node)
 
-    def _any(self, found: list[nodes.NodeNG], name: str, context: Context | None) -> Value:
+    def _any(self, found: list[nodes.NodeNG], name: str) -> Value:
         """What a name is that has one of these definitions."""
-        values = [self.assigned(each, name, context) for each in found]
+        values = [self.assigned(each, name) for each in found]
         imported = [value for value in values if value.path]  # not what stands in for a package that is missing
         value = reduce(joined, imported or values, NOTHING)
         set_at = [ROOT in self.guards.get(each.statement(), ()) for each in found]
@@ -240,12 +225,12 @@ class Resolver:
         only = any(set_at) and all(unset) and not value.has("is_root")
         return replace(value, tags=value.tags | {"root_only"}) if only else value
 
-    def _with_changes(self, value: Value, node: nodes.NodeNG, context: Context | None) -> Value:
+    def _with_changes(self, value: Value, node: nodes.NodeNG) -> Value:
         """A list, or its like, with what is added to it in the same function."""
         for change in self.changes.get(dotted(node), ()):
             if self.spend() and change.frame() is node.frame():
                 given = [change.parent.value] if isinstance(change, nodes.Subscript) else change.args
-                added = union(self.value(each, context) for each in given).tags - {"is_root"}
+                added = union(self.value(each) for each in given).tags - {"is_root"}
                 value = replace(value, tags=value.tags | added)
         return value
 
@@ -262,14 +247,14 @@ class Resolver:
     def _of_a_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
         """A name of a module: of the source, or of what is imported."""
         if module is not None and name in module.locals:
-            value = self._any(module.locals[name], name, None)
+            value = self._any(module.locals[name], name)
             if isinstance(value.reference, nodes.FunctionDef | nodes.ClassDef):
                 self.named[value.reference] = None
             return value
         path = f"{base}.{name}".strip(".")
         return Value(path=path, reference=self.module(path))
 
-    def assigned(self, target: nodes.NodeNG, name: str, context: Context | None = None) -> Value:
+    def assigned(self, target: nodes.NodeNG, name: str) -> Value:
         """What a definition gives a name, an attribute or a key."""
         match target:
             case nodes.Import():
@@ -283,77 +268,93 @@ class Resolver:
             case nodes.FunctionDef() | nodes.ClassDef():
                 return Value(reference=target)
             case nodes.Arguments():  # *arguments, **keywords
-                return self._parameter(target.parent, name, context)
+                return self._parameter(target.parent, name)
         places, node = [], target
         while isinstance(node.parent, nodes.Tuple | nodes.List):
             places.append(node.parent.elts.index(node))
             node = node.parent
-        value = self._held(node, name, context)
+        value = self._held(node, name)
         for place in reversed(places):
             value = value.items[place] if place < len(value.items) else Value(value.tags)
         return Value(names.meaning(name)) if value == NOTHING else value
 
-    def _held(self, node: nodes.NodeNG, name: str, context: Context | None) -> Value:
+    def _held(self, node: nodes.NodeNG, name: str) -> Value:
         """What a target, or a tuple of targets, takes."""
         holder = node.parent
         match holder:
             case nodes.Assign() | nodes.AnnAssign() | nodes.NamedExpr():
-                return self.value(holder.value, context)
+                return self.value(holder.value)
             case nodes.AugAssign():
                 before = [each for each in holder.scope().locals.get(name, ()) if each.lineno < holder.lineno]
-                old = self.assigned(before[-1], name, context) if before else NOTHING
-                return combined(holder.op.rstrip("="), old, self.value(holder.value, context))
+                old = self.assigned(before[-1], name) if before else NOTHING
+                return combined(holder.op.rstrip("="), old, self.value(holder.value))
             case nodes.For() | nodes.Comprehension():
-                return element_of(self.value(holder.iter, context))
+                return element_of(self.value(holder.iter))
             case nodes.With():
-                return next((self.value(each, context) for each, target in holder.items if target is node), NOTHING)
+                return next((self.value(each) for each, target in holder.items if target is node), NOTHING)
             case nodes.Arguments():
-                return self._parameter(holder.parent, name, context)
+                return self._parameter(holder.parent, name)
         return NOTHING
 
-    def _parameter(self, function: Any, name: str, context: Context | None) -> Value:
-        """What a parameter is given: in the call that is followed, else in any."""
-        calls = [each for each in (context.chain() if context else ()) if each.scope is function]
-        owner = class_of(function)
-        if not calls and owner is not None and [name] == _parameters(function)[:1]:
+    def _parameter(self, function: Any, name: str) -> Value:
+        """What a parameter is given, by any call."""
+        owner, parameters = class_of(function), _parameters(function)
+        if owner is not None and [name] == parameters[:1]:
             return Value(frozenset(("instance",)), reference=owner)
-        if not calls:
-            called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
-            callees = [(call, self.callee(call)) for call in self.calls.get(called, ())]
-            calls = [self.enter(call, None, callee) for call, callee in callees if callee.function is function]
-        value = reduce(joined, (each.bound[name] for each in calls[:8] if name in each.bound), NOTHING)
+        called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
+        calls = [call for call in self.calls.get(called, ())[:_MOST_CALLS] if self.callee(call).function is function]
+        given = [self._given(function, *self.arguments(call)).get(name, NOTHING) for call in calls]
+        for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
+            if call.args and self.value(call.args[0]).reference is function:
+                rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
+                rank = tagged(names.RANK, names.LOCAL_RANK, names.EXACT)
+                given.append(dict(zip(parameters, (rank, *rest), strict=False)).get(name, NOTHING))
+        value = reduce(joined, given, NOTHING)
         if value != NOTHING or names.meaning(name):
             return value
-        defaults = dict(zip(_parameters(function)[::-1], (function.args.defaults or [])[::-1], strict=False))
+        defaults = dict(zip(parameters[::-1], (function.args.defaults or [])[::-1], strict=False))
         defaults |= {each.name: value for each, value in zip(*_keyword_only(function), strict=True) if value}
         return self.value(defaults.get(name))
 
-    def _attribute(self, node: nodes.Attribute, context: Context | None) -> Value:
-        base, name = self.value(node.expr, context), node.attrname
+    @staticmethod
+    def _given(function: Any, arguments: Any, keywords: Any) -> dict[str, Value]:
+        """The parameters that a call gives a value, by name."""
+        by_place = _parameters(function)[0 if class_of(function) is None else 1 :]
+        known = {*by_place, *(each.name for each in _keyword_only(function)[0])}
+        rest = arguments[len(by_place) :]
+        return {
+            (function.args.vararg or ""): replace(union(rest), items=tuple(rest)),
+            (function.args.kwarg or ""): union(value for name, value in keywords if name not in known),
+            **dict(zip(by_place, arguments, strict=False)),
+            **{name: value for name, value in keywords if name in known},
+        }
+
+    def _attribute(self, node: nodes.Attribute) -> Value:
+        base, name = self.value(node.expr), node.attrname
         if base.path or isinstance(base.reference, nodes.Module):
             return self._of_a_module(base.reference, base.path, name)
         if isinstance(base.reference, nodes.ClassDef):
             method = self.method(base.reference, name)
             if method is not None and base.has("instance") and is_property(method):
-                return self._returned(method, self.enter(node, context, Callee("", base, method)))
+                return self._returned(method)
             if method is not None:
                 return Value(reference=method)
         found = [each for each in self.attributes.get(name, ()) if self.spend() and not each.parent.parent_of(node)]
         if found and not base.things("ddp"):
-            return self._with_changes(self._any(found, name, None), node, context)
+            return self._with_changes(self._any(found, name), node)
         if name == "module":
             return Value(base.tags - SCALARS - base.things("ddp"))
         if name in ("state_dict", "parameters", "sampler", "dataset"):
-            return replace(base, tags=base.tags - SCALARS, items=())
+            return replace(base, tags=base.tags - SCALARS, items=(), reference=None)
         return Value(base.tags - SCALARS | names.meaning(name))
 
-    def _subscript(self, node: nodes.Subscript, context: Context | None) -> Value:
-        base, key = self.value(node.value, context), self.value(node.slice, context)
+    def _subscript(self, node: nodes.Subscript) -> Value:
+        base, key = self.value(node.value), self.value(node.slice)
         place = key.constant
         if base.path == "os.environ":
             return self._variables(key)
         if isinstance(place, str):
-            found = self._any(self.attributes.get(place, []), place, None)
+            found = self._any(self.attributes.get(place, []), place)
             return found if found != NOTHING else Value(base.tags - SCALARS | names.meaning(place))
         if isinstance(place, int) and -len(base.items) <= place < len(base.items):
             return base.items[place]
@@ -365,16 +366,16 @@ class Resolver:
         meant = {names.VARIABLES.get(each) for each in key.constants}
         if len(meant) == 1 and meant != {None}:
             return Value(frozenset((*filter(None, meant), names.EXACT)))
-        found = self._any(self.attributes.get(key.constant, []), "", None) if key.constants else NOTHING
+        found = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
         return Value(default.tags) if found == NOTHING else found
 
-    def arguments(self, node: nodes.Call, context: Context | None) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
+    def arguments(self, node: nodes.Call) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
         """What a call is given, in order and by name; of ``**options`` what a dictionary has that nothing changes."""
         keywords: list[tuple[str, Value]] = []
         for each in node.keywords:
             pairs = [(each.arg, each.value)] if each.arg else self._options(each.value)
-            keywords += [(name, self.value(value, context)) for name, value in pairs]
-        return tuple(self.value(each, context) for each in node.args), tuple(keywords)
+            keywords += [(name, self.value(value)) for name, value in pairs]
+        return tuple(self.value(each) for each in node.args), tuple(keywords)
 
     def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
         """The keys of a dictionary; an empty name where not all are known."""
@@ -390,13 +391,13 @@ class Resolver:
             return [("", node)]
         return [("", node)] if changes or not all(isinstance(key, str) for key, _ in pairs) else pairs
 
-    def callee(self, node: nodes.Call, context: Context | None = None) -> Callee:
+    def callee(self, node: nodes.Call) -> Callee:
         """What a call calls."""
-        function = self.value(node.func, context)
+        function = self.value(node.func)
         reference, is_instance = function.reference, function.has("instance")
         if function.path:
             return Callee(names.canonical(function.path))
-        receiver = self.value(node.func.expr, context) if isinstance(node.func, nodes.Attribute) else NOTHING
+        receiver = self.value(node.func.expr) if isinstance(node.func, nodes.Attribute) else NOTHING
         if isinstance(reference, nodes.FunctionDef | nodes.Lambda):
             return Callee(f"local {getattr(reference, 'name', 'lambda')}", receiver, reference)
         if isinstance(reference, nodes.ClassDef) and not is_instance:
@@ -426,27 +427,15 @@ class Resolver:
                 found += [base.path or base.reference for base in bases if base.reference not in found]
         return [each for each in found if each]
 
-    def enter(self, node: nodes.NodeNG, context: Context | None, callee: Callee) -> Context:
-        """The context of a function that is called here."""
-        if (node, context) not in self._contexts:
-            given = self.arguments(node, context) if isinstance(node, nodes.Call) else ((), ())
-            this = callee.receiver if callee.kind is None else Value(frozenset(("instance",)), reference=callee.kind)
-            self._contexts[node, context] = Context(callee.function, _bound(callee.function, *given, this), context)
-        return self._contexts[node, context]
-
-    def can_enter(self, function: Any, context: Context | None) -> bool:
-        """Whether a function may be followed: not one that is being followed, and not too deep."""
-        around = [each.scope for each in context.chain()] if context else []
-        return function not in around and len(around) < _MOST_DEPTH and self.steps <= _MOST_STEPS
-
-    def _result(self, node: nodes.Call, context: Context | None) -> Value:
-        callee = self.callee(node, context)
+    def _result(self, node: nodes.Call) -> Value:
+        callee = self.callee(node)
         if callee.kind is not None:
-            return self._instance(node, callee, context)
+            return self._instance(node, callee)
         if callee.function is not None:
-            can = self.can_enter(callee.function, context)
-            return self._returned(callee.function, self.enter(node, context, callee)) if can else NOTHING
-        call = Call(callee.name, self.number(node), *self.arguments(node, context), callee.receiver)
+            literals = frozenset[Any]().union(*(self.value(each).constants for each in node.args))
+            variables = literals & names.VARIABLES.keys()  # of a launcher, for a function that reads one of them
+            return self._variables(Value(constants=variables)) if variables else self._returned(callee.function)
+        call = Call(callee.name, self.number(node), *self.arguments(node), callee.receiver)
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
@@ -456,15 +445,15 @@ class Resolver:
             return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
 
-    def _returned(self, function: Any, context: Context) -> Value:
+    def _returned(self, function: Any) -> Value:
         """What a function returns, or yields."""
         if not isinstance(function, nodes.FunctionDef):
-            return self.value(function.body, context)
+            return self.value(function.body)
         inner = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
         found = list(function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=inner))
-        return reduce(joined, (self.value(each.value, context) for each in found), NOTHING)
+        return reduce(joined, (self.value(each.value) for each in found), NOTHING)
 
-    def _instance(self, node: nodes.Call, callee: Callee, context: Context | None) -> Value:
+    def _instance(self, node: nodes.Call, callee: Callee) -> Value:
         """An instance, with what it was given and what its class asks for."""
         kind, number, ranks = callee.kind, self.number(node), {names.RANK, names.SIZE}
         calls = (each for each in kind.nodes_of_class(nodes.Call) if self.spend())
@@ -477,7 +466,7 @@ class Resolver:
             tags |= {f"sampler:{number}" if names.RANK in tags else f"plainsampler:{number}"}
         if any(base.endswith("DataLoader") for base in bases):
             tags |= {f"loader:{number}"}
-        arguments, keywords = self.arguments(node, context)
+        arguments, keywords = self.arguments(node)
         given = union((*arguments, *(value for _, value in keywords)))
         used = callee.function is None or _uses_its_ranks(kind, callee.function)
         tags |= given.things() | (given.tags & ranks if used else frozenset())
@@ -512,20 +501,6 @@ def _parameters(function: Any) -> list[str]:
 
 def _keyword_only(function: Any) -> tuple[list[Any], list[Any]]:
     return function.args.kwonlyargs or [], function.args.kw_defaults or []
-
-
-def _bound(function: Any, arguments: Any, keywords: Any, this: Value) -> dict[str, Value]:
-    """The parameters that a call gives a value, by name; ``this``: what a method belongs to."""
-    owner, by_place = class_of(function), _parameters(function)
-    if owner is not None:
-        arguments = (this if this.reference else Value(frozenset(("instance",)), reference=owner), *arguments)
-    values = dict(zip(by_place, arguments, strict=False))
-    known = {*by_place, *(each.name for each in _keyword_only(function)[0])}
-    values.update({name: value for name, value in keywords if name in known})
-    rest = arguments[len(by_place) :]
-    values[function.args.vararg or ""] = replace(union(rest), items=tuple(rest))
-    values[function.args.kwarg or ""] = union(value for name, value in keywords if name not in known)
-    return values
 
 
 def _uses_its_ranks(kind: nodes.ClassDef, init: Any) -> bool:

@@ -16,13 +16,13 @@ from astroid import nodes
 
 from runner.linting import names
 from runner.linting.conditions import ROOT, condition
-from runner.linting.resolve import Callee, Context, Resolver, class_of, dotted
-from runner.linting.values import NOTHING, Call, Value, tagged
+from runner.linting.resolve import Callee, Resolver, class_of, dotted
+from runner.linting.values import NOTHING, Call, Value
 
+_MOST_DEPTH = 14
 _RATES = ("visible_device_list", "lr", "learning_rate")
 _ENTRIES = ("main", "run", "train", "worker", "main_worker")
 _ENDS = ("sys.exit", "exit", "quit", "os._exit")
-_FUNCTIONS = (nodes.FunctionDef, nodes.AsyncFunctionDef)
 _ROOT_DECORATORS = re.compile(
     r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
 )
@@ -77,6 +77,7 @@ class Trace:
     _around: tuple[Loop, ...] = ()
     _certain: bool = True
     _seen: set[nodes.NodeNG] = field(default_factory=set)
+    _active: list[nodes.NodeNG] = field(default_factory=list)
 
     def read(self) -> None:
         """Read the script, then what nothing in it is seen to call: callbacks, entry points, a framework's methods."""
@@ -96,7 +97,7 @@ class Trace:
 
     def _rest(self, function: Any) -> None:
         if function not in self._seen:
-            self._follow(function, None)
+            self._follow(function)
 
     def _may_be_called(self, function: nodes.FunctionDef) -> bool:
         """Whether something outside may call a function that the source does not name: a framework, a command line."""
@@ -108,17 +109,21 @@ class Trace:
         if module not in self._seen:
             self._seen.add(module)
             around, self._around = self._around, ()
-            self._block(module.body, None)
+            self._block(module.body)
             self._around = around
 
-    def _follow(self, function: Any, context: Context | None) -> None:
-        """Read the body of a function, in a call of it."""
+    def _follow(self, function: Any) -> None:
+        """Read the body of a function where it is called, but for one that is being read."""
+        if function in self._active or len(self._active) >= _MOST_DEPTH:
+            return
         self._seen.add(function)
+        self._active.append(function)
         decorators = function.decorators.nodes if getattr(function, "decorators", None) else ()
         around, root = self._around, any(_ROOT_DECORATORS.search(dotted(each)) for each in decorators)
         with self._where(ROOT if root else ""):
-            self._block(function.body if isinstance(function.body, list) else [function.body], context)
+            self._block(function.body if isinstance(function.body, list) else [function.body])
         self._around = around
+        self._active.pop()
 
     @contextmanager
     def _where(self, guard: str) -> Iterator[None]:
@@ -128,28 +133,28 @@ class Trace:
         yield
         self._guards = before
 
-    def _block(self, body: Sequence[nodes.NodeNG], context: Context | None) -> None:
+    def _block(self, body: Sequence[nodes.NodeNG]) -> None:
         with self._where(""):
             for statement in body:
                 if self._guards:
                     self.resolver.guards[statement] = frozenset(self._guards)
                 if self.resolver.spend():
-                    self._statement(statement, context)
+                    self._statement(statement)
 
-    def _statement(self, node: Any, context: Context | None) -> None:
+    def _statement(self, node: Any) -> None:
         match node:
             case nodes.FunctionDef():
                 for each in node.decorators.nodes if node.decorators else ():
-                    self._expression(each, context)
-                    path = names.canonical(self.resolver.value(each, context).path)
+                    self._expression(each)
+                    path = names.canonical(self.resolver.value(each).path)
                     if path and not isinstance(each, nodes.Call):
                         self._event(Callee(path), each)
             case nodes.ClassDef():
                 self.bases += [each for each in self.resolver.ancestors(node) if isinstance(each, str)]
             case nodes.If():
-                self._if(node, context)
+                self._if(node)
             case nodes.For() | nodes.While():
-                self._loop(node, context)
+                self._loop(node)
             case nodes.Import() | nodes.ImportFrom():
                 base = self.resolver.absolute(node) if isinstance(node, nodes.ImportFrom) else ""
                 for name in (base, *(f"{base}.{name}".strip(".") for name, _ in node.names)):
@@ -157,54 +162,54 @@ class Trace:
                     if module is not None:
                         self._module(module)
             case nodes.Assign() | nodes.AugAssign() | nodes.AnnAssign():
-                self._expression(node.value, context)
+                self._expression(node.value)
                 for target in node.targets if isinstance(node, nodes.Assign) else [node.target]:
-                    self._set(target, node, context)
+                    self._set(target, node)
             case _:
                 blocks = [getattr(node, name, []) for name in ("body", "handlers", "cases", "orelse", "finalbody")]
                 inner = {each for block in blocks for each in block}
                 for child in node.get_children():
                     if child not in inner:
-                        self._expression(child, context)
+                        self._expression(child)
                 for block in blocks:
-                    self._block(block, context)
+                    self._block(block)
 
-    def _if(self, node: nodes.If, context: Context | None) -> None:
-        self._expression(node.test, context)
-        inside, outside = condition(self.resolver, node.test, context)
+    def _if(self, node: nodes.If) -> None:
+        self._expression(node.test)
+        inside, outside = condition(self.resolver, node.test)
         with self._where(inside):
-            self._block(node.body, context)
+            self._block(node.body)
         with self._where(outside):
-            self._block(node.orelse, context)
+            self._block(node.orelse)
         if _leaves(node.body) and outside:  # for what comes after it in its block
             self._guards = (*self._guards, outside)
         elif _leaves(node.orelse) and inside:
             self._guards = (*self._guards, inside)
 
-    def _loop(self, node: nodes.For | nodes.While, context: Context | None) -> None:
+    def _loop(self, node: nodes.For | nodes.While) -> None:
         is_for = isinstance(node, nodes.For)
-        self._expression(node.iter if is_for else node.test, context)
-        loop = Loop(node, self.resolver.value(node.iter, context) if is_for else NOTHING)
+        self._expression(node.iter if is_for else node.test)
+        loop = Loop(node, self.resolver.value(node.iter) if is_for else NOTHING)
         self.loops.append(loop)
         around, self._around = self._around, (*self._around, loop)
-        with self._where("" if is_for else condition(self.resolver, node.test, context)[0]):
-            self._block(node.body, context)
+        with self._where("" if is_for else condition(self.resolver, node.test)[0]):
+            self._block(node.body)
         self._around = around
-        self._block(node.orelse, context)
+        self._block(node.orelse)
 
-    def _set(self, target: Any, node: Any, context: Context | None) -> None:
-        value = self.resolver.value(node.value, context)
+    def _set(self, target: Any, node: Any) -> None:
+        value = self.resolver.value(node.value)
         if isinstance(target, nodes.AssignAttr) and target.attrname in _RATES:
-            receiver = self.resolver.value(target.expr, context)
+            receiver = self.resolver.value(target.expr)
             self._event(Callee(f"set {target.attrname}", receiver), target, ((value,), ()))
         elif isinstance(target, nodes.Subscript):
-            key = self.resolver.value(target.slice, context)
-            if self.resolver.value(target.value, context).path == "os.environ":
+            key = self.resolver.value(target.slice)
+            if self.resolver.value(target.value).path == "os.environ":
                 self._event(Callee("set env"), target, ((key, value), ()))
             elif key.constant in ("lr", "learning_rate"):
                 self._event(Callee("set lr"), target, ((value,), ()))
 
-    def _expression(self, node: Any, context: Context | None) -> None:
+    def _expression(self, node: Any) -> None:
         """The calls of an expression, inner ones first."""
         if node is None or not self.resolver.spend():
             return
@@ -212,31 +217,30 @@ class Trace:
             parts = node.values if isinstance(node, nodes.BoolOp) else [node.test, node.body]
             with self._where(""):
                 for each in parts:
-                    self._expression(each, context)
-                    inside, outside = condition(self.resolver, each, context)
+                    self._expression(each)
+                    inside, outside = condition(self.resolver, each)
                     guard = outside if getattr(node, "op", "") == "or" else inside
                     self._guards = (*self._guards, guard) if guard else self._guards
             if isinstance(node, nodes.IfExp):
-                with self._where(condition(self.resolver, node.test, context)[1]):
-                    self._expression(node.orelse, context)
+                with self._where(condition(self.resolver, node.test)[1]):
+                    self._expression(node.orelse)
             return
         generators = getattr(node, "generators", [])
         for child in (*generators, *(each for each in node.get_children() if each not in generators)):
-            self._expression(child, context)
+            self._expression(child)
         if isinstance(node, nodes.Call):
-            self._call(node, context)
+            self._call(node)
 
-    def _call(self, node: nodes.Call, context: Context | None) -> None:
-        callee = self.resolver.callee(node, context)
-        event = self._event(callee, node, self.resolver.arguments(node, context))
+    def _call(self, node: nodes.Call) -> None:
+        callee = self.resolver.callee(node)
+        event = self._event(callee, node, self.resolver.arguments(node))
         if callee.name == "os.environ.setdefault" and len(event.arguments) == 2:
             self._event(Callee("set env"), node, (event.arguments, ()))
-        if callee.function is not None and self.resolver.can_enter(callee.function, context):
-            self._follow(callee.function, self.resolver.enter(node, context, callee))
+        if callee.function is not None:
+            self._follow(callee.function)
         for value in event.values if callee.function is None else ():
-            spawned = event.last == "spawn"
-            if isinstance(value.reference, _FUNCTIONS) and (spawned or value.reference not in self._seen):
-                self._follow(value.reference, _spawned(event, value.reference, context) if spawned else None)
+            if isinstance(value.reference, nodes.FunctionDef) and (value.reference not in self._seen):
+                self._follow(value.reference)
 
     def _event(self, callee: Callee, node: Any, given: Any = ((), ())) -> Event:
         parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
@@ -248,13 +252,6 @@ class Trace:
         )  # fmt: skip
         self.events.append(event)
         return event
-
-
-def _spawned(event: Event, function: Any, context: Context | None) -> Context:
-    """``mp.spawn(function, args=(...))``: the first parameter is the rank."""
-    rest = event.argument(1, "args") or NOTHING
-    given = (tagged(names.RANK, names.LOCAL_RANK, names.EXACT), *rest.items)
-    return Context(function, dict(zip((each.name for each in function.args.args), given, strict=False)), context)
 
 
 def _methods(kind: nodes.ClassDef) -> list[Any]:

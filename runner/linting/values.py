@@ -186,7 +186,7 @@ def result_of(call: Call) -> Value:
     if last == "GradientTape":
         return tagged(f"tape:{call.number}")
     if last in names.WRAPPED_MODELS:
-        return Value(things | {f"ddp:{call.number}"})
+        return Value(things | first.things("object") | {f"ddp:{call.number}"})
     if "schedule" in name.lower() or last.endswith(("LR", "Scaler")):
         tags = rate_of(call) | union((call.receiver,)).tags
         return Value(frozenset(tag for tag in tags if not tag.startswith("optimizer:") and tag != "wrapped"))
