@@ -16,40 +16,13 @@ from astroid import nodes
 from runner.linting import names
 from runner.linting.conditions import FLAGS, NOT_ROOT, ROOT, condition
 from runner.linting.source import Folder, Source
-from runner.linting.values import (
-    NOTHING,
-    SCALARS,
-    Call,
-    Value,
-    combined,
-    element_of,
-    joined,
-    result_of,
-    shallow,
-    tagged,
-    text_of,
-    union,
-)
+from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, joined, result_of, text_of, union
 
-_MOST_STEPS, _MOST_CALLS = 150_000, 8
-_MOST_DEPTH = 300
-_BUILTINS = (
-    "print",
-    "open",
-    "range",
-    "enumerate",
-    "zip",
-    "len",
-    "int",
-    "float",
-    "str",
-    "min",
-    "max",
-    "getattr",
-    "dict",
-)
-_ADDS = ("append", "extend", "update", "add", "insert", "setdefault")
+_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
+_BUILTINS = names.words("print open range enumerate zip len int float str min max getattr dict")
+_ADDS = names.words("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
+_INSTANCE = frozenset(("instance",))
 
 
 @dataclass(frozen=True)
@@ -180,7 +153,7 @@ class Resolver:
                 return Value(constants=frozenset(((),)))
             case nodes.Tuple() | nodes.List() if len(node.elts) <= 16:
                 values = [self.value(each) for each in node.elts]
-                return replace(union(values), items=tuple(shallow(each) for each in values))
+                return replace(union(values), items=tuple(each.flat() for each in values))
             case nodes.JoinedStr():
                 parts = [each.value if isinstance(each, nodes.Const) else "" for each in node.values]
                 inner = union(self.value(each) for each in node.values)
@@ -206,11 +179,8 @@ class Resolver:
 
     def _name(self, node: nodes.Name) -> Value:
         scope, found = node.lookup(node.name)
-        if (
-            not self.spend(len(scope.locals.get(node.name, ())) // 10)
-            or getattr(scope, "name", "") == "builtins"
-            or node.name.startswith("__")
-        ):
+        spent = self.spend(len(scope.locals.get(node.name, ())) // 10)
+        if not spent or getattr(scope, "name", "") == "builtins" or node.name.startswith("__"):
             path = f"builtins.{node.name}" if node.name in _BUILTINS else ""
             return Value(path=path) if path else self._of_a_star(node) or Value(names.meaning(node.name))
         return self._with_changes(self._any(found, node.name), node)
@@ -289,7 +259,7 @@ class Resolver:
                 old = self.assigned(before[-1], name) if before else NOTHING
                 return combined(holder.op.rstrip("="), old, self.value(holder.value))
             case nodes.For() | nodes.Comprehension():
-                return element_of(self.value(holder.iter))
+                return self.value(holder.iter).element()
             case nodes.With():
                 return next((self.value(each) for each, target in holder.items if target is node), NOTHING)
             case nodes.Arguments():
@@ -300,14 +270,14 @@ class Resolver:
         """What a parameter is given, by any call."""
         owner, parameters = class_of(function), _parameters(function)
         if owner is not None and [name] == parameters[:1]:
-            return Value(frozenset(("instance",)), reference=owner)
+            return Value(_INSTANCE, reference=owner)
         called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
         calls = [call for call in self.calls.get(called, ())[:_MOST_CALLS] if self.callee(call).function is function]
         given = [self._given(function, *self.arguments(call)).get(name, NOTHING) for call in calls]
         for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
             if call.args and self.value(call.args[0]).reference is function:
                 rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
-                rank = tagged(names.RANK, names.LOCAL_RANK, names.EXACT)
+                rank = Value(frozenset((names.RANK, names.LOCAL_RANK, names.EXACT)))
                 given.append(dict(zip(parameters, (rank, *rest), strict=False)).get(name, NOTHING))
         value = reduce(joined, given, NOTHING)
         if value != NOTHING or names.meaning(name):
@@ -455,10 +425,13 @@ class Resolver:
 
     def _instance(self, node: nodes.Call, callee: Callee) -> Value:
         """An instance, with what it was given and what its class asks for."""
-        kind, number, ranks = callee.kind, self.number(node), {names.RANK, names.SIZE}
-        calls = (each for each in kind.nodes_of_class(nodes.Call) if self.spend())
-        asked = (names.CALLS.get(names.canonical(self.value(each.func).path), frozenset()) for each in calls)
-        tags = frozenset[str]().union(*asked) & ranks
+        kind, number = callee.kind, self.number(node)
+        kinds = (nodes.Name, nodes.Attribute, nodes.Call)
+        uses = [each for each in kind.nodes_of_class(kinds) if not isinstance(each.parent, nodes.Assign | nodes.Tuple)]
+        arguments, keywords = self.arguments(node)
+        given = union((*arguments, *(value for _, value in keywords)))
+        asked = union(map(self.value, uses)).tags | (given.tags if callee.function is None else frozenset())
+        tags = given.things() | (asked & {names.RANK, names.SIZE})
         bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
         if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
             tags |= {f"model:{number}"}
@@ -466,11 +439,7 @@ class Resolver:
             tags |= {f"sampler:{number}" if names.RANK in tags else f"plainsampler:{number}"}
         if any(base.endswith("DataLoader") for base in bases):
             tags |= {f"loader:{number}"}
-        arguments, keywords = self.arguments(node)
-        given = union((*arguments, *(value for _, value in keywords)))
-        used = callee.function is None or _uses_its_ranks(kind, callee.function)
-        tags |= given.things() | (given.tags & ranks if used else frozenset())
-        return Value(tags | {"instance"}, reference=kind)
+        return Value(tags | _INSTANCE, reference=kind)
 
 
 def dotted(node: nodes.NodeNG) -> str:
@@ -501,15 +470,3 @@ def _parameters(function: Any) -> list[str]:
 
 def _keyword_only(function: Any) -> tuple[list[Any], list[Any]]:
     return function.args.kwonlyargs or [], function.args.kw_defaults or []
-
-
-def _uses_its_ranks(kind: nodes.ClassDef, init: Any) -> bool:
-    """Whether anything but a plain ``self.name = name`` uses an argument of ``__init__`` that is a rank or size."""
-    ranks = [name for name in _parameters(init) if names.meaning(name)]
-    kept = [each.attrname for each in init.nodes_of_class(nodes.AssignAttr) if names.meaning(each.attrname)]
-    uses = [each for each in kind.nodes_of_class(nodes.Name) if each.name in ranks]
-    return (
-        not kept
-        or any(each.attrname in kept for each in kind.nodes_of_class(nodes.Attribute))
-        or not all(isinstance(each.parent, nodes.Assign | nodes.Tuple) for each in uses)
-    )

@@ -42,6 +42,14 @@ class Value:
         """The things of these kinds (of all, where none is given) that it is, or was made from."""
         return frozenset(tag for tag in self.tags if ":" in tag and (not kinds or tag.partition(":")[0] in kinds))
 
+    def element(self) -> Value:
+        """Of a list: what is known of each element, while a loop goes over it."""
+        return replace(union((self,)), constants=frozenset().union(*(each.constants for each in self.items)))
+
+    def flat(self) -> Value:
+        """This as an item of a tuple: with items of its own, and no more below them."""
+        return replace(self, items=tuple(replace(each, items=()) for each in self.items))
+
     def has(self, *tags: str) -> bool:
         """Whether it has any of these tags."""
         return not self.tags.isdisjoint(tags)
@@ -66,11 +74,6 @@ def union(values: Iterable[Value]) -> Value:
     """What is known of a value that is made from others."""
     tags = frozenset[str]().union(*(value.tags for value in values)) - _ITSELF
     return Value(frozenset(tag for tag in tags if not tag.startswith("object:")))
-
-
-def shallow(value: Value) -> Value:
-    """A value as an item of a tuple: with items of its own, and no more below them."""
-    return replace(value, items=tuple(replace(each, items=()) for each in value.items))
 
 
 def joined(one: Value, other: Value) -> Value:
@@ -211,8 +214,3 @@ def rate_of(call: Call) -> frozenset[str]:
 def is_distributed_sampler(last: str) -> bool:
     """Whether a class of this name divides the data among the ranks."""
     return "Sampler" in last and ("Distributed" in last or "Elastic" in last)
-
-
-def element_of(several: Value) -> Value:
-    """What is known of each element of a list, while a loop goes over it."""
-    return replace(union((several,)), constants=frozenset().union(*(each.constants for each in several.items)))

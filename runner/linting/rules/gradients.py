@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS
+from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, words
 from runner.linting.script import Script
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, union
@@ -13,12 +13,12 @@ from runner.linting.values import NOTHING, union
 _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
 _MODELS = (*(f"*.{name}" for name in WRAPPED_MODELS), "*.fully_shard")
 _ALONE = "every rank trains a model of its own"
-_PARAMETERS = [f"hvd.broadcast_{name}" for name in ("parameters", "variables", "global_variables", "model_weights")]
-_OBJECTS = ("hvd.broadcast_object", "hvd.broadcast_", "hvd.broadcast")
-_CALLBACKS = ("hvd.callbacks.BroadcastGlobalVariablesCallback", "hvd.BroadcastGlobalVariablesHook",
-              "hvd.callbacks.BroadcastGlobalVariablesCallbackImpl")  # fmt: skip
-_ELASTIC = ("hvd.elastic.TorchState", "hvd.elastic.TensorFlowKerasState", "hvd.elastic.KerasState",
-            "hvd.elastic.TensorFlowState", "hvd.elastic.run")  # fmt: skip
+_IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
+_PARAMETERS = words("parameters variables global_variables model_weights", "hvd.broadcast_")
+_OBJECTS = words("broadcast_object broadcast_ broadcast", "hvd.")
+_CALLBACKS = words("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
+                   "callbacks.BroadcastGlobalVariablesCallbackImpl", "hvd.")  # fmt: skip
+_ELASTIC = words("TorchState TensorFlowKerasState KerasState TensorFlowState run", "hvd.elastic.")
 _WRAP_MODEL = "model = DistributedDataParallel(model, device_ids=[local_rank])"
 
 
@@ -140,9 +140,6 @@ def _optimizers_before_parts(script: Script, wrapped: list[Event]) -> Iterator[E
             before = [each for each in script.optimizers if each.order < event.order and _models(each) & models]
             if len(before) == len(script.optimizers) and before and before[-1].certain:
                 yield before[-1]
-
-
-_IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
 
 
 def _optimizers_of_others(script: Script, wrapped: list[Event]) -> Iterator[Event]:

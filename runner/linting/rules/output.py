@@ -8,29 +8,42 @@ from collections.abc import Iterator
 from astroid import nodes
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK
+from runner.linting.names import LOCAL_RANK, RANK, words
 from runner.linting.script import Script, sharding
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, Value
 
-_CHECKPOINTS = frozenset(
-    ("torch.save", "torch.jit.save", ".save_weights", ".save_pretrained", ".save_model", ".save",
-     "keras.callbacks.ModelCheckpoint", "keras.models.save_model", "keras.saving.save_model",
-     "tensorflow.saved_model.save", "joblib.dump", "pickle.dump", "safetensors.torch.save_file",
-     "safetensors.torch.save_model", "numpy.save", "numpy.savez")
-)  # fmt: skip
-_LOGS = frozenset(
-    ("keras.callbacks.TensorBoard", "keras.callbacks.CSVLogger", "torch.utils.tensorboard.SummaryWriter",
-     "torch.utils.tensorboard.writer.SummaryWriter", "tensorboardX.SummaryWriter",
-     "tensorflow.summary.create_file_writer", "wandb.init")
-)  # fmt: skip
+_CHECKPOINTS = words(
+    "torch.save torch.jit.save .save_weights .save_pretrained .save_model .save keras.callbacks.ModelCheckpoint "
+    "keras.models.save_model keras.saving.save_model tensorflow.saved_model.save joblib.dump pickle.dump "
+    "safetensors.torch.save_file safetensors.torch.save_model numpy.save numpy.savez"
+)
+_LOGS = words(
+    "keras.callbacks.TensorBoard keras.callbacks.CSVLogger torch.utils.tensorboard.SummaryWriter "
+    "torch.utils.tensorboard.writer.SummaryWriter tensorboardX.SummaryWriter tensorflow.summary.create_file_writer "
+    "wandb.init"
+)
 # Every rank takes part in these, as in `_COLLECTIVES`.
 _TOGETHER = ("torch.distributed.checkpoint.", "torch.distributed.fsdp.", "orbax.")
 _BARRIERS = ("dist.barrier", "dist.monitored_barrier", "hvd.barrier")
 _COLLECTIVES = (*_BARRIERS, "torch.distributed.checkpoint.save", "torch.distributed.checkpoint.save_state_dict")
 # A state of all parts, which FSDP's ranks put together.
-_STATES = [f"torch.distributed.checkpoint.state_dict.get_{name}"
-           for name in ("model_state_dict", "optimizer_state_dict", "state_dict")]  # fmt: skip
+_STATES = words("get_model_state_dict get_optimizer_state_dict get_state_dict",
+                "torch.distributed.checkpoint.state_dict.")  # fmt: skip
+_IN_PLACE = words("all_reduce reduce all_gather gather all_gather_object gather_object all_gather_into_tensor", "dist.")
+_RETURNED = {"hvd.callbacks.MetricAverageCallback", "dist.reduce_scatter"} | words(
+    "allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce allgather allgather_object reducescatter",
+    "hvd.",
+)
+_MAKERS = words("tensor Tensor FloatTensor IntTensor zeros ones constant array")
+_METRIC = re.compile(
+    r"loss|acc(?![a-z]*el)|metric|correct|error_rate|score|auc|perplex|\bppl|bleu|\bmae\b|rmse|\bmse\b|\biou\b|\bf1\b",
+    re.IGNORECASE,
+)
+_REPORTS = re.compile(
+    r"(print|info|debug|write|add_scalar|log|set_postfix|log_metrics|scalar|report|writerow|dump|append_row)\Z"
+)
+_EVALUATION = re.compile(r"\b(test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE)
 
 
 @rule(7, "rank 0 writes")
@@ -110,22 +123,6 @@ def _path(event: Event) -> Value:
 def _call(event: Event) -> str:
     name = event.name.removeprefix("builtins.")
     return f"model{name}(...)" if name.startswith(".") else f"{name}(...)"
-
-
-_IN_PLACE = [f"dist.{name}" for name in ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object",
-                                         "gather_object", "all_gather_into_tensor")]  # fmt: skip
-_RETURNED = ["hvd.callbacks.MetricAverageCallback", "dist.reduce_scatter"] + [
-    f"hvd.{name}" for name in ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce",
-                               "allgather", "allgather_object", "reducescatter")]  # fmt: skip
-_MAKERS = ("tensor", "Tensor", "FloatTensor", "IntTensor", "zeros", "ones", "constant", "array")
-_METRIC = re.compile(
-    r"loss|acc(?![a-z]*el)|metric|correct|error_rate|score|auc|perplex|\bppl|bleu|\bmae\b|rmse|\bmse\b|\biou\b|\bf1\b",
-    re.IGNORECASE,
-)
-_REPORTS = re.compile(
-    r"(print|info|debug|write|add_scalar|log|set_postfix|log_metrics|scalar|report|writerow|dump|append_row)\Z"
-)
-_EVALUATION = re.compile(r"\b(test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE)
 
 
 @rule(8, "average metrics")

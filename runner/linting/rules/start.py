@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS
+from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, words
 from runner.linting.script import Script
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, Value, tagged
 
-_NEEDS_INIT = [f"hvd.{name}" for name in
-               ("rank", "size", "local_rank", "local_size", "DistributedOptimizer", "broadcast_parameters",
-                "broadcast_optimizer_state", "allreduce", "broadcast_variables", "broadcast_object")]  # fmt: skip
-_NEEDS_GROUP = [f"dist.{name}" for name in
-                ("get_rank", "get_world_size", "all_reduce", "barrier", "broadcast", "reduce")]  # fmt: skip
+_NEEDS_INIT = words("rank size local_rank local_size DistributedOptimizer broadcast_parameters allreduce "
+                    "broadcast_optimizer_state broadcast_variables broadcast_object", "hvd.")  # fmt: skip
+_NEEDS_GROUP = words("get_rank get_world_size all_reduce barrier broadcast reduce", "dist.")
 _INIT = ("hvd.init", "hvd.elastic.run", "horovod.run", "horovod.spark.run")
 _GROUP = ("dist.init_process_group", "torch.distributed.device_mesh.init_device_mesh", "dist.init_device_mesh")
-_SET = ("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device",
-        "torch.accelerator.device_index", "torch.xpu.set_device")  # fmt: skip
+_SET = words("cuda.set_device accelerator.set_device_index accelerator.set_device accelerator.device_index "
+             "xpu.set_device", "torch.")  # fmt: skip
 _VISIBLE = ("tensorflow.config.set_visible_devices", "tensorflow.config.experimental.set_visible_devices")
+_DEVICES = "CUDA_VISIBLE_DEVICES"
 _ANY, _NONE = tagged("any GPU"), tagged("no GPU")
 
 
@@ -90,7 +89,7 @@ def _pin(event: Event) -> Value | None:
         return first
     if event.name in _VISIBLE:
         return _NONE if first.constant == () else first.items[0] if len(first.items) == 1 else first
-    if event.name == "set visible_device_list" or (event.name == "set env" and first.constant == _CUDA):
+    if event.name == "set visible_device_list" or (event.name == "set env" and first.constant == _DEVICES):
         value = event.arguments[-1]
         text = value.constant if isinstance(value.constant, str) else None
         return _NONE if text in ("", "-1") else tagged("fixed") if text and text.isdigit() else value
@@ -106,6 +105,3 @@ def _pin(event: Event) -> Value | None:
     if event.last == "DistributedDataParallel":
         return next(iter((event.argument(1, "device_ids") or NOTHING).items), None)
     return first if event.name == "tensorflow.device" and first.has("fixed") else None
-
-
-_CUDA = "CUDA_VISIBLE_DEVICES"
