@@ -19,7 +19,7 @@ class Finding:
 
     Attributes:
         place: the line, or ``file:line`` of another file; empty where there is no line.
-        fix: what to do, with a line of code; empty where nothing is to be done.
+        fix: what to do, with a line of code, one line for each way of several; empty where nothing is to be done.
     """
 
     state: State
@@ -28,7 +28,7 @@ class Finding:
     fix: str = ""
 
 
-# Of all that a rule says the first holds.
+# A rule is asked for its first finding; what stands after that `yield` is the next case.
 Judge = Callable[["Script"], Iterator[Finding]]
 RULES: dict[int, tuple[str, Judge]] = {}
 

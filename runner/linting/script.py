@@ -124,12 +124,12 @@ class Script:
         return Finding("missing", reason, place, fix)
 
     def fix(self, ddp: str, horovod: str, tensorflow: str = "") -> str:
-        """What to write: for the way that it has, or both where it has none."""
+        """What to write: for the way that it has, or a line for each of both where it has none."""
         if self.way == "ddp":
             return ddp
         if self.is_tensorflow:
             return tensorflow or horovod
-        return horovod if self.way == "horovod" else f"with DDP: {ddp}; with Horovod: {horovod}"
+        return horovod if self.way == "horovod" else f"DDP: {ddp}\nHorovod: {horovod}"
 
     @cached_property
     def backward(self) -> list[Event]:

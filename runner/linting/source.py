@@ -127,7 +127,13 @@ def _text(path: Path) -> str:
 
 
 class _Builder(AstroidBuilder):  # type: ignore[misc]
-    """Builds the tree alone: astroid's own would look for what is imported, and guess whose attribute is set."""
+    """Builds the tree alone: astroid's own also looks for what is imported, and guesses whose attribute is set."""
+
+    def __init__(self) -> None:
+        """A builder with an empty module of builtins: to build Python's takes longer than to read a script."""
+        manager = AstroidManager()
+        manager.astroid_cache.setdefault("builtins", nodes.Module("builtins"))
+        self._manager, self._apply_transforms = manager, False
 
     def add_from_names_to_locals(self, node: nodes.ImportFrom, *_global_names: object) -> None:
         """The names that it imports; those of ``*`` are not looked for."""
@@ -147,7 +153,7 @@ def _tree(text: str, name: str) -> tuple[nodes.Module, bool]:
             whole = len(text)
             if whole > _MOST_NODES:
                 text = _beginning(text)
-            return _Builder(AstroidManager(), apply_transforms=False).string_build(text), len(text) < whole
+            return _Builder().string_build(text), len(text) < whole
     except (AstroidSyntaxError, SyntaxError) as error:
         found: Any = getattr(error, "error", error)
         if isinstance(found, SyntaxError):

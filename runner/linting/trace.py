@@ -243,12 +243,13 @@ class Trace:
                 self._follow(value.reference)
 
     def _event(self, callee: Callee, node: Any, given: Any = ((), ())) -> Event:
+        arguments, keywords = given
         parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
-        frame, order = node.frame(), len(self.events)
+        place = self.resolver.sources[node.root()].place(node.lineno)
         event = Event(
-            callee.name, self.resolver.number(node), *given, callee.receiver, node, frozenset(self._guards),
-            self._around, order, self._certain, isinstance(parent, nodes.Expr),
-            self.resolver.sources[node.root()].place(node.lineno), getattr(frame, "name", ""),
+            callee.name, self.resolver.number(node), arguments, keywords, callee.receiver, node,
+            frozenset(self._guards), self._around, len(self.events), self._certain, isinstance(parent, nodes.Expr),
+            place, getattr(node.frame(), "name", ""),
         )  # fmt: skip
         self.events.append(event)
         return event

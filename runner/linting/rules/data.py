@@ -83,10 +83,10 @@ def _of_loaders(script: Script, chosen: list[Event], fix: str) -> Iterator[Findi
             yield wrong(
                 "shuffle=True and a sampler exclude each other", event, "leave shuffle out: the sampler shuffles"
             )
-    event = next((each for each, kind in zip(chosen, kinds, strict=True) if kind in ("sampler", "rank")), None)
-    if event is None:
+    divided = [event for event, kind in zip(chosen, kinds, strict=True) if kind in ("sampler", "rank")]
+    if not divided:
         yield unclear("the data depend on the number of ranks, and not on the rank", first, fix)
-        return
+    event = divided[0]
     sampler = _without_epoch(script, event)
     if sampler is not None:
         reason = "set_epoch is not called: every epoch has the same order"
@@ -113,7 +113,7 @@ def _without_epoch(script: Script, loader: Event) -> Event | None:
 
 def _of_anything(script: Script, fix: str) -> Iterator[Finding]:
     """Data without a DataLoader: tf.data, arrays, generators."""
-    given = [(event, data) for event in script.fits if (data := event.argument(0, "x")) is not None]
+    given = [(event, value) for event in script.fits if (value := event.argument(0, "x")) is not None]
     data: list[tuple[Event | None, Value]] = [*given, *((None, over) for over in script.trained_on)]
     for event, value in data:
         if value.has(RANK) or value.things("sampler"):

@@ -161,7 +161,7 @@ def _optimizers_of_others(script: Script, wrapped: list[Event]) -> Iterator[Even
 def broadcast(script: Script) -> Iterator[Finding]:
     """Whether parameters and optimizer state are broadcast, when they are there."""
     fix = script.fix(
-        _WRAP_MODEL, "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
+        f"{_WRAP_MODEL}  # does it", "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
         "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
         "callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...]",
     )  # fmt: skip
@@ -206,12 +206,6 @@ def _torch(script: Script, sent: list[Event], state: list[Event], fix: str) -> I
         if event.certain and "root" in event.guards and event.order > last and all(each.certain for each in sent):
             reason = "rank 0 loads a checkpoint after the broadcast: the others do not get it"
             yield wrong(reason, event, f"{fix}  # after it was loaded")
-    for event in sent:
-        if event.name == "hvd.broadcast_parameters" and event.certain and not event.loops:
-            models = union(event.values).things("model")
-            again = [each for each in script.calls(".apply") if each.certain and not each.loops]
-            if any(each.order > event.order and each.receiver.tags & models for each in again):
-                yield wrong("the parameters change after they were broadcast", event, fix)
     if state or any(union(event.values).things("optimizer") for event in sent):
         yield ok("parameters and optimizer state", sent[0])
     plain = [event.name == "torch.optim.SGD" and event.argument(2, "momentum") is None
