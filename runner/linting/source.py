@@ -19,7 +19,7 @@ from runner.errors import UsageError
 
 MOST_BYTES = 2_000_000
 MOST_MODULES = 40
-_MOST_NODES = 150_000
+_MOST_NODES = 100_000
 _SHELLS = ("sh", "bash", "zsh", "ksh", "dash", "csh", "tcsh", "fish")
 _GIVE_THE_SCRIPT = "give the training script itself"
 
