@@ -14,7 +14,7 @@ from typing import Any
 from astroid import nodes
 
 from runner.linting import names
-from runner.linting.conditions import FLAGS, NOT_ROOT, ROOT, condition
+from runner.linting.conditions import FLAGS, NOT_ROOT, ROOT, condition, guards_at
 from runner.linting.source import Folder, Source
 from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, joined, result_of, text_of, union
 
@@ -51,7 +51,7 @@ class Resolver:
         attributes: what sets an attribute or text key of a name, of whatever.
         changes: what adds to a list or dictionary of a name; ``calls``: the calls of a name.
         imports: dotted names of what is imported; ``texts``: string literals.
-        guards: what holds of the rank at a statement, where something does.
+        conditions: what `condition` says of each.
         named: functions and classes of modules beside the script that are named.
         uncertain: why something may be missing here that the script has; empty if nothing is.
     """
@@ -64,10 +64,10 @@ class Resolver:
     references: list[nodes.NodeNG] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
-    guards: dict[nodes.NodeNG, frozenset[str]] = field(default_factory=dict)
     named: dict[nodes.NodeNG, None] = field(default_factory=dict)
     uncertain: str = ""
     steps: int = 0
+    conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
     _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
     _depth: int = 0
     _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class Resolver:
         values = [self.assigned(each, name) for each in found]
         imported = [value for value in values if value.path]  # not what stands in for a package that is missing
         value = reduce(joined, imported or values, NOTHING)
-        set_at = [ROOT in self.guards.get(each.statement(), ()) for each in found]
+        set_at = [ROOT in guards_at(self, each.statement()) for each in found]
         unset = [each.constant in (None, False) for each, root in zip(values, set_at, strict=True) if not root]
         only = any(set_at) and all(unset) and not value.has("is_root")
         return replace(value, tags=value.tags | {"root_only"}) if only else value

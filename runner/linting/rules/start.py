@@ -26,8 +26,9 @@ _ANY, _NONE = tagged("any GPU"), tagged("no GPU")
 def initialise(script: Script) -> Iterator[Finding]:
     """Whether it initialises Horovod or torch.distributed, before it uses it."""
     if script.way == "none":
-        fix = script.fix('import torch.distributed as dist; dist.init_process_group("nccl")', "import horovod.torch as hvd; hvd.init()",
-                         "import horovod.tensorflow.keras as hvd; hvd.init()")  # fmt: skip
+        tensorflow = "import horovod.tensorflow.keras as hvd; hvd.init()"
+        torch = 'import torch.distributed as dist; dist.init_process_group("nccl")'
+        fix = script.fix(torch, "import horovod.torch as hvd; hvd.init()", tensorflow)
         yield script.missing("it uses neither Horovod nor torch.distributed: every process would train alone", fix)
     fix = script.fix('dist.init_process_group("nccl")  # before DistributedDataParallel',
                      "hvd.init()  # before any other call of Horovod")  # fmt: skip
