@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from runner.linting.findings import RULES, Finding
 from runner.linting.resolve import Resolver
 from runner.linting.script import Script
 from runner.linting.source import Folder, read_script
-from runner.linting.trace import Trace
 
 __all__ = ["Report", "Row", "check", "rules"]
 _MOST_CALLS = 5000
@@ -55,30 +52,21 @@ def check(path: Path) -> Report:
     Raises:
         UsageError: it is no Python that can be read; says the line.
     """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _MOST_CALLS))  # of a reader's own calls a line of a script may need twenty
     try:
-        with _room_to_nest():
-            resolver = Resolver(Folder(path.absolute().parent))
-            resolver.load(read_script(path))
-            script = Script(Trace(resolver))
-            script.trace.read()
-            reason = script.not_judged()
-            findings = {
-                step: Finding("cannot tell", reason) if reason else next(judge(script))
-                for step, (_, judge) in sorted(RULES.items())
-            }
+        resolver = Resolver(Folder(path.absolute().parent))
+        resolver.load(read_script(path))
+        script = Script(resolver)
+        script.read()
+        reason = script.not_judged()
+        rows = tuple(
+            Row(step, name, Finding("cannot tell", reason) if reason else next(judge(script)))
+            for step, (name, judge) in sorted(RULES.items())
+        )
+        return Report(str(path), script.way, script.does_it_itself, rows)
     except RecursionError:
         fix = "give the training script itself"
         raise UsageError("nested too deeply to be read", where=str(path), fix=fix) from None
-    rows = tuple(Row(step, RULES[step][0], finding) for step, finding in findings.items())
-    return Report(str(path), script.way, script.does_it_itself, rows)
-
-
-@contextmanager
-def _room_to_nest() -> Iterator[None]:
-    """Python's limit counts a reader's own calls, of which a line of a script may need twenty."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _MOST_CALLS))
-    try:
-        yield
     finally:
         sys.setrecursionlimit(before)

@@ -16,7 +16,7 @@ from astroid import nodes
 from runner.linting import names
 from runner.linting.conditions import FLAGS, NOT_ROOT, ROOT, condition, guards_at
 from runner.linting.source import Folder, Source
-from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, joined, result_of, text_of, union
+from runner.linting.values import NOTHING, SCALARS, Call, Given, Value, combined, joined, result_of, text_of, union
 
 _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
 _BUILTINS = names.words("print open range enumerate zip len int float str min max getattr dict")
@@ -305,10 +305,10 @@ class Resolver:
             return self._of_a_module(base.reference, base.path, name)
         if isinstance(base.reference, nodes.ClassDef):
             method = self.method(base.reference, name)
-            if method is not None and base.has("instance") and is_property(method):
-                return self._returned(method)
             if method is not None:
-                return Value(reference=method)
+                decorators = [dotted(each).rpartition(".")[2] for each in getattr(method.decorators, "nodes", ())]
+                is_property = base.has("instance") and not {"property", "cached_property"}.isdisjoint(decorators)
+                return self._returned(method) if is_property else Value(reference=method)
         found = [each for each in self.attributes.get(name, ()) if self.spend() and not each.parent.parent_of(node)]
         if found and not base.things("ddp"):
             return self._with_changes(self._any(found, name), node)
@@ -339,7 +339,7 @@ class Resolver:
         found = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
         return Value(default.tags) if found == NOTHING else found
 
-    def arguments(self, node: nodes.Call) -> tuple[tuple[Value, ...], tuple[Any, ...]]:
+    def arguments(self, node: nodes.Call) -> Given:
         """What a call is given, in order and by name; of ``**options`` what a dictionary has that nothing changes."""
         keywords: list[tuple[str, Value]] = []
         for each in node.keywords:
@@ -381,12 +381,9 @@ class Resolver:
 
     def method(self, kind: nodes.ClassDef, name: str) -> Any:
         """The method of that name, of a class or of its bases in the source."""
-        for each in self.ancestors(kind):
-            if isinstance(each, nodes.ClassDef):
-                for found in each.locals.get(name, ()):
-                    if isinstance(found, nodes.FunctionDef):
-                        return found
-        return None
+        kinds = [each for each in self.ancestors(kind) if isinstance(each, nodes.ClassDef)]
+        found = (each for kind in kinds for each in kind.locals.get(name, ()) if isinstance(each, nodes.FunctionDef))
+        return next(found, None)
 
     def ancestors(self, kind: nodes.ClassDef) -> list[nodes.ClassDef | str]:
         """A class and what it inherits from: classes of the source, and names of others."""
@@ -449,12 +446,6 @@ def dotted(node: nodes.NodeNG) -> str:
         parts += [node.attrname] if isinstance(node, nodes.Attribute) else []
         node = node.expr if isinstance(node, nodes.Attribute) else node.func
     return ".".join([node.name, *parts[::-1]]) if isinstance(node, nodes.Name) else ""
-
-
-def is_property(function: nodes.FunctionDef) -> bool:
-    """Whether it is read as an attribute."""
-    decorators = function.decorators.nodes if function.decorators else ()
-    return any(dotted(each).rpartition(".")[2] in ("property", "cached_property") for each in decorators)
 
 
 def class_of(function: Any) -> nodes.ClassDef | None:

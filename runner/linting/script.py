@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from runner.linting import names
 from runner.linting.findings import Finding
-from runner.linting.resolve import Resolver
 from runner.linting.trace import Event, Loop, Trace
 from runner.linting.values import NOTHING, Value, is_distributed_sampler
 
@@ -35,21 +33,8 @@ _READS = ("load", "load_data", "load_dataset", "memmap", "fromfile", "loadtxt", 
 _SOME = frozenset(("root", "not_root", "local_root"))
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(Trace):
     """A script that was read."""
-
-    trace: Trace
-
-    @property
-    def resolver(self) -> Resolver:
-        """The names of the script."""
-        return self.trace.resolver
-
-    @property
-    def events(self) -> list[Event]:
-        """What it calls, in order."""
-        return self.trace.events
 
     @cached_property
     def way(self) -> Literal["horovod", "ddp", "none"]:
@@ -70,7 +55,7 @@ class Script:
     @cached_property
     def does_it_itself(self) -> str:
         """A framework that does the steps by itself; empty for none."""
-        used = [*(event.name for event in self.events), *map(names.canonical, self.trace.bases), *self.trace.bases]
+        used = [*(event.name for event in self.events), *map(names.canonical, self.bases), *self.bases]
         pairs = ((name, heads) for name, heads in _THEMSELVES.items() for each in used if each.startswith(heads))
         return next((name for name, _ in pairs), "")
 

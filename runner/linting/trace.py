@@ -14,7 +14,7 @@ from astroid import nodes
 from runner.linting import names
 from runner.linting.conditions import ROOT, around_in_function, guards_at
 from runner.linting.resolve import Callee, Resolver, class_of, dotted
-from runner.linting.values import NOTHING, Call, Value
+from runner.linting.values import NOTHING, Call, Given, Value
 
 _RATES = ("visible_device_list", "lr", "learning_rate")
 _ENTRIES = ("main", "run", "train", "worker", "main_worker")
@@ -88,14 +88,14 @@ class Trace:
             for callee, given in self._calls(node):
                 reach = self.reach(node)
                 if reach is not None:
-                    self.events.append(self._event(callee, *given, node, reach))
+                    self.events.append(self._event(callee, given, node, reach))
         self.events.sort(key=lambda event: event.order)
 
-    def _event(self, callee: Callee, arguments: Any, keywords: Any, node: Any, reach: Reach) -> Event:
+    def _event(self, callee: Callee, given: Given, node: Any, reach: Reach) -> Event:
         parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
         place = self.resolver.sources[node.root()].place(node.lineno)
         return Event(
-            callee.name, self.resolver.number(node), arguments, keywords, callee.receiver, **vars(reach), node=node,
+            callee.name, self.resolver.number(node), *given, callee.receiver, **vars(reach), node=node,
             discarded=isinstance(parent, nodes.Expr), place=place, function=getattr(node.frame(), "name", ""),
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class Trace:
             case nodes.ClassDef():
                 self.bases += [each for each in self.resolver.ancestors(node) if isinstance(each, str)]
 
-    def _calls(self, node: Any) -> Iterator[tuple[Callee, Any]]:
+    def _calls(self, node: Any) -> Iterator[tuple[Callee, Given]]:
         """What a node calls or sets, with what it is given."""
         value = self.resolver.value
         match node:
@@ -132,11 +132,11 @@ class Trace:
             case nodes.AssignAttr() if node.attrname in _RATES and isinstance(node.parent, nodes.Assign):
                 yield Callee(f"set {node.attrname}", value(node.expr)), ((value(node.parent.value),), ())
             case nodes.Subscript(parent=nodes.Assign(targets=[target])) if target is node:
-                key, given = value(node.slice), value(node.parent.value)
+                key, new = value(node.slice), value(node.parent.value)
                 if value(node.value).path == "os.environ":
-                    yield Callee("set env"), ((key, given), ())
+                    yield Callee("set env"), ((key, new), ())
                 elif key.constant in ("lr", "learning_rate"):
-                    yield Callee("set lr"), ((given,), ())
+                    yield Callee("set lr"), ((new,), ())
 
     @property
     def loops(self) -> list[Loop]:

@@ -108,6 +108,10 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     return Value(tags)
 
 
+# What a call is given: in order, and by name.
+Given = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
+
+
 @dataclass(frozen=True)
 class Call:
     """A call: dotted name of what is called (`Callee.name`), the number of its result, and what it is given.
