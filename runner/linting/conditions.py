@@ -23,9 +23,10 @@ _MIRRORED = {"<": ">", ">": "<"}
 
 def condition(resolver: Resolver, node: Any) -> tuple[str, str]:
     """What holds of the rank where a condition is true, and where it is false."""
-    if node not in resolver.conditions:
-        resolver.conditions[node] = _condition(resolver, node) if resolver.spend() else ("", "")
-    return resolver.conditions[node]
+    found = resolver.conditions.get(node) or (_condition(resolver, node) if resolver.spend() else ("", ""))
+    if resolver.is_settled:
+        resolver.conditions[node] = found
+    return found
 
 
 def _condition(resolver: Resolver, node: Any) -> tuple[str, str]:

@@ -69,7 +69,9 @@ class Resolver:
     steps: int = 0
     conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
     _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
-    _depth: int = 0
+    _open: dict[nodes.NodeNG, int] = field(default_factory=dict)
+    _passing: dict[nodes.NodeNG, int] = field(default_factory=dict)
+    _lowest: int = _MOST_STEPS
     _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
 
     def load(self, source: Source) -> None:
@@ -125,15 +127,32 @@ class Resolver:
         return self.steps <= _MOST_STEPS
 
     def value(self, node: nodes.NodeNG | None) -> Value:
-        """What is known of an expression."""
-        if node is None or self._depth > _MOST_DEPTH or not self.spend():
+        """What is known of an expression.
+
+        A name may come from itself: it is nothing while it is looked for, and what was found of others by this is
+        looked for anew when it is known.
+        """
+        if node is None or len(self._open) > _MOST_DEPTH or not self.spend():
             return NOTHING
-        if node not in self._values:
-            self._values[node] = NOTHING  # while it is looked for: a name may come from itself
-            self._depth += 1
-            self._values[node] = self._value(node)
-            self._depth -= 1
-        return self._values[node]
+        if node in self._values:
+            self._lowest = min(self._lowest, self._open.get(node, self._passing.get(node, _MOST_STEPS)))
+            return self._values[node]
+        depth, outer = len(self._open), self._lowest
+        self._open[node], self._values[node], self._lowest = depth, NOTHING, _MOST_STEPS
+        value = self._values[node] = self._value(node)
+        del self._open[node]
+        if self._lowest < depth:
+            self._passing[node] = self._lowest
+        else:
+            for each in [each for each, head in self._passing.items() if head >= depth]:
+                del self._values[each], self._passing[each]
+        self._lowest = min(outer, self._lowest)
+        return value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no value is being looked for, so that what is found now holds."""
+        return not self._open
 
     def _value(self, node: nodes.NodeNG) -> Value:
         match node:
@@ -170,7 +189,7 @@ class Resolver:
                 then, other = self.value(node.body), self.value(node.orelse)
                 missing = other if inside == ROOT else then if inside == NOT_ROOT else NOTHING
                 only = {"root_only"} if missing.constant in (None, False, 0, "", ()) else frozenset()
-                return replace(joined(then, other), tags=then.tags | other.tags | only)
+                return replace(joined(then, other), tags=then.tags | other.tags | only, constants=frozenset())
             case nodes.Lambda():
                 return Value(self.value(node.body).tags, reference=node)
             case nodes.FormattedValue() | nodes.NamedExpr() | nodes.Await():
@@ -348,18 +367,28 @@ class Resolver:
         return tuple(self.value(each) for each in node.args), tuple(keywords)
 
     def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
-        """The keys of a dictionary; an empty name where not all are known."""
-        held, changes = node, self.changes.get(dotted(node))
+        """The keys of a dictionary, later ones last; an empty name where not all are known."""
+        held, unknown = node, [("", node)]
         if isinstance(node, nodes.Name):
             found = node.lookup(node.name)[1]
             held = found[0].parent.value if len(found) == 1 and isinstance(found[0].parent, nodes.Assign) else node
         if isinstance(held, nodes.Call) and dotted(held.func) == "dict" and not held.args:
-            pairs = [(each.arg, each.value) for each in held.keywords]
+            pairs = [(each.arg or "", each.value) for each in held.keywords]
         elif isinstance(held, nodes.Dict):
-            pairs = [(getattr(key, "value", None), value) for key, value in held.items]
+            pairs = [(getattr(key, "value", ""), value) for key, value in held.items]
+        elif isinstance(held, nodes.IfExp):  # no literals: each may be that of the other case
+            both = [*self._options(held.body), *self._options(held.orelse)]
+            pairs = [(key, value) for key, value in both if not isinstance(value, nodes.Const)]
         else:
-            return [("", node)]
-        return [("", node)] if changes or not all(isinstance(key, str) for key, _ in pairs) else pairs
+            return unknown
+        for change in self.changes.get(dotted(node), ()) if held is not node else ():
+            if isinstance(change, nodes.Subscript):
+                pairs.append((getattr(change.slice, "value", ""), change.parent.value))
+            elif change.func.attrname == "update" and len(change.args) == 1 and change.args[0] is not node:
+                pairs += self._options(change.args[0]) if self.spend() else unknown
+            else:
+                pairs += unknown
+        return pairs if all(isinstance(key, str) and key for key, _ in pairs) else unknown
 
     def callee(self, node: nodes.Call) -> Callee:
         """What a call calls."""
@@ -423,11 +452,14 @@ class Resolver:
     def _instance(self, node: nodes.Call, callee: Callee) -> Value:
         """An instance, with what it was given and what its class asks for."""
         kind, number = callee.kind, self.number(node)
-        kinds = (nodes.Name, nodes.Attribute, nodes.Call)
-        uses = [each for each in kind.nodes_of_class(kinds) if not isinstance(each.parent, nodes.Assign | nodes.Tuple)]
+        calls = (names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call))
+        uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
         arguments, keywords = self.arguments(node)
         given = union((*arguments, *(value for _, value in keywords)))
-        asked = union(map(self.value, uses)).tags | (given.tags if callee.function is None else frozenset())
+        asked = (
+            union(Value(names.CALLS.get(path, frozenset())) for path in calls).tags | union(map(self.value, uses)).tags
+        )
+        asked |= given.tags if callee.function is None else frozenset()
         tags = given.things() | (asked & {names.RANK, names.SIZE})
         bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
         if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
@@ -446,6 +478,12 @@ def dotted(node: nodes.NodeNG) -> str:
         parts += [node.attrname] if isinstance(node, nodes.Attribute) else []
         node = node.expr if isinstance(node, nodes.Attribute) else node.func
     return ".".join([node.name, *parts[::-1]]) if isinstance(node, nodes.Name) else ""
+
+
+def _is_rank_in_use(node: Any) -> bool:
+    """Whether this reads something that is called a rank or a size, for more than to keep it."""
+    name = node.attrname if isinstance(node, nodes.Attribute) else node.name
+    return bool(names.meaning(name)) and not isinstance(node.parent, nodes.Assign | nodes.Tuple)
 
 
 def class_of(function: Any) -> nodes.ClassDef | None:

@@ -75,8 +75,8 @@ class Script(Trace):
     @cached_property
     def names(self) -> set[str]:
         """What it names of what it imports, as `canonical` spells it."""
-        paths = [self.resolver.value(node).path for node in self.resolver.references]
-        return {names.canonical(path) for path in (*paths, *self.resolver.imports) if path}
+        values = [self.resolver.value(node) for node in self.resolver.references if self.reach(node)]
+        return {names.canonical(value.path) for value in values if value.path and value.reference is None}
 
     def not_judged(self) -> str:
         """Why nothing of it is judged; empty where it is."""

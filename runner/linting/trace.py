@@ -170,7 +170,10 @@ class Trace:
         certain = [each for each in reached if each.certain] or reached
         if certain:
             guards = frozenset.intersection(*(each.guards for each in certain))
-            first, deepest = min(each.order for each in certain), max(certain, key=lambda each: len(each.loops))
+            first, deepest = (
+                min(each.order for each in certain),
+                max(certain, key=lambda each: (len(each.loops), each.order)),
+            )
             found = Reach(guards, deepest.loops, first, certain[0].certain)
         elif self._may_be_called(scope):
             found = Reach(order=(1_000_000_000,), certain=False)
