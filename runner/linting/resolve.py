@@ -367,7 +367,7 @@ class Resolver:
         return tuple(self.value(each) for each in node.args), tuple(keywords)
 
     def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
-        """The keys of a dictionary, later ones last; an empty name where not all are known."""
+        """The keys of a dictionary; an empty name where not all are known."""
         held, unknown = node, [("", node)]
         if isinstance(node, nodes.Name):
             found = node.lookup(node.name)[1]
@@ -376,18 +376,20 @@ class Resolver:
             pairs = [(each.arg or "", each.value) for each in held.keywords]
         elif isinstance(held, nodes.Dict):
             pairs = [(getattr(key, "value", ""), value) for key, value in held.items]
-        elif isinstance(held, nodes.IfExp):  # no literals: each may be that of the other case
-            both = [*self._options(held.body), *self._options(held.orelse)]
-            pairs = [(key, value) for key, value in both if not isinstance(value, nodes.Const)]
+        elif isinstance(held, nodes.IfExp):
+            pairs = [*self._options(held.body), *self._options(held.orelse)]
         else:
             return unknown
-        for change in self.changes.get(dotted(node), ()) if held is not node else ():
+        changes = self.changes.get(dotted(node), ()) if held is not node else ()
+        for change in changes:
             if isinstance(change, nodes.Subscript):
                 pairs.append((getattr(change.slice, "value", ""), change.parent.value))
             elif change.func.attrname == "update" and len(change.args) == 1 and change.args[0] is not node:
                 pairs += self._options(change.args[0]) if self.spend() else unknown
             else:
                 pairs += unknown
+        if changes or isinstance(held, nodes.IfExp):  # no literals: another may take its place
+            pairs = [(key, value) for key, value in pairs if not isinstance(value, nodes.Const)]
         return pairs if all(isinstance(key, str) and key for key, _ in pairs) else unknown
 
     def callee(self, node: nodes.Call) -> Callee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from runner.linting import names
 from runner.linting.findings import Finding
@@ -75,7 +75,10 @@ class Script(Trace):
     @cached_property
     def names(self) -> set[str]:
         """What it names of what it imports, as `canonical` spells it."""
-        values = [self.resolver.value(node) for node in self.resolver.references if self.reach(node)]
+        return self._names(self.resolver.references)
+
+    def _names(self, references: Iterable[Any]) -> set[str]:
+        values = [self.resolver.value(node) for node in references]
         return {names.canonical(value.path) for value in values if value.path and value.reference is None}
 
     def not_judged(self) -> str:
@@ -89,7 +92,8 @@ class Script(Trace):
         made = self.way != "none" and self.optimizers
         if self.backward or self.fits or made or self.uncertain:
             return ""
-        used = (*self.names, *(event.name for event in self.events))
+        reached = self._names(node for node in self.resolver.references if self.reach(node))
+        used = (*reached, *(event.name for event in self.events))
         return "" if any(name.startswith(_TRAINING) for name in used) else "no training that can be seen in this file"
 
     def calls(self, *wanted: str) -> list[Event]:
