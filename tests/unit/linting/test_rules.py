@@ -57,6 +57,8 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("ddp", 3, "wrong", "sampler=sampler)", "sampler=sampler, shuffle=True)"),
     ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
      "options = dict(batch_size=32)\noptions.update(config)\nloader = DataLoader(dataset, **options)"),
+    ("ddp", 3, "wrong", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+     "options = {'num_workers': 1} if cuda else {}\nloader = DataLoader(dataset, shuffle=True, **options)"),
     ("horovod", 4, "wrong", "0.1 * hvd.size()", "0.1 / hvd.size()"),
     ("keras", 4, "wrong", "0.001 * hvd.size()", "0.001 * hvd.local_size()"),
     ("ddp", 4, "cannot tell", "0.1 * dist.get_world_size()", "0.1"),
@@ -75,6 +77,8 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("fsdp", 7, "wrong", "        torch.save(",
      "        from torch.distributed.checkpoint.state_dict import get_model_state_dict\n"
      "        full = get_model_state_dict(model)\n        torch.save("),
+    ("horovod", 7, "cannot tell", "import torch\n",
+     "import torch, horovod.ray\nfrom torch.utils.tensorboard import SummaryWriter\nSummaryWriter()\n"),
     ("horovod", 8, "wrong", "mean = hvd.allreduce", "mean = torch.tensor(total); hvd.allreduce"),
     ("horovod", 8, "wrong", "torch.tensor(total))", "torch.tensor(total), True)"),
     ("horovod", 8, "wrong", "hvd.allreduce(torch.tensor(total))",
@@ -134,6 +138,11 @@ SOUND: list[tuple[str, ...]] = [
      "tf.keras.optimizers.schedules.PiecewiseConstantDecay([900 // hvd.size()], [0.1 * hvd.size(), 0.01])"),
     ("horovod", "hvd.broadcast_parameters(",
      "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3); schedule.step()\nhvd.broadcast_parameters("),
+    ("ddp", "local_rank = int(os.environ[\"LOCAL_RANK\"])", "rank, local_rank = ask_the_scheduler()"),
+    ("ddp", "    if dist.get_rank() == 0:\n        torch.save(model.module.state_dict(), \"last.pt\")",
+     "    saver.save(model)", "for epoch", "class Saver:\n    def __init__(self, model):\n        self.last = newest(model)\n"
+     "    def save(self, model):\n        if dist.get_rank() == 0: torch.save(model.module.state_dict(), self.last)\n"
+     "saver = Saver(model)\nfor epoch"),
 ]  # fmt: skip
 
 
@@ -206,11 +215,6 @@ def test_the_rate_of_a_benchmark_without_data_is_left_open(tmp_path: Path) -> No
         assert states(checked(tmp_path, script)).get(4) == "wrong"
 
 
-def test_a_name_speaks_for_a_value_that_cannot_be_followed(tmp_path: Path) -> None:
-    text = DDP.replace('local_rank = int(os.environ["LOCAL_RANK"])', "rank, local_rank = ask_the_scheduler()")
-    assert states(checked(tmp_path, text)) == {}
-
-
 def test_a_property_is_followed(tmp_path: Path) -> None:
     kind = "class Place:\n    @property\n    def is_main(self):\n        return dist.get_rank() {} 0\nplace = Place()\n"
     text = DDP.replace("if dist.get_rank() == 0", "if place.is_main")
@@ -238,11 +242,6 @@ def test_a_log_of_a_callback_that_nothing_is_seen_to_make_is_left_open(tmp_path:
     callback = f"class Callback(Base):\n    def __init__(self):\n        {writer}\n        SummaryWriter()\n"
     assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}")) == {7: "cannot tell"}
     assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}Callback()\n")) == {7: "wrong"}
-
-
-def test_a_log_that_rays_driver_may_write_is_left_open(tmp_path: Path) -> None:
-    text = f"import horovod.ray\n{HOROVOD}from torch.utils.tensorboard import SummaryWriter\nSummaryWriter()\n"
-    assert states(checked(tmp_path, text)) == {7: "cannot tell"}
 
 
 def test_a_script_of_one_process_lacks_every_step_and_is_told_of_both_ways(tmp_path: Path) -> None:
