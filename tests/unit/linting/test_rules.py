@@ -140,7 +140,8 @@ SOUND: list[tuple[str, ...]] = [
      "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3); schedule.step()\nhvd.broadcast_parameters("),
     ("ddp", "local_rank = int(os.environ[\"LOCAL_RANK\"])", "rank, local_rank = ask_the_scheduler()"),
     ("ddp", "    if dist.get_rank() == 0:\n        torch.save(model.module.state_dict(), \"last.pt\")",
-     "    saver.save(model)", "for epoch", "class Saver:\n    def __init__(self, model):\n        self.last = newest(model)\n"
+     "    saver.save(model)", "for epoch",
+     "class Saver:\n    def __init__(self, model):\n        self.last = newest(model)\n"
      "    def save(self, model):\n        if dist.get_rank() == 0: torch.save(model.module.state_dict(), self.last)\n"
      "saver = Saver(model)\nfor epoch"),
 ]  # fmt: skip
