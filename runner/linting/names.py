@@ -47,7 +47,7 @@ _HOROVOD = re.compile(r"horovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet
 _KERAS = re.compile(r"(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
 
 
-def words(text: str, head: str = "") -> frozenset[str]:
+def names_in(text: str, head: str = "") -> frozenset[str]:
     """The words of a text, each with this before it."""
     return frozenset(f"{head}{word}" for word in text.split())
 

@@ -19,8 +19,8 @@ from runner.linting.source import Folder, Source
 from runner.linting.values import NOTHING, SCALARS, Call, Given, Value, combined, joined, result_of, text_of, union
 
 _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
-_BUILTINS = names.words("print open range enumerate zip len int float str min max getattr dict")
-_ADDS = names.words("append extend update add insert setdefault")
+_BUILTINS = names.names_in("print open range enumerate zip len int float str min max getattr dict")
+_ADDS = names.names_in("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
 _INSTANCE = frozenset(("instance",))
 

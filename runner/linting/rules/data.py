@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, words
+from runner.linting.names import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, names_in
 from runner.linting.script import Script, sharding
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, Value, rate_of, union
 
-_SOURCES = words("from_tensor_slices load_data from_generator load_dataset load image_dataset_from_directory "
+_SOURCES = names_in("from_tensor_slices load_data from_generator load_dataset load image_dataset_from_directory "
                  "TFRecordDataset", "*.")  # fmt: skip
 _MADE = ("tensorflow.data.Dataset.from_tensor_slices", "tensorflow.data.TFRecordDataset")
 _BY_NODE = "the part is chosen by the local rank: every node trains on the same parts"

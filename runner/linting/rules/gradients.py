@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, words
+from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, names_in
 from runner.linting.script import Script
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, union
@@ -14,11 +14,11 @@ _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.Dis
 _MODELS = (*(f"*.{name}" for name in WRAPPED_MODELS), "*.fully_shard")
 _ALONE = "every rank trains a model of its own"
 _IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
-_PARAMETERS = words("parameters variables global_variables model_weights", "hvd.broadcast_")
-_OBJECTS = words("broadcast_object broadcast_ broadcast", "hvd.")
-_CALLBACKS = words("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
+_PARAMETERS = names_in("parameters variables global_variables model_weights", "hvd.broadcast_")
+_OBJECTS = names_in("broadcast_object broadcast_ broadcast", "hvd.")
+_CALLBACKS = names_in("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
                    "callbacks.BroadcastGlobalVariablesCallbackImpl", "hvd.")  # fmt: skip
-_ELASTIC = words("TorchState TensorFlowKerasState KerasState TensorFlowState run", "hvd.elastic.")
+_ELASTIC = names_in("TorchState TensorFlowKerasState KerasState TensorFlowState run", "hvd.elastic.")
 _WRAP_MODEL = "model = DistributedDataParallel(model, device_ids=[local_rank])"
 
 

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from astroid import nodes
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, words
+from runner.linting.names import LOCAL_RANK, RANK, names_in
 from runner.linting.script import Script, sharding
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, Value
 
-_CHECKPOINTS = words(
+_CHECKPOINTS = names_in(
     "torch.save torch.jit.save .save_weights .save_pretrained .save_model .save keras.callbacks.ModelCheckpoint "
     "keras.models.save_model keras.saving.save_model tensorflow.saved_model.save joblib.dump pickle.dump "
     "safetensors.torch.save_file safetensors.torch.save_model numpy.save numpy.savez"
 )
-_LOGS = words(
+_LOGS = names_in(
     "keras.callbacks.TensorBoard keras.callbacks.CSVLogger torch.utils.tensorboard.SummaryWriter "
     "torch.utils.tensorboard.writer.SummaryWriter tensorboardX.SummaryWriter tensorflow.summary.create_file_writer "
     "wandb.init"
@@ -28,14 +28,16 @@ _TOGETHER = ("torch.distributed.checkpoint.", "torch.distributed.fsdp.", "orbax.
 _BARRIERS = ("dist.barrier", "dist.monitored_barrier", "hvd.barrier")
 _COLLECTIVES = (*_BARRIERS, "torch.distributed.checkpoint.save", "torch.distributed.checkpoint.save_state_dict")
 # A state of all parts, which FSDP's ranks put together.
-_STATES = words("get_model_state_dict get_optimizer_state_dict get_state_dict",
+_STATES = names_in("get_model_state_dict get_optimizer_state_dict get_state_dict",
                 "torch.distributed.checkpoint.state_dict.")  # fmt: skip
-_IN_PLACE = words("all_reduce reduce all_gather gather all_gather_object gather_object all_gather_into_tensor", "dist.")
-_RETURNED = {"hvd.callbacks.MetricAverageCallback", "dist.reduce_scatter"} | words(
+_IN_PLACE = names_in(
+    "all_reduce reduce all_gather gather all_gather_object gather_object all_gather_into_tensor", "dist."
+)
+_RETURNED = {"hvd.callbacks.MetricAverageCallback", "dist.reduce_scatter"} | names_in(
     "allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce allgather allgather_object reducescatter",
     "hvd.",
 )
-_MAKERS = words("tensor Tensor FloatTensor IntTensor zeros ones constant array")
+_MAKERS = names_in("tensor Tensor FloatTensor IntTensor zeros ones constant array")
 _METRIC = re.compile(
     r"loss|acc(?![a-z]*el)|metric|correct|error_rate|score|auc|perplex|\bppl|bleu|\bmae\b|rmse|\bmse\b|\biou\b|\bf1\b",
     re.IGNORECASE,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, words
+from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, names_in
 from runner.linting.script import Script
 from runner.linting.trace import Event
 from runner.linting.values import NOTHING, Value, tagged
 
-_NEEDS_INIT = words("rank size local_rank local_size DistributedOptimizer broadcast_parameters allreduce "
+_NEEDS_INIT = names_in("rank size local_rank local_size DistributedOptimizer broadcast_parameters allreduce "
                     "broadcast_optimizer_state broadcast_variables broadcast_object", "hvd.")  # fmt: skip
-_NEEDS_GROUP = words("get_rank get_world_size all_reduce barrier broadcast reduce", "dist.")
+_NEEDS_GROUP = names_in("get_rank get_world_size all_reduce barrier broadcast reduce", "dist.")
 _INIT = ("hvd.init", "hvd.elastic.run", "horovod.run", "horovod.spark.run")
 _GROUP = ("dist.init_process_group", "torch.distributed.device_mesh.init_device_mesh", "dist.init_device_mesh")
-_SET = words("cuda.set_device accelerator.set_device_index accelerator.set_device accelerator.device_index "
+_SET = names_in("cuda.set_device accelerator.set_device_index accelerator.set_device accelerator.device_index "
              "xpu.set_device", "torch.")  # fmt: skip
 _VISIBLE = ("tensorflow.config.set_visible_devices", "tensorflow.config.experimental.set_visible_devices")
 _DEVICES = "CUDA_VISIBLE_DEVICES"

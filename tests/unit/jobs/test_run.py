@@ -38,9 +38,10 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
     known = (run.plan, run.submitted, run.marker, run.ended, run.verdict, run.code, run.figure, run.records.start(0))
     assert set(known) == {None}
     assert (run.tasks, run.provenance.runner, run.command.arguments, run.has_marker) == (0, "", (), True)
-    for needed in (run.needed_plan, run.needed_command):
-        with pytest.raises(UsageError):
-            needed()
+    with pytest.raises(UsageError, match="plan cannot be read"):
+        run.needed_plan()
+    with pytest.raises(UsageError, match="no recorded command line"):
+        run.needed_command()
 
 
 def test_the_records_of_an_attempt_are_those_of_its_ranks(run: Run) -> None:

@@ -245,7 +245,7 @@ def test_a_log_of_a_callback_that_nothing_is_seen_to_make_is_left_open(tmp_path:
     assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}Callback()\n")) == {7: "wrong"}
 
 
-def test_a_script_of_one_process_lacks_every_step_and_is_told_of_both_ways(tmp_path: Path) -> None:
+def test_a_script_of_one_process_lacks_every_step_and_gets_both_ways(tmp_path: Path) -> None:
     made = "import torch\nm = Net().cuda()\no = torch.optim.SGD(m.parameters(), 0.1)\n"
     loop = "for x in torch.utils.data.DataLoader(d):\n    m(x).backward()\n    o.step()\ntorch.save(m, 'x')\n"
     report = checked(tmp_path, made + loop)
