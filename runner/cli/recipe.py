@@ -152,8 +152,8 @@ def _print_report(report: Report) -> None:
         shown = f"{finding.state:11}  {printable(finding.place):{places}}  {printable(finding.reason)}"
         click.echo(f"  {row.step} {row.name:{width}}  {shown}")
     for row in report.rows:
-        if row.finding.state in ("missing", "wrong") and row.finding.fix:
-            click.echo(f"  fix, step {row.step}: {printable(row.finding.fix)}")
+        for line in row.finding.fix.splitlines() if row.finding.state in ("missing", "wrong") else ():
+            click.echo(f"  fix, step {row.step}: {printable(line)}")
     bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
     unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
     click.echo(f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)')

@@ -45,7 +45,6 @@ __all__ = [
     "index",
     "is_linked",
     "is_whole_id",
-    "known",
     "linked",
 ]
 
@@ -103,13 +102,10 @@ def discard(run: Run) -> None:
         (index() / run.run_id).unlink()
 
 
-def known() -> tuple[Run, ...]:
-    """Every run of this user whose directory is still there, the newest first; refused submissions, too."""
-    return tuple(linked())
-
-
 def linked() -> Iterator[Run]:
-    """As ``known``, one after the other: each is looked at only when it is wanted."""
+    """Every run of this user whose directory is still there, the newest first; refused submissions, too. Each is looked
+    at only when it is wanted.
+    """
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:

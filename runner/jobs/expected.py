@@ -21,6 +21,7 @@ from runner.jobs import figure
 from runner.jobs.collect import Evidence
 from runner.jobs.run import Run
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
+from runner.model.figure import in_words
 from runner.model.names import transport_of
 from runner.model.recipe import Option, Recipe
 from runner.model.records import AllreduceRecord
@@ -142,23 +143,24 @@ def one_gpu_of(run: Run) -> OneGpu:
     Raises:
         UsageError: it is not of one GPU, not measured, or a demonstration.
     """
-    plan, verdict = run.needed_plan(), run.verdict
+    plan, verdict, figure = run.needed_plan(), run.verdict, run.figure
     where, fix = str(run.path), "give a measured run of one GPU (submit --gpus 1), or --images-per-s"
     if plan.tasks != 1:
         raise UsageError(f"the run {run.run_id} has {plan.tasks} ranks, not one", where=where, fix=fix)
-    if verdict is None or verdict.outcome != "measured" or not verdict.images_per_s:
+    if figure is None or not figure.value:
         now = "has no verdict yet" if verdict is None else f"is {verdict.outcome}"
         raise UsageError(f"the run {run.run_id} {now}, and gives no rate", where=where, fix=fix)
-    if verdict.demonstration:
-        raise UsageError(f"the run {run.run_id} makes no claim: {verdict.demonstration}", where=where, fix=fix)
-    low, high = verdict.precision or (verdict.images_per_s, verdict.images_per_s)
+    if figure.demonstration:
+        raise UsageError(f"the run {run.run_id} makes no claim: {figure.demonstration}", where=where, fix=fix)
+    rate = figure.value
+    low, high = figure.interval or (rate, rate)
     try:
         options = read_recipe(plan.recipe).recipe.options
     except UsageError:
         options = {}
     settings = tuple((key, value) for key in options if (value := value_of(plan.program, key)) is not None)
-    rate = verdict.images_per_s
-    return OneGpu(rate, min(low, rate), max(high, rate), f"measured by the run {run.run_id}", settings)
+    doubts = f" ({in_words(figure.doubts)})" if figure.doubts else ""
+    return OneGpu(rate, min(low, rate), max(high, rate), f"measured by the run {run.run_id}{doubts}", settings)
 
 
 def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -73,7 +73,7 @@ def image_uses() -> tuple[ImageUse, ...]:
     runs: list[tuple[Run, Plan, Submitted | None]] = []
     states: dict[Path, str] = {}
     not_ended: list[tuple[Run, Submitted]] = []
-    for run in directory.known():
+    for run in directory.linked():
         plan, record = run.plan, run.submitted
         if plan is None:
             continue  # its submission was cut off before the scheduler was called

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -138,8 +138,33 @@ class Attempt:
         return {rank: record for rank, record in found if record is not None}
 
 
+class _File(Generic[T]):
+    """A JSON file of a run directory, as an attribute of the run: None where it is not there or not whole."""
+
+    def __init__(self, name: str, kind: type[T]) -> None:
+        self._name, self._kind = name, kind
+
+    def __get__(self, run: Run, _owner: type[Run]) -> T | None:
+        return run.read(self._name, self._kind)
+
+
 class Run:
-    """One run by its directory, absolute."""
+    """One run by its directory, absolute.
+
+    Attributes:
+        plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
+        submitted: its submission; None where that was cut off before the scheduler was called.
+        marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
+        verdict: what it is worth, once it was judged.
+    """
+
+    plan = _File(PLAN, PlanRecord)
+    code = _File(CODE, CodeRecord)
+    submitted = _File(JOB, Submitted)
+    marker = _File(EXIT, ExitMarker)
+    ended = _File(ENDED, JobState)
+    cancelled = _File(CANCELLED, Cancelled)
+    verdict = _File(VERDICT, Verdict)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -183,20 +208,10 @@ class Run:
         return self.records.ranks
 
     @property
-    def plan(self) -> PlanRecord | None:
-        """The plan that it was submitted with, and the codes of the checks that were overridden."""
-        return self.read(PLAN, PlanRecord)
-
-    @property
     def tasks(self) -> int:
         """The number of its ranks; 0 where its plan cannot be read."""
         plan = self.plan
         return plan.tasks if plan else 0
-
-    @property
-    def submitted(self) -> Submitted | None:
-        """The record of its submission; None where that was cut off before the scheduler was called."""
-        return self.read(JOB, Submitted)
 
     @property
     def provenance(self) -> Provenance:
@@ -209,16 +224,6 @@ class Run:
         return self.read(COMMAND, CommandLine) or CommandLine((), "")
 
     @property
-    def code(self) -> CodeRecord | None:
-        """The user's code when it was submitted."""
-        return self.read(CODE, CodeRecord)
-
-    @property
-    def marker(self) -> ExitMarker | None:
-        """What its script left at its end."""
-        return self.read(EXIT, ExitMarker)
-
-    @property
     def has_marker(self) -> bool:
         """Whether its script has left something at its end, readable or not."""
         return (self.path / EXIT).exists()
@@ -226,21 +231,6 @@ class Run:
     def is_over(self, state: JobState) -> bool:
         """Whether its job has ended by the scheduler's answer; of one that it does not know by the script's marker."""
         return state.phase == "ended" or (state.phase == "unknown" and self.has_marker)
-
-    @property
-    def ended(self) -> JobState | None:
-        """What the scheduler said of its job's end."""
-        return self.read(ENDED, JobState)
-
-    @property
-    def cancelled(self) -> Cancelled | None:
-        """Who cancelled it."""
-        return self.read(CANCELLED, Cancelled)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What it is worth, once it was judged."""
-        return self.read(VERDICT, Verdict)
 
     @property
     def figure(self) -> Figure | None:

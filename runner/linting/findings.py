@@ -1,11 +1,14 @@
-"""What a rule says of its step."""
+"""What a rule says of its step, and where rules register themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from runner.linting.trace import Event, Trace
+if TYPE_CHECKING:
+    from runner.linting.script import Script
+    from runner.linting.trace import Event
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
 
@@ -16,7 +19,7 @@ class Finding:
 
     Attributes:
         place: the line, or ``file:line`` of another file; empty where there is no line.
-        fix: what to do, with a line of code; empty where nothing is to be done.
+        fix: what to do, with a line of code, one line for each way of several; empty where nothing is to be done.
     """
 
     state: State
@@ -25,26 +28,19 @@ class Finding:
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script that was read, and how it trains.
+# A rule is asked for its first finding; what stands after that `yield` is the next case.
+Judge = Callable[["Script"], Iterator[Finding]]
+RULES: dict[int, tuple[str, Judge]] = {}
 
-    Attributes:
-        way: ``horovod``, ``ddp`` (torch.distributed), or ``none``.
-        framework: ``torch`` or ``tensorflow``.
-        does_it_itself: a framework that does the steps by itself: Lightning, Accelerate; empty for none.
-    """
 
-    trace: Trace
-    way: Literal["horovod", "ddp", "none"]
-    framework: Literal["torch", "tensorflow"]
-    does_it_itself: str = ""
+def rule(step: int, name: str) -> Callable[[Judge], Judge]:
+    """Register the rule of a step, by the step's name in a report."""
 
-    def missing(self, reason: str, fix: str) -> Finding:
-        """A step that was not found: missing, unless something of the script could not be read."""
-        if self.trace.uncertain:
-            return Finding("cannot tell", f"{reason}; but {self.trace.uncertain}", fix=fix)
-        return Finding("missing", reason, fix=fix)
+    def register(judge: Judge) -> Judge:
+        RULES[step] = (name, judge)
+        return judge
+
+    return register
 
 
 def ok(reason: str, event: Event | None = None) -> Finding:

@@ -9,62 +9,47 @@ EXACT = "exact"  # with `rank` or `local_rank`: it is that number, and not only 
 
 # Calls, by their spelling of `canonical`.
 CALLS: dict[str, frozenset[str]] = {
-    "hvd.rank": frozenset((RANK, EXACT)),
-    "hvd.local_rank": frozenset((LOCAL_RANK, EXACT)),
-    "hvd.size": frozenset((SIZE,)),
-    "hvd.local_size": frozenset((LOCAL_SIZE,)),
-    "hvd.cross_rank": frozenset(("cross_rank",)),
-    "dist.get_rank": frozenset((RANK, EXACT)),
-    "dist.get_node_local_rank": frozenset((LOCAL_RANK, EXACT)),
-    "dist.get_world_size": frozenset((SIZE,)),
-    "torch.cuda.device_count": frozenset((LOCAL_SIZE,)),
+    **dict.fromkeys(("hvd.rank", "dist.get_rank"), frozenset((RANK, EXACT))),
+    **dict.fromkeys(("hvd.local_rank", "dist.get_node_local_rank"), frozenset((LOCAL_RANK, EXACT))),
+    **dict.fromkeys(("hvd.size", "dist.get_world_size"), frozenset((SIZE,))),
+    **dict.fromkeys(("hvd.local_size", "torch.cuda.device_count"), frozenset((LOCAL_SIZE,))),
+    "hvd.cross_rank": frozenset(),
 }
 # Environment variables of torchrun, Slurm, Open MPI, MPICH, Horovod.
-VARIABLES: dict[str, str] = {
-    **dict.fromkeys(
-        ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "HOROVOD_RANK", "MV2_COMM_WORLD_RANK",
-         "GLOBAL_RANK", "RUNNER_RANK"),
-        RANK,
-    ),
-    **dict.fromkeys(
-        ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK",
-         "MV2_COMM_WORLD_LOCAL_RANK", "RUNNER_LOCAL_RANK"),
-        LOCAL_RANK,
-    ),
-    **dict.fromkeys(
-        ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE",
-         "MV2_COMM_WORLD_SIZE", "RUNNER_WORLD"),
-        SIZE,
-    ),
-    **dict.fromkeys(
-        ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE",
-         "SLURM_GPUS_ON_NODE"),
-        LOCAL_SIZE,
-    ),
-}  # fmt: skip
+_VARIABLES = {
+    RANK: "RANK SLURM_PROCID OMPI_COMM_WORLD_RANK PMI_RANK PMIX_RANK HOROVOD_RANK MV2_COMM_WORLD_RANK GLOBAL_RANK "
+    "RUNNER_RANK",
+    LOCAL_RANK: "LOCAL_RANK SLURM_LOCALID OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID HOROVOD_LOCAL_RANK "
+    "MV2_COMM_WORLD_LOCAL_RANK RUNNER_LOCAL_RANK",
+    SIZE: "WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE HOROVOD_SIZE MV2_COMM_WORLD_SIZE "
+    "RUNNER_WORLD",
+    LOCAL_SIZE: "LOCAL_WORLD_SIZE SLURM_NTASKS_PER_NODE OMPI_COMM_WORLD_LOCAL_SIZE HOROVOD_LOCAL_SIZE "
+    "SLURM_GPUS_ON_NODE",
+}
+VARIABLES = {name: tag for tag, text in _VARIABLES.items() for name in text.split()}
 # Names of variables, parameters and attributes that are given no value which could be followed.
-_NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"_?(local_?rank|local_?id|rank_?local)\Z", re.IGNORECASE), LOCAL_RANK),
-    (re.compile(r"_?((global|world|ddp|my|node_global)_?)?rank\Z", re.IGNORECASE), RANK),
-    (re.compile(r"_?(world_?size|world|num_?ranks|n_?ranks|num_?replicas|ddp_world_size)\Z", re.IGNORECASE), SIZE),
-    (re.compile(r"_?(local_?size|local_?world_?size)\Z", re.IGNORECASE), LOCAL_SIZE),
-    (
-        re.compile(
-            r"_?(is_?)?(main|master|root|chief|primary|rank_?(0|zero))(_?(process|rank|worker|proc|node))?\Z"
-            r"|_?is_?(first|head)(_?rank)?\Z", re.IGNORECASE
-        ),
-        "is_root",
-    ),
-)  # fmt: skip
+_NAMES = {
+    LOCAL_RANK: r"local_?rank|local_?id|rank_?local",
+    RANK: r"((global|world|ddp|my|node_global)_?)?rank",
+    SIZE: r"world_?size|world|num_?ranks|n_?ranks|num_?replicas|ddp_world_size",
+    LOCAL_SIZE: r"local_?size|local_?world_?size",
+    "is_root": r"(is_?)?(main|master|root|chief|primary|rank_?(0|zero))(_?(process|rank|worker|proc|node))?"
+    r"|is_?(first|head)(_?rank)?",
+}
+_PATTERNS = {tag: re.compile(rf"_?({text})\Z", re.IGNORECASE) for tag, text in _NAMES.items()}
+# What wraps a model for torch.distributed.
+WRAPPED_MODELS = ("DistributedDataParallel", "FullyShardedDataParallel")
 _OPTIMIZER = re.compile(
-    r"(SGD|Adam\w*|FusedAdam|FusedSGD|RMSprop|Adagrad|Adadelta|LAMB|Lamb|FusedLAMB|LARS|Lars|Lion|NAdam|Nadam|RAdam|Ftrl|"
-    r"Adafactor|\w*Optimizer)\Z"
-)
-ROOT_DECORATORS = re.compile(
-    r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
+    r"(SGD|N?Adam\w*|RAdam|Nadam|Fused(Adam|SGD|LAMB)|RMSprop|Ada(grad|delta|factor)|LAMB|Lamb|LARS|Lars|Lion|Ftrl"
+    r"|\w*Optimizer)\Z"
 )
 _HOROVOD = re.compile(r"horovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
 _KERAS = re.compile(r"(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
+
+
+def words(text: str, head: str = "") -> frozenset[str]:
+    """The words of a text, each with this before it."""
+    return frozenset(f"{head}{word}" for word in text.split())
 
 
 def canonical(path: str) -> str:
@@ -80,17 +65,13 @@ def canonical(path: str) -> str:
 
 def meaning(name: str) -> frozenset[str]:
     """The tags of a name that nothing else is known of."""
-    tags = {tag for pattern, tag in _NAMES if pattern.match(name)}
+    tags = {tag for tag, pattern in _PATTERNS.items() if pattern.match(name)}
     return frozenset(tags | {EXACT} if tags else ())
 
 
 def is_optimizer(path: str) -> bool:
     """Whether a call of this name, as `canonical` spells it, makes an optimizer."""
     last = path.rpartition(".")[2]
-    if path.startswith(("hvd.", ".", "?", "local ", "new ", "class ", "set ")) or not last[:1].isupper():
-        return False
-    if "schedule" in path or "swa_utils" in path:
-        return False
-    if path.startswith(("torch.optim.", "keras.optimizers.", "tensorflow.optimizers.")):
-        return True
-    return _OPTIMIZER.match(last) is not None
+    other = path.startswith(("hvd.", ".", "?", "local ", "new ", "set ")) or "schedule" in path or "swa_utils" in path
+    known = path.startswith(("torch.optim.", "keras.optimizers.", "tensorflow.optimizers."))
+    return not other and last[:1].isupper() and (known or _OPTIMIZER.match(last) is not None)

@@ -5,37 +5,51 @@ from __future__ import annotations
 import ast
 import json
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from astroid import nodes
+from astroid.builder import AstroidBuilder
+from astroid.exceptions import AstroidSyntaxError
+from astroid.manager import AstroidManager
 
 from runner.core.errors import UsageError
 
 MOST_BYTES = 2_000_000
 MOST_MODULES = 40
+_MOST_NODES = 100_000
 _SHELLS = ("sh", "bash", "zsh", "ksh", "dash", "csh", "tcsh", "fish")
+_GIVE_THE_SCRIPT = "give the training script itself"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One file.
 
     Attributes:
         name: as it is shown in a report; empty for the script itself.
         cells: of a notebook: for each line its cell, from 1, and its line there; empty for a script.
+        cut: it is too large, and was read to a part only.
     """
 
-    path: Path
-    tree: ast.Module
+    tree: nodes.Module
     name: str = ""
     cells: tuple[tuple[int, int], ...] = ()
+    cut: bool = False
 
     def place(self, line: int) -> str:
         """Where a line is, as a person finds it."""
-        if self.cells:
-            cell, inside = self.cells[min(line, len(self.cells)) - 1]
-            return f"cell {cell}:{inside}"
-        return f"{self.name}:{line}" if self.name else str(line)
+        return _in_cell(self.cells, line) if self.cells else f"{self.name}:{line}" if self.name else str(line)
+
+    def nodes(self) -> Iterator[nodes.NodeNG]:
+        """Every node, in the order of the source."""
+        pending = [self.tree]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending.extend(reversed(list(node.get_children())))
 
 
 @dataclass
@@ -48,35 +62,27 @@ class Folder:
 
     top: Path
     unread: list[str] = field(default_factory=list)
-    _sources: dict[Path, Source | None] = field(default_factory=dict)
+    _sources: dict[str, Source | None] = field(default_factory=dict)
 
     def module(self, name: str) -> Source | None:
         """The module of that dotted name; None where no file has it, or it cannot be read."""
-        base = self.top.joinpath(*name.split("."))
-        for path in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
-            if path in self._sources:
-                return self._sources[path]
-            if not _is_file(path):
-                continue
-            source = None
-            if sum(each is not None for each in self._sources.values()) < MOST_MODULES:
-                try:
-                    source = Source(path, _tree(_text(path), str(path)), str(path.relative_to(self.top)))
-                except UsageError:
-                    source = None
-            if source is None:
-                self.unread.append(name)
-            self._sources[path] = source
-            return source
-        return None
+        if name not in self._sources:
+            self._sources[name] = None
+            base = self.top.joinpath(*name.split("."))
+            path = next(filter(_is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py")), None)
+            if path is not None:
+                self._sources[name] = self._read(name, path)
+        return self._sources[name]
 
-    def is_package(self, name: str) -> bool:
-        """Whether a folder of that dotted name holds modules, with no ``__init__.py``."""
-        folder = self.top.joinpath(*name.split("."))
-        try:
-            return folder.is_dir() and any(folder.glob("*.py"))
-        except OSError:
-            return False
+    def _read(self, name: str, path: Path) -> Source | None:
+        if sum(each is not None for each in self._sources.values()) < MOST_MODULES:
+            try:
+                tree, cut = _tree(_text(path), str(path))
+                return Source(tree, str(path.relative_to(self.top)), cut=cut)
+            except UsageError:
+                pass
+        self.unread.append(name)
+        return None
 
 
 def read_script(path: Path) -> Source:
@@ -90,34 +96,26 @@ def read_script(path: Path) -> Source:
     if path.suffix == ".ipynb":
         return _notebook(path, text)
     first = text.partition("\n")[0]
-    if path.suffix == ".sh" or (
-        first.startswith("#!") and first.split("/")[-1].split()[-1:] != [] and _is_shell(first)
-    ):
-        fix = "give the Python file that it starts"
-        raise UsageError("this is a shell script", where=str(path), fix=fix)
-    return Source(path, _tree(text, str(path)))
-
-
-def _is_shell(first: str) -> bool:
-    return any(word.rpartition("/")[2] in _SHELLS for word in first[2:].split())
+    by_shell = first.startswith("#!") and any(word.rpartition("/")[2] in _SHELLS for word in first[2:].split())
+    if path.suffix == ".sh" or by_shell:
+        raise UsageError("this is a shell script", where=str(path), fix="give the Python file that it starts")
+    tree, cut = _tree(text, str(path))
+    return Source(tree, cut=cut)
 
 
 def _text(path: Path) -> str:
     try:
         if not path.is_file():
-            if path.is_dir():
-                raise UsageError("this is a directory", where=str(path), fix="give the script's file")
-            if not path.exists():
-                raise UsageError("no such file", where=str(path), fix="give the script's path")
-            raise UsageError("this is no file", where=str(path), fix="give the script's file")
+            what = "this is a directory" if path.is_dir() else "this is no file" if path.exists() else "no such file"
+            raise UsageError(what, where=str(path), fix="give the script's file")
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path has a NUL"
         raise UsageError(f"cannot be read: {why}", where=ascii(str(path)), fix="give the script's path") from None
     if len(raw) > MOST_BYTES:
-        fix = "give the training script itself"
-        raise UsageError(f"larger than {MOST_BYTES // 1_000_000} MB: no script", where=str(path), fix=fix)
+        what = f"larger than {MOST_BYTES // 1_000_000} MB: no script"
+        raise UsageError(what, where=str(path), fix=_GIVE_THE_SCRIPT)
     if b"\0" in raw:
         raise UsageError("this is a binary file", where=str(path), fix="give the Python file")
     try:
@@ -128,47 +126,81 @@ def _text(path: Path) -> str:
         raise UsageError(what, where=f"{path}:{line}", fix="save the file as UTF-8") from None
 
 
-def _tree(text: str, name: str) -> ast.Module:
+class _Builder(AstroidBuilder):  # type: ignore[misc]
+    """Builds the tree alone: astroid's own also looks for what is imported, and guesses whose attribute is set."""
+
+    def __init__(self) -> None:
+        """A builder with an empty module of builtins: to build Python's takes longer than to read a script."""
+        manager = AstroidManager()
+        manager.astroid_cache.setdefault("builtins", nodes.Module("builtins"))
+        self._manager, self._apply_transforms = manager, False
+
+    def add_from_names_to_locals(self, node: nodes.ImportFrom, *_global_names: object) -> None:
+        """The names that it imports; those of ``*`` are not looked for."""
+        for name, alias in node.names:
+            if name != "*":
+                node.parent.set_local(alias or name, node)
+
+    def delayed_assattr(self, node: nodes.AssignAttr) -> None:
+        """Nothing: attributes are known by their names."""
+
+
+def _tree(text: str, name: str) -> tuple[nodes.Module, bool]:
+    """The tree, and whether it was cut because there is too much of it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the script's own, of no matter here
-            return ast.parse(text)
-    except SyntaxError as error:
-        what = f"not valid Python: {error.msg}"
-        fix = "correct the line; Python 2 is not read"
-        raise UsageError(what, where=f"{name}:{error.lineno or 1}", fix=fix) from None
+            whole = len(text)
+            if whole > _MOST_NODES:
+                text = _beginning(text)
+            return _Builder().string_build(text), len(text) < whole
+    except (AstroidSyntaxError, SyntaxError) as error:
+        found: Any = getattr(error, "error", error)
+        if isinstance(found, SyntaxError):
+            where = f"{name}:{found.lineno or 1}"
+            fix = "correct the line; Python 2 is not read"
+            raise UsageError(f"not valid Python: {found.msg}", where=where, fix=fix) from None
     except (RecursionError, MemoryError, ValueError):
-        raise UsageError("nested too deeply to be read", where=name, fix="give the training script itself") from None
+        pass
+    raise UsageError("nested too deeply to be read", where=name, fix=_GIVE_THE_SCRIPT)
+
+
+def _beginning(text: str) -> str:
+    """The first statements of a script, as many as are read."""
+    count = 0
+    for statement in ast.parse(text).body:
+        count += sum(1 for _ in ast.walk(statement))
+        if count > _MOST_NODES:
+            return "".join(text.splitlines(keepends=True)[: statement.lineno - 1])
+    return text
 
 
 def _notebook(path: Path, text: str) -> Source:
     """The code cells of a notebook as one script; lines that are no Python (``%``, ``!``) are left out."""
     try:
-        cells: Any = json.loads(text)["cells"]
-        codes = [
-            (number, "".join(cell["source"]))
-            for number, cell in enumerate(cells, 1)
-            if cell["cell_type"] == "code"
-        ]  # fmt: skip
+        cells: Any = enumerate(json.loads(text)["cells"], 1)
+        codes = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError("not a notebook that can be read", where=str(path), fix="export it as a script") from None
     lines: list[str] = []
     places: list[tuple[int, int]] = []
     for number, code in codes:
-        if code.startswith("%%") and not code.startswith(("%%time", "%%capture")):
-            continue
-        for inside, line in enumerate(code.split("\n"), 1):
-            lines.append("pass" if line.startswith(("%", "!")) else line)
-            places.append((number, inside))
+        if not code.startswith("%%") or code.startswith(("%%time", "%%capture")):
+            for inside, line in enumerate(code.split("\n"), 1):
+                lines.append("pass" if line.startswith(("%", "!")) else line)
+                places.append((number, inside))
     try:
-        tree = _tree("\n".join(lines), str(path))
+        tree, cut = _tree("\n".join(lines), str(path))
     except UsageError as error:
         line = error.where.rpartition(":")[2]
-        where = Source(path, ast.Module([], []), cells=tuple(places) or ((1, 1),)).place(
-            int(line) if line.isdigit() else 1
-        )
-        raise UsageError(error.what, where=f"{path}, {where}", fix=error.fix) from None
-    return Source(path, tree, cells=tuple(places) or ((1, 1),))
+        where = f"{path}, {_in_cell(places, int(line))}" if line.isdigit() and places else str(path)
+        raise UsageError(error.what, where=where, fix=error.fix) from None
+    return Source(tree, cells=tuple(places) or ((1, 1),), cut=cut)
+
+
+def _in_cell(cells: Any, line: int) -> str:
+    cell, inside = cells[min(line, len(cells)) - 1]
+    return f"cell {cell}:{inside}"
 
 
 def _is_file(path: Path) -> bool:

@@ -17,6 +17,7 @@ from runner.cli.verify import run_fields, study_fields
 from runner.core.errors import Exit
 from runner.figures.export.writers import WRITERS
 from runner.jobs.directory import index
+from runner.jobs.expected import one_gpu_of
 from runner.jobs.run import Run
 from runner.model.bundle import BundledRun, BundledStudy
 from runner.model.exported import Format
@@ -139,3 +140,10 @@ def test_other_programs_get_the_codes(form: Any, runs: tuple[Run, Run], capsys: 
 def test_a_list_has_the_gravest_and_how_many_there_are(runs: tuple[Run, Run], capsys: Printed) -> None:
     assert in_short(doubts_of(runs[0])) == "demo, 6 more"
     assert written(["status"], capsys).count("400.0 images/s (demo, 6 more)") == 2
+
+
+def test_a_rate_that_an_expectation_is_made_from_has_its_doubts(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1,), gpus_per_node=1))
+    run.write("verdict.json", msgspec.structs.replace(EVERY, demonstration=""))
+    assert [each.words for each in doubts_of(run) if each.words not in one_gpu_of(run).source] == []

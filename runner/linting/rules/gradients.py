@@ -1,190 +1,243 @@
-"""Step 5: gradients are averaged: Horovod's optimizer or tape, or DistributedDataParallel."""
+"""Steps 5 and 6: gradients are averaged, and all ranks begin with the parameters and state of rank 0."""
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Iterator
 
-from runner.linting.findings import Finding, Script, ok, wrong
-from runner.linting.loading import is_backward
-from runner.linting.names import is_optimizer
-from runner.linting.trace import Event, Trace, Value
+from runner.linting.findings import Finding, ok, rule, unclear, wrong
+from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, words
+from runner.linting.script import Script
+from runner.linting.trace import Event
+from runner.linting.values import NOTHING, union
 
 _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
-_MODELS = ("*.DistributedDataParallel", "*.FullyShardedDataParallel", "*.fully_shard")
+_MODELS = (*(f"*.{name}" for name in WRAPPED_MODELS), "*.fully_shard")
+_ALONE = "every rank trains a model of its own"
 _IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
-_LEGACY = ("TF_USE_LEGACY_KERAS",)
+_PARAMETERS = words("parameters variables global_variables model_weights", "hvd.broadcast_")
+_OBJECTS = words("broadcast_object broadcast_ broadcast", "hvd.")
+_CALLBACKS = words("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
+                   "callbacks.BroadcastGlobalVariablesCallbackImpl", "hvd.")  # fmt: skip
+_ELASTIC = words("TorchState TensorFlowKerasState KerasState TensorFlowState run", "hvd.elastic.")
+_WRAP_MODEL = "model = DistributedDataParallel(model, device_ids=[local_rank])"
 
 
-def judge(script: Script) -> list[Finding]:
+@rule(5, "average gradients")
+def gradients(script: Script) -> Iterator[Finding]:
     """Whether the gradients of all ranks come together."""
-    if script.way == "ddp":
-        return _ddp(script)
-    trace = script.trace
-    fix = (
-        "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())"
-        if script.framework == "torch"
-        else "optimizer = hvd.DistributedOptimizer(optimizer)  # with a tape: tape = hvd.DistributedGradientTape(tape)"
-    )
+    fix = script.fix(
+        _WRAP_MODEL, "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())",
+        "optimizer = hvd.DistributedOptimizer(optimizer)  # with a tape: tape = hvd.DistributedGradientTape(tape)",
+    )  # fmt: skip
     if script.way == "none":
-        return [script.missing("nothing averages the gradients", fix)]
-    wrapped = trace.by_name(*_WRAPPERS)
+        yield script.missing("nothing averages the gradients", fix)
+    yield from _ddp(script, fix) if script.way == "ddp" else _horovod(script, fix)
+
+
+def _horovod(script: Script, fix: str) -> Iterator[Finding]:
+    wrapped = script.calls(*_WRAPPERS)
     if not wrapped:
-        manual = [event for event in trace.events if "allreduce" in event.name and event.loops]
-        near = [event for event in manual if "grad" in _text(event)]
-        if near:
-            return [ok("by allreduce of each gradient", near[0])]
-        if trace.by_name("hvd.load_model", "hvd.create_distributed_optimizer"):
-            return [ok("by load_model", trace.by_name("hvd.load_model")[0])]
-        return [script.missing("nothing averages the gradients: every rank trains a model of its own", fix)]
+        for event in script.events:
+            if "allreduce" in event.name and event.loops and "grad" in event.text:
+                yield ok("by allreduce of each gradient", event)
+        for event in script.calls("hvd.load_model", "hvd.create_distributed_optimizer"):
+            yield ok("by load_model", event)
+        yield script.missing(f"nothing averages the gradients: {_ALONE}", fix)
     kept = [event for event in wrapped if not event.discarded]
     if not kept:
-        return [wrong("the wrapped optimizer is not kept: what it returns must be used", wrapped[0], fix)]
+        yield wrong("the wrapped optimizer is not kept: what it returns must be used", wrapped[0], fix)
     if all("root" in event.guards for event in kept):
-        return [wrong("only rank 0 wraps the optimizer: its allreduce waits for the others", kept[0], fix)]
-    raw = _used_unwrapped(trace, kept)
-    if raw:
-        return [wrong("the optimizer that is used is not the wrapped one", raw[0], fix)]
-    keras = _keras_3(script, kept)
-    return keras or [ok(kept[0].last, kept[0])]
+        yield wrong("only rank 0 wraps the optimizer: its allreduce waits for the others", kept[0], fix)
+    for event in _used_unwrapped(script, kept):
+        yield wrong("the optimizer that is used is not the wrapped one", event, fix)
+    if _is_keras_3(script, kept):
+        fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
+        reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
+        yield wrong(reason, kept[0], fix)
+    yield ok(kept[0].last, kept[0])
 
 
-def _used_unwrapped(trace: Trace, wrapped: list[Event]) -> list[Event]:
+def _used_unwrapped(script: Script, wrapped: list[Event]) -> Iterator[Event]:
     """Steps of an optimizer or tape that was wrapped under another name."""
-    inner = {
-        tag
-        for event in wrapped
-        for value in event.values
-        for tag in value.numbered("optimizer") | value.numbered("tape")
-    }  # fmt: skip
-    found = []
-    for event in trace.events:
-        users = []
-        if event.name in (".step", ".apply_gradients", ".minimize", ".gradient"):
-            users = [event.receiver, *event.arguments[:1]] if event.name == ".step" else [event.receiver]
-        elif event.name == ".compile":
-            optimizer = event.argument(0, "optimizer")
-            users = [optimizer] if optimizer is not None else []
-        found += [event for value in users if value.tags & inner and not value.has("wrapped")]
-    if any(event.name == "hvd.DistributedGradientTape" for event in wrapped):
-        found = [event for event in found if event.name == ".gradient"]
-        if trace.by_name("hvd.DistributedOptimizer"):
-            return []
-    return [event for event in found if event.number > wrapped[0].number or not event.certain]
+    inner = union(value for event in wrapped for value in event.values).things("optimizer", "tape")
+    by_tape = any(event.name == "hvd.DistributedGradientTape" for event in wrapped)
+    if by_tape and script.calls("hvd.DistributedOptimizer"):
+        return
+    wanted = (".gradient",) if by_tape else (".step", ".apply_gradients", ".minimize", ".gradient", ".compile")
+    for event in script.calls(*wanted):
+        optimizer = event.argument(0, "optimizer") if event.name in (".step", ".compile") else None
+        users = [each for each in (event.receiver, optimizer) if each is not None]
+        unwrapped = any(each.tags & inner and not each.has("wrapped") for each in users)
+        if unwrapped and (event.order > wrapped[0].order or not event.certain):
+            yield event
 
 
-def _keras_3(script: Script, wrapped: list[Event]) -> list[Finding]:
+def _is_keras_3(script: Script, wrapped: list[Event]) -> bool:
     """Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message."""
-    trace = script.trace
-    optimizers = [event for event in wrapped if event.name == "hvd.DistributedOptimizer"]
-    if script.framework != "tensorflow" or not optimizers:
-        return []
-    if any(text in _LEGACY for text in trace.texts) or trace.imported("tf_keras", "tensorflow.compat.v1"):
-        return []
-    if any(name.startswith("tensorflow.python") for name in trace.imports) or trace.by_name(
-        "tensorflow.ConfigProto", "keras.backend.set_session"
-    ):
-        return []
-    fits = [event for event in trace.events if event.name in (".fit", ".compile", ".fit_generator", ".apply_gradients")]
-    if not trace.imported("keras") or not fits or trace.imported("keras.backend"):
-        return []
-    fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported, and tf.keras in place of keras'
-    return [
-        wrong("Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank", optimizers[0], fix)
-    ]
+    legacy = "TF_USE_LEGACY_KERAS" in script.resolver.texts or script.imports(
+        "tf_keras", "tensorflow.compat.v1", "tensorflow.python", "keras.backend"
+    )
+    sessions = script.calls("tensorflow.ConfigProto", "keras.backend.set_session")
+    trains = script.calls(".fit", ".compile", ".fit_generator", ".apply_gradients")
+    by_optimizer = script.is_tensorflow and any(event.name == "hvd.DistributedOptimizer" for event in wrapped)
+    return by_optimizer and script.imports("keras") and bool(trains) and not legacy and not sessions
 
 
-def _ddp(script: Script) -> list[Finding]:
-    trace = script.trace
-    fix = "model = DistributedDataParallel(model, device_ids=[local_rank])"
-    models = [event for event in trace.by_name(*_MODELS) if "class " not in event.name]
+def _ddp(script: Script, fix: str) -> Iterator[Finding]:
+    models = script.calls(*_MODELS)
     if not models:
-        manual = [
-            event
-            for event in trace.events
-            if event.name in ("dist.all_reduce", "dist.all_gather") and "grad" in _text(event)
-        ]
-        if manual:
-            return [ok("by all_reduce of each gradient", manual[0])]
-        return [script.missing("the model is not wrapped: every rank trains a model of its own", fix)]
+        for event in script.calls("dist.all_reduce", "dist.all_gather"):
+            if "grad" in event.text:
+                yield ok("by all_reduce of each gradient", event)
+        yield script.missing(f"the model is not wrapped: {_ALONE}", fix)
     kept = [event for event in models if not event.discarded or event.last == "fully_shard"]
     if not kept:
-        return [
-            wrong("the wrapped model is not kept: what DistributedDataParallel returns must be used", models[0], fix)
-        ]
+        yield wrong("the wrapped model is not kept: what DistributedDataParallel returns must be used", models[0], fix)
     if all("root" in event.guards for event in kept):
-        return [wrong("only rank 0 wraps the model: it waits for the others", kept[0], fix)]
-    training = {event.loops[-1] for event in trace.events if is_backward(event) and event.loops}
-    numbers = {f"raw:{event.number}" for event in kept}
-    forward = [event for event in trace.events if _is_forward(event) and event.loops and event.loops[-1] in training]
-    in_step = {tag for event in forward if not _is_raw(event) for tag in event.receiver.numbered("model")}
+        yield wrong("only rank 0 wraps the model: it waits for the others", kept[0], fix)
+    whole = [event.arguments[0] for event in kept if event.arguments and event.last != "fully_shard"]
+    inner = union(whole).things("model")
+    inner |= frozenset[str]().union(*(value.things("object") for value in whole))
+    forward = [
+        event for event in script.events if _is_forward(event) and event.loops and event.loops[-1] in script.batches
+    ]
+    in_step = union(event.receiver for event in forward if not _is_bare(event)).things("ddp")
     for event in forward:
-        bare = numbers & (_raw(event.receiver) if event.name == ".module" else event.receiver.numbered("raw"))
-        if _is_raw(event) and bare and not {tag.replace("raw", "model") for tag in bare} & in_step:
-            return [wrong("the loop trains the model that is not wrapped", event, "output = ddp_model(input)")]
-    early = _optimizer_before_parts(trace, kept)
-    if early:
+        bare = _is_bare(event) and event.receiver.things("model", "object") & inner
+        if bare and not in_step:
+            yield wrong("the loop trains the model that is not wrapped", event, "output = ddp_model(input)")
+    for event in _optimizers_before_parts(script, kept):
         reason = "the optimizer has the parameters that the model had before it was divided"
-        return [wrong(reason, early, "optimizer = ...(model.parameters())  # after it was divided")]
-    alone = _optimizer_of_another(trace, kept)
-    if alone:
-        return [wrong("the model of this optimizer is not wrapped: every rank trains its own", alone, fix)]
-    return [ok(kept[0].last, kept[0])]
+        yield wrong(reason, event, "optimizer = ...(model.parameters())  # after it was divided")
+    for event in _optimizers_of_others(script, kept):
+        yield wrong("the model of this optimizer is not wrapped: every rank trains its own", event, fix)
+    yield ok(kept[0].last, kept[0])
 
 
 def _is_forward(event: Event) -> bool:
     """A call of something that may be a model."""
-    return event.name.startswith("?") or event.name in (".forward", ".__call__", ".call", ".module")
+    return event.name.startswith("?") or event.name in (".forward", ".module")
 
 
-def _is_raw(event: Event) -> bool:
+def _is_bare(event: Event) -> bool:
     """Whether the model that is called is not wrapped; ``ddp_model.module(x)`` calls what is inside."""
-    return event.name == ".module" or not event.receiver.has("wrapped_model")
+    return event.name == ".module" or not event.receiver.things("ddp")
 
 
-def _raw(model: Value) -> frozenset[str]:
-    return frozenset(tag.replace("model", "raw") for tag in model.numbered("model") if model.has("wrapped_model"))
+def _models(optimizer: Event) -> frozenset[str]:
+    return (optimizer.argument(0, "params") or NOTHING).things("model")
 
 
-def _optimizer_before_parts(trace: Trace, wrapped: list[Event]) -> Event | None:
+def _optimizers_before_parts(script: Script, wrapped: list[Event]) -> Iterator[Event]:
     """An optimizer of a model that FSDP divides later, where no other is made after it.
 
     With ``use_orig_params`` the parameters stay the same objects (https://docs.pytorch.org/docs/stable/fsdp.html).
     """
-    made = [event for event in trace.events if is_optimizer(event.name)]
     for event in wrapped:
-        if event.last not in _IN_PARTS or event.argument(None, "use_orig_params") is not None:
-            continue
-        if event.has_unknown_arguments or not event.arguments or not event.certain:
-            continue
-        models = event.arguments[0].numbered("model")
-        before = [each for each in made if each.number < event.number and _models(each) & models]
-        if before and len(before) == len(made) and before[-1].certain:
-            return before[-1]
-    return None
+        known = event.last in _IN_PARTS and event.arguments and event.certain and not event.has_unknown_arguments
+        if known and event.argument(None, "use_orig_params") is None:
+            models = event.arguments[0].things("model")
+            before = [each for each in script.optimizers if each.order < event.order and _models(each) & models]
+            if len(before) == len(script.optimizers) and before and before[-1].certain:
+                yield before[-1]
 
 
-def _optimizer_of_another(trace: Trace, wrapped: list[Event]) -> Event | None:
+def _optimizers_of_others(script: Script, wrapped: list[Event]) -> Iterator[Event]:
     """An optimizer that takes steps on a model of which no part is wrapped, where it is known what is wrapped."""
-    known = [event.arguments[0].numbered("model") if event.arguments else frozenset() for event in wrapped]
-    if trace.uncertain or not all(known) or any(event.last == "fully_shard" for event in wrapped):
-        return None
-    if any(event.name.startswith("dist.all_") and "grad" in _text(event) for event in trace.events):
-        return None
-    in_step = frozenset[str]().union(*known) | {f"model:{event.number}" for event in wrapped}
-    steps = [event for event in trace.by_name(".step") if event.certain and event.loops and not event.guards]
-    for event in trace.events:
-        if not is_optimizer(event.name) or not event.certain or event.guards or event.has_unknown_arguments:
-            continue
+    known = [event.arguments[0].things("model") if event.arguments else frozenset() for event in wrapped]
+    by_hand = [event for event in script.events if event.name.startswith("dist.all_") and "grad" in event.text]
+    if script.uncertain or not all(known) or by_hand or any(event.last == "fully_shard" for event in wrapped):
+        return
+    steps = [event for event in script.calls(".step") if event.certain and event.loops and not event.guards]
+    for event in script.optimizers:
         models = _models(event)
-        if models and not models & in_step and any(f"optimizer:{event.number}" in each.receiver.tags for each in steps):
-            return event
-    return None
+        is_known = models and event.certain and not event.guards and not event.has_unknown_arguments
+        stepped = any(f"optimizer:{event.number}" in each.receiver.tags for each in steps)
+        if is_known and stepped and not models & frozenset[str]().union(*known):
+            yield event
 
 
-def _models(optimizer: Event) -> frozenset[str]:
-    parameters = optimizer.argument(0, "params")
-    return parameters.numbered("model") if parameters is not None else frozenset()
+@rule(6, "broadcast")
+def broadcast(script: Script) -> Iterator[Finding]:
+    """Whether parameters and optimizer state are broadcast, when they are there."""
+    fix = script.fix(
+        f"{_WRAP_MODEL}  # does it", "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
+        "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+        "callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...]",
+    )  # fmt: skip
+    if script.way == "ddp":
+        for event in script.calls(*_MODELS):
+            yield ok(f"{event.last} does it", event)
+        yield script.missing("nothing gives all ranks the same parameters", fix)
+    callbacks, state = script.calls(*_CALLBACKS), script.calls("hvd.broadcast_optimizer_state")
+    sent = [event for event in script.calls(*_PARAMETERS, *_OBJECTS) if _is_of_a_model(event)]
+    every = [*sent, *state, *callbacks]
+    if not every:
+        for event in script.calls(*_ELASTIC):
+            yield ok("by the elastic state", event)
+        yield script.missing("every rank begins with its own parameters", fix)
+    waiting = script.left_waiting(event for event in every if event.guards & {"root", "not_root"})
+    if waiting:
+        yield wrong("only some of the ranks come here, and wait for the others", waiting, fix)
+    for event in every:
+        root = event.argument(0 if event in callbacks else 1, "root_rank")
+        if root is not None and root.has(RANK, LOCAL_RANK):
+            yield wrong("every rank names itself as the root", event, fix)
+    if script.is_tensorflow:
+        yield from _tensorflow(script, sent, callbacks)
+    else:
+        yield from _torch(script, sent, state, fix)
 
 
-def _text(event: Event) -> str:
-    return ast.unparse(event.node) if isinstance(event.node, ast.expr) else ""
+def _is_of_a_model(event: Event) -> bool:
+    """Whether this sends parameters, and not an epoch's number or another small thing."""
+    by_value = union(event.values).things("model", "optimizer")
+    by_text = any(part in event.text for part in ("state", "param", "model", "weight"))
+    return event.name not in _OBJECTS or bool(by_value) or by_text
+
+
+def _torch(script: Script, sent: list[Event], state: list[Event], fix: str) -> Iterator[Finding]:
+    if not sent:
+        fix = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
+        yield script.missing("the parameters are not broadcast", fix)
+    last = max(event.order for event in (*sent, *state))
+    loads = script.calls(".load_state_dict", ".load_weights")
+    for event in loads:
+        if event.certain and "root" in event.guards and event.order > last and all(each.certain for each in sent):
+            reason = "rank 0 loads a checkpoint after the broadcast: the others do not get it"
+            yield wrong(reason, event, f"{fix}  # after it was loaded")
+    if state or any(union(event.values).things("optimizer") for event in sent):
+        yield ok("parameters and optimizer state", sent[0])
+    plain = [event.name == "torch.optim.SGD" and event.argument(2, "momentum") is None
+             and not event.has_unknown_arguments for event in script.optimizers]  # fmt: skip
+    if plain and all(plain) and not any(event.receiver.things("optimizer") for event in loads):
+        yield ok("the parameters; plain SGD has no state", sent[0])
+    fix = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
+    if "hvd.broadcast_optimizer_state" in script.names:
+        yield unclear("nothing is seen to call what broadcasts the optimizer's state", sent[0], fix)
+    yield script.missing("the optimizer's state is not broadcast", fix, sent[0])
+
+
+def _tensorflow(script: Script, sent: list[Event], callbacks: list[Event]) -> Iterator[Finding]:
+    if callbacks:
+        unused = [event for event in callbacks if event.discarded]
+        given = any(event.argument(None, "callbacks") or event.has_unknown_arguments for event in script.fits)
+        if unused or (script.fits and not given):
+            fix = "model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...])"
+            yield wrong("the callback is not given to fit", (unused or script.fits)[0], fix)
+        yield ok(callbacks[0].last, callbacks[0])
+    steps = [event for event in script.calls(".apply_gradients", ".minimize") if event.certain]
+    state = [event for event in sent if union(event.values).things("optimizer")]
+    restores = script.calls(".build", ".restore", ".load_weights", ".set_weights")
+    fix = (
+        "if step == 0: hvd.broadcast_variables(model.variables, root_rank=0); "
+        "hvd.broadcast_variables(optimizer.variables(), root_rank=0)  # after apply_gradients"
+    )
+    for event in state:
+        restored = any(each.order < event.order for each in restores)
+        if event.certain and steps and event.order < steps[0].order and not restored:
+            yield wrong("the optimizer has no state before its first step", event, fix)
+    plain = [event.last == "SGD" and event.argument(1, "momentum") is None for event in script.optimizers]
+    if script.calls(".apply_gradients") and not state and plain and not all(plain) and not script.uncertain:
+        yield script.missing("the optimizer's state is not broadcast", fix, sent[0])
+    yield ok("variables", sent[0])

@@ -403,6 +403,7 @@ def imported(*words: str) -> set[str]:
 
 
 NEVER_PLANNED = {
+    "astroid",
     "docker",
     "matplotlib",
     "numpy",

@@ -51,22 +51,24 @@ def test_what_is_no_file_is_refused(place: str, reason: str) -> None:
         check(Path(place))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\n".join(f"def f{i}():\n    f{i + 1}(); f{i + 1}(); f{i + 1}()" for i in range(30)) + "\nf0()\n",
-        "if " + " and ".join("(a or (b and hvd.rank() == 0))" for _ in range(2000)) + ":\n    pass\n",
-        "def f(x):\n    return f(f(f(x)))\nf(1)\n",
-        "a = []\n" + "a = (a, a, a, a)\n" * 2000,
-        "class A(A): pass\nclass B(A):\n    def __init__(self): B()\nB()()\n",
-    ],
-    ids=["calls", "conditions", "recursion", "tuples", "classes"],
-)
-def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, text: str) -> None:
-    (tmp_path / "train.py").write_text(HEAD + text + "loss.backward()\n")
+HOSTILE = {
+    "calls": "\n".join(f"def f{i}():\n    f{i + 1}(); f{i + 1}(); f{i + 1}()" for i in range(30)) + "\nf0()\n",
+    "chain": "\n".join(f"def f{i}(x): return f{i + 1}(x)" for i in range(2000)) + "\nf0(1)\n",
+    "conditions": "if " + " and ".join("(a or (b and hvd.rank() == 0))" for _ in range(2000)) + ":\n    pass\n",
+    "recursion": "def f(x):\n    return f(f(f(x)))\nf(1)\n",
+    "tuples": "a = []\n" + "a = (a, a, a, a)\n" * 2000,
+    "classes": "class A(A): pass\nclass B(A):\n    def __init__(self): B()\nB()()\n",
+    "a line of 1 MB": f"x = [{'1, ' * 350_000}]\n",
+    "2 MB of statements": "x = 1\n" * (MOST_BYTES // 6 - 20),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text(HEAD + HOSTILE[name] + "loss.backward()\n")
     began = time.monotonic()
     assert len(check(tmp_path / "train.py").rows) == 8
-    assert time.monotonic() - began < 60, "seconds, on a machine that is busy; 1 to 3 on one that is not"
+    assert time.monotonic() - began < 60, "seconds, on a machine that is busy; 1 to 5 on one that is not"
 
 
 def test_a_module_that_imports_itself_or_its_importer_ends(tmp_path: Path) -> None:
@@ -76,14 +78,11 @@ def test_a_module_that_imports_itself_or_its_importer_ends(tmp_path: Path) -> No
 
 
 def test_a_notebook_is_read_by_its_cells(tmp_path: Path) -> None:
-    cells = [
-        {"cell_type": "markdown", "source": ["# text"]},
-        {
-            "cell_type": "code",
-            "source": ["%matplotlib inline\n", "import torch\n", "import horovod.torch as hvd\n", "!ls\n"],
-        },
-        {"cell_type": "code", "source": ["hvd.init()\n", "torch.cuda.set_device(0)\n", "loss.backward()"]},
+    codes = [
+        ["%matplotlib inline\n", "import torch\n", "import horovod.torch as hvd\n", "!ls\n"],
+        ["hvd.init()\n", "torch.cuda.set_device(0)\n", "loss.backward()"],
     ]
+    cells = [{"cell_type": "markdown", "source": ["# text"]}, *({"cell_type": "code", "source": x} for x in codes)]
     (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells}))
     rows = {row.step: row.finding for row in check(tmp_path / "train.ipynb").rows}
     assert rows[1].place == "cell 3:1"

@@ -1,0 +1,503 @@
+"""What an expression of a script stands for: its names, followed back to where they get their values.
+
+astroid says which assignments of a name a place can see. Nothing is run, imported, or inferred from installed packages:
+a value that comes from elsewhere has the name that it was imported by. Attributes are known by their names alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from astroid import nodes
+
+from runner.linting import names
+from runner.linting.conditions import FLAGS, NOT_ROOT, ROOT, condition, guards_at
+from runner.linting.source import Folder, Source
+from runner.linting.values import NOTHING, SCALARS, Call, Given, Value, combined, joined, result_of, text_of, union
+
+_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
+_BUILTINS = names.words("print open range enumerate zip len int float str min max getattr dict")
+_ADDS = names.words("append extend update add insert setdefault")
+_ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
+_INSTANCE = frozenset(("instance",))
+
+
+@dataclass(frozen=True)
+class Callee:
+    """What a call calls.
+
+    Attributes:
+        name: dotted name of what was imported; ``.step`` for a method of a value, ``local f`` for a function of the
+            source, ``new C`` for a class of it, ``?f`` for what is unknown.
+        receiver: what a method belongs to.
+        function: that can be followed; ``kind``: the class of the source that it makes an instance of.
+    """
+
+    name: str
+    receiver: Value = NOTHING
+    function: Any = None
+    kind: Any = None
+
+
+@dataclass
+class Resolver:
+    """The names of a script and of the modules beside it that it imports.
+
+    Attributes:
+        sources: the modules that were read, the script first.
+        attributes: what sets an attribute or text key of a name, of whatever.
+        changes: what adds to a list or dictionary of a name; ``calls``: the calls of a name.
+        imports: dotted names of what is imported; ``texts``: string literals.
+        conditions: what `condition` says of each.
+        named: functions and classes of modules beside the script that are named.
+        uncertain: why something may be missing here that the script has; empty if nothing is.
+    """
+
+    folder: Folder
+    sources: dict[nodes.Module, Source] = field(default_factory=dict)
+    attributes: dict[str, list[nodes.NodeNG]] = field(default_factory=lambda: defaultdict(list))
+    changes: dict[str, list[nodes.NodeNG]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[str, list[nodes.Call]] = field(default_factory=lambda: defaultdict(list))
+    references: list[nodes.NodeNG] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    named: dict[nodes.NodeNG, None] = field(default_factory=dict)
+    uncertain: str = ""
+    steps: int = 0
+    conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
+    _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
+    _open: dict[nodes.NodeNG, int] = field(default_factory=dict)
+    _passing: dict[nodes.NodeNG, int] = field(default_factory=dict)
+    _lowest: int = _MOST_STEPS
+    _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
+
+    def load(self, source: Source) -> None:
+        """Index a module, and those beside the script that it imports."""
+        self.sources[source.tree] = source
+        wanted: list[str] = []
+        for node in source.nodes():
+            match node:
+                case nodes.Const(value=str(text)) if len(text) < 200:
+                    self.texts.add(text)
+                case nodes.Name() | nodes.Attribute():
+                    self.references.append(node)
+                case nodes.AssignAttr():
+                    self.attributes[node.attrname].append(node)
+                case nodes.Subscript(parent=nodes.Assign(targets=[target])) if target is node:
+                    self.changes[dotted(node.value)].append(node)
+                    if isinstance(node.slice, nodes.Const):
+                        self.attributes[str(node.slice.value)].append(node)
+                case nodes.Call():
+                    self.calls[dotted(node.func).rpartition(".")[2]].append(node)
+                    if isinstance(node.func, nodes.Attribute) and node.func.attrname in _ADDS:
+                        self.changes[dotted(node.func.expr)].append(node)
+                case nodes.Import():
+                    wanted += [name for name, _ in node.names]
+                case nodes.ImportFrom():
+                    base = self.absolute(node)
+                    wanted += [base, *(f"{base}.{name}" for name, _ in node.names)]
+        self.imports.update(wanted)
+        for name in wanted:
+            self.module(name)
+
+    def module(self, name: str) -> nodes.Module | None:
+        """The module of that name beside the script."""
+        source = self.folder.module(name) if name else None
+        if source is not None and source.tree not in self.sources:
+            self.load(source)
+        return source.tree if source else None
+
+    def absolute(self, node: nodes.ImportFrom) -> str:
+        """The dotted name of the module that is imported from."""
+        here = self.sources[node.root()].name.removesuffix(".py").split("/")[: -node.level] if node.level else []
+        return ".".join(part for part in (*here, node.modname) if part)
+
+    def number(self, node: nodes.NodeNG) -> int:
+        """The number that what a call made carries in its tags."""
+        return self._numbers.setdefault(node, len(self._numbers) + 1)
+
+    def spend(self, steps: int = 1) -> bool:
+        """Whether there is time left for more."""
+        self.steps += steps
+        if self.steps > _MOST_STEPS:
+            self.uncertain = "the script is too large to be read to its end"
+        return self.steps <= _MOST_STEPS
+
+    def value(self, node: nodes.NodeNG | None) -> Value:
+        """What is known of an expression.
+
+        A name may come from itself: it is nothing while it is looked for, and what was found of others by this is
+        looked for anew when it is known.
+        """
+        if node is None or len(self._open) > _MOST_DEPTH or not self.spend():
+            return NOTHING
+        if node in self._values:
+            self._lowest = min(self._lowest, self._open.get(node, self._passing.get(node, _MOST_STEPS)))
+            return self._values[node]
+        depth, outer = len(self._open), self._lowest
+        self._open[node], self._values[node], self._lowest = depth, NOTHING, _MOST_STEPS
+        value = self._values[node] = self._value(node)
+        del self._open[node]
+        if self._lowest < depth:
+            self._passing[node] = self._lowest
+        else:
+            for each in [each for each, head in self._passing.items() if head >= depth]:
+                del self._values[each], self._passing[each]
+        self._lowest = min(outer, self._lowest)
+        return value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no value is being looked for, so that what is found now holds."""
+        return not self._open
+
+    def _value(self, node: nodes.NodeNG) -> Value:
+        match node:
+            case nodes.Const():
+                text = node.value.lower() if isinstance(node.value, str) else ""
+                fixed = text.startswith(("cuda:", "/gpu:", "gpu:", "/device:gpu:")) and text[-1].isdigit()
+                return Value(frozenset(("fixed",) if fixed else ()), constants=frozenset((node.value,)))
+            case nodes.Name():
+                return self._name(node)
+            case nodes.Attribute():
+                return self._attribute(node)
+            case nodes.Subscript():
+                return self._subscript(node)
+            case nodes.Call():
+                return self._result(node)
+            case nodes.Tuple(elts=[]) | nodes.List(elts=[]):
+                return Value(constants=frozenset(((),)))
+            case nodes.Tuple() | nodes.List() if len(node.elts) <= 16:
+                values = [self.value(each) for each in node.elts]
+                return replace(union(values), items=tuple(each.flat() for each in values))
+            case nodes.JoinedStr():
+                parts = [each.value if isinstance(each, nodes.Const) else "" for each in node.values]
+                inner = union(self.value(each) for each in node.values)
+                is_device = parts[:1] != [] and parts[0].lower().endswith(("cuda:", "gpu:"))
+                return inner if is_device or (len(parts) == 3 and parts[1] == ":") else text_of(inner)
+            case nodes.BinOp():
+                return combined(node.op, self.value(node.left), self.value(node.right))
+            case nodes.Compare() | nodes.BoolOp() | nodes.UnaryOp(op="not"):
+                inside, _ = condition(self, node)
+                if inside or not isinstance(node, nodes.BoolOp):
+                    return Value(frozenset(tag for tag, guard in FLAGS.items() if guard == inside))
+            case nodes.IfExp():
+                inside, _ = condition(self, node.test)
+                then, other = self.value(node.body), self.value(node.orelse)
+                missing = other if inside == ROOT else then if inside == NOT_ROOT else NOTHING
+                only = {"root_only"} if missing.constant in (None, False, 0, "", ()) else frozenset()
+                return replace(joined(then, other), tags=then.tags | other.tags | only, constants=frozenset())
+            case nodes.Lambda():
+                return Value(self.value(node.body).tags, reference=node)
+            case nodes.FormattedValue() | nodes.NamedExpr() | nodes.Await():
+                return self.value(node.value)
+        return union(self.value(child) for child in node.get_children())
+
+    def _name(self, node: nodes.Name) -> Value:
+        scope, found = node.lookup(node.name)
+        spent = self.spend(len(scope.locals.get(node.name, ())) // 10)
+        if not spent or getattr(scope, "name", "") == "builtins" or node.name.startswith("__"):
+            path = f"builtins.{node.name}" if node.name in _BUILTINS else ""
+            return Value(path=path) if path else self._of_a_star(node) or Value(names.meaning(node.name))
+        return self._with_changes(self._any(found, node.name), node)
+
+    def _any(self, found: list[nodes.NodeNG], name: str) -> Value:
+        """What a name is that has one of these definitions."""
+        values = [self.assigned(each, name) for each in found]
+        imported = [value for value in values if value.path]  # not what stands in for a package that is missing
+        value = reduce(joined, imported or values, NOTHING)
+        set_at = [ROOT in guards_at(self, each.statement()) for each in found]
+        unset = [each.constant in (None, False) for each, root in zip(values, set_at, strict=True) if not root]
+        only = any(set_at) and all(unset) and not value.has("is_root")
+        return replace(value, tags=value.tags | {"root_only"}) if only else value
+
+    def _with_changes(self, value: Value, node: nodes.NodeNG) -> Value:
+        """A list, or its like, with what is added to it in the same function."""
+        for change in self.changes.get(dotted(node), ()):
+            if self.spend() and change.frame() is node.frame():
+                given = [change.parent.value] if isinstance(change, nodes.Subscript) else change.args
+                added = union(self.value(each) for each in given).tags - {"is_root"}
+                value = replace(value, tags=value.tags | added)
+        return value
+
+    def _of_a_star(self, node: nodes.Name) -> Value | None:
+        """A name that nothing but ``from module import *`` can give."""
+        for star in node.root().body:
+            if isinstance(star, nodes.ImportFrom) and star.names[0][0] == "*":
+                base = self.absolute(star)
+                module = self.module(base)
+                if module is None or node.name in module.locals:
+                    return self._of_a_module(module, base, node.name)
+        return None
+
+    def _of_a_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
+        """A name of a module: of the source, or of what is imported."""
+        if module is not None and name in module.locals:
+            value = self._any(module.locals[name], name)
+            if isinstance(value.reference, nodes.FunctionDef | nodes.ClassDef):
+                self.named[value.reference] = None
+            return value
+        path = f"{base}.{name}".strip(".")
+        return Value(path=path, reference=self.module(path))
+
+    def assigned(self, target: nodes.NodeNG, name: str) -> Value:
+        """What a definition gives a name, an attribute or a key."""
+        match target:
+            case nodes.Import():
+                named = {alias or each.partition(".")[0]: each if alias else each.partition(".")[0]
+                         for each, alias in target.names}  # fmt: skip
+                return Value(path=named[name], reference=self.module(named[name]))
+            case nodes.ImportFrom():
+                base = self.absolute(target)
+                module = self.module(base)
+                return self._of_a_module(None if module is target.root() else module, base, target.real_name(name))
+            case nodes.FunctionDef() | nodes.ClassDef():
+                return Value(reference=target)
+            case nodes.Arguments():  # *arguments, **keywords
+                return self._parameter(target.parent, name)
+        places, node = [], target
+        while isinstance(node.parent, nodes.Tuple | nodes.List):
+            places.append(node.parent.elts.index(node))
+            node = node.parent
+        value = self._held(node, name)
+        for place in reversed(places):
+            value = value.items[place] if place < len(value.items) else Value(value.tags)
+        return Value(names.meaning(name)) if value == NOTHING else value
+
+    def _held(self, node: nodes.NodeNG, name: str) -> Value:
+        """What a target, or a tuple of targets, takes."""
+        holder = node.parent
+        match holder:
+            case nodes.Assign() | nodes.AnnAssign() | nodes.NamedExpr():
+                return self.value(holder.value)
+            case nodes.AugAssign():
+                before = [each for each in holder.scope().locals.get(name, ()) if each.lineno < holder.lineno]
+                old = self.assigned(before[-1], name) if before else NOTHING
+                return combined(holder.op.rstrip("="), old, self.value(holder.value))
+            case nodes.For() | nodes.Comprehension():
+                return self.value(holder.iter).element()
+            case nodes.With():
+                return next((self.value(each) for each, target in holder.items if target is node), NOTHING)
+            case nodes.Arguments():
+                return self._parameter(holder.parent, name)
+        return NOTHING
+
+    def _parameter(self, function: Any, name: str) -> Value:
+        """What a parameter is given, by any call."""
+        owner, parameters = class_of(function), _parameters(function)
+        if owner is not None and [name] == parameters[:1]:
+            return Value(_INSTANCE, reference=owner)
+        called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
+        calls = [call for call in self.calls.get(called, ())[:_MOST_CALLS] if self.callee(call).function is function]
+        given = [self._given(function, *self.arguments(call)).get(name, NOTHING) for call in calls]
+        for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
+            if call.args and self.value(call.args[0]).reference is function:
+                rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
+                rank = Value(frozenset((names.RANK, names.LOCAL_RANK, names.EXACT)))
+                given.append(dict(zip(parameters, (rank, *rest), strict=False)).get(name, NOTHING))
+        value = reduce(joined, given, NOTHING)
+        if value != NOTHING or names.meaning(name):
+            return value
+        defaults = dict(zip(parameters[::-1], (function.args.defaults or [])[::-1], strict=False))
+        defaults |= {each.name: value for each, value in zip(*_keyword_only(function), strict=True) if value}
+        return self.value(defaults.get(name))
+
+    @staticmethod
+    def _given(function: Any, arguments: Any, keywords: Any) -> dict[str, Value]:
+        """The parameters that a call gives a value, by name."""
+        by_place = _parameters(function)[0 if class_of(function) is None else 1 :]
+        known = {*by_place, *(each.name for each in _keyword_only(function)[0])}
+        rest = arguments[len(by_place) :]
+        return {
+            (function.args.vararg or ""): replace(union(rest), items=tuple(rest)),
+            (function.args.kwarg or ""): union(value for name, value in keywords if name not in known),
+            **dict(zip(by_place, arguments, strict=False)),
+            **{name: value for name, value in keywords if name in known},
+        }
+
+    def _attribute(self, node: nodes.Attribute) -> Value:
+        base, name = self.value(node.expr), node.attrname
+        if base.path or isinstance(base.reference, nodes.Module):
+            return self._of_a_module(base.reference, base.path, name)
+        if isinstance(base.reference, nodes.ClassDef):
+            method = self.method(base.reference, name)
+            if method is not None:
+                decorators = [dotted(each).rpartition(".")[2] for each in getattr(method.decorators, "nodes", ())]
+                is_property = base.has("instance") and not {"property", "cached_property"}.isdisjoint(decorators)
+                return self._returned(method) if is_property else Value(reference=method)
+        found = [each for each in self.attributes.get(name, ()) if self.spend() and not each.parent.parent_of(node)]
+        if found and not base.things("ddp"):
+            return self._with_changes(self._any(found, name), node)
+        if name == "module":
+            return Value(base.tags - SCALARS - base.things("ddp"))
+        if name in ("state_dict", "parameters", "sampler", "dataset"):
+            return replace(base, tags=base.tags - SCALARS, items=(), reference=None)
+        return Value(base.tags - SCALARS | names.meaning(name))
+
+    def _subscript(self, node: nodes.Subscript) -> Value:
+        base, key = self.value(node.value), self.value(node.slice)
+        place = key.constant
+        if base.path == "os.environ":
+            return self._variables(key)
+        if isinstance(place, str):
+            found = self._any(self.attributes.get(place, []), place)
+            return found if found != NOTHING else Value(base.tags - SCALARS | names.meaning(place))
+        if isinstance(place, int) and -len(base.items) <= place < len(base.items):
+            return base.items[place]
+        fixed = {"fixed"} if isinstance(place, int) else frozenset()
+        return Value(union((base, key)).tags | base.things("object") | fixed)
+
+    def _variables(self, key: Value, default: Value = NOTHING) -> Value:
+        """An environment variable, or one of several that mean the same: launchers' or the script's own."""
+        meant = {names.VARIABLES.get(each) for each in key.constants}
+        if len(meant) == 1 and meant != {None}:
+            return Value(frozenset((*filter(None, meant), names.EXACT)))
+        found = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
+        return Value(default.tags) if found == NOTHING else found
+
+    def arguments(self, node: nodes.Call) -> Given:
+        """What a call is given, in order and by name; of ``**options`` what a dictionary has that nothing changes."""
+        keywords: list[tuple[str, Value]] = []
+        for each in node.keywords:
+            pairs = [(each.arg, each.value)] if each.arg else self._options(each.value)
+            keywords += [(name, self.value(value)) for name, value in pairs]
+        return tuple(self.value(each) for each in node.args), tuple(keywords)
+
+    def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
+        """The keys of a dictionary; an empty name where not all are known."""
+        held, unknown = node, [("", node)]
+        if isinstance(node, nodes.Name):
+            found = node.lookup(node.name)[1]
+            held = found[0].parent.value if len(found) == 1 and isinstance(found[0].parent, nodes.Assign) else node
+        if isinstance(held, nodes.Call) and dotted(held.func) == "dict" and not held.args:
+            pairs = [(each.arg or "", each.value) for each in held.keywords]
+        elif isinstance(held, nodes.Dict):
+            pairs = [(getattr(key, "value", ""), value) for key, value in held.items]
+        elif isinstance(held, nodes.IfExp):
+            pairs = [*self._options(held.body), *self._options(held.orelse)]
+        else:
+            return unknown
+        changes = self.changes.get(dotted(node), ()) if held is not node else ()
+        for change in changes:
+            if isinstance(change, nodes.Subscript):
+                pairs.append((getattr(change.slice, "value", ""), change.parent.value))
+            elif change.func.attrname == "update" and len(change.args) == 1 and change.args[0] is not node:
+                pairs += self._options(change.args[0]) if self.spend() else unknown
+            else:
+                pairs += unknown
+        if changes or isinstance(held, nodes.IfExp):  # no literals: another may take its place
+            pairs = [(key, value) for key, value in pairs if not isinstance(value, nodes.Const)]
+        return pairs if all(isinstance(key, str) and key for key, _ in pairs) else unknown
+
+    def callee(self, node: nodes.Call) -> Callee:
+        """What a call calls."""
+        function = self.value(node.func)
+        reference, is_instance = function.reference, function.has("instance")
+        if function.path:
+            return Callee(names.canonical(function.path))
+        receiver = self.value(node.func.expr) if isinstance(node.func, nodes.Attribute) else NOTHING
+        if isinstance(reference, nodes.FunctionDef | nodes.Lambda):
+            return Callee(f"local {getattr(reference, 'name', 'lambda')}", receiver, reference)
+        if isinstance(reference, nodes.ClassDef) and not is_instance:
+            return Callee(f"new {reference.name}", NOTHING, self.method(reference, "__init__"), reference)
+        if isinstance(reference, nodes.ClassDef):
+            methods = [self.method(reference, name) for name in ("__call__", "forward", "call")]
+            return Callee(".forward", function, next(filter(None, methods), None))
+        if isinstance(node.func, nodes.Attribute):
+            return Callee(f".{node.func.attrname}", receiver)
+        return Callee(f"?{node.func.name}" if isinstance(node.func, nodes.Name) else "?", function)
+
+    def method(self, kind: nodes.ClassDef, name: str) -> Any:
+        """The method of that name, of a class or of its bases in the source."""
+        kinds = [each for each in self.ancestors(kind) if isinstance(each, nodes.ClassDef)]
+        found = (each for kind in kinds for each in kind.locals.get(name, ()) if isinstance(each, nodes.FunctionDef))
+        return next(found, None)
+
+    def ancestors(self, kind: nodes.ClassDef) -> list[nodes.ClassDef | str]:
+        """A class and what it inherits from: classes of the source, and names of others."""
+        found: list[nodes.ClassDef | str] = [kind]
+        for each in found:
+            if isinstance(each, nodes.ClassDef) and len(found) < 50:
+                bases = [self.value(base) for base in each.bases]
+                found += [base.path or base.reference for base in bases if base.reference not in found]
+        return [each for each in found if each]
+
+    def _result(self, node: nodes.Call) -> Value:
+        callee = self.callee(node)
+        if callee.kind is not None:
+            return self._instance(node, callee)
+        if callee.function is not None:
+            literals = frozenset[Any]().union(*(self.value(each).constants for each in node.args))
+            variables = literals & names.VARIABLES.keys()  # of a launcher, for a function that reads one of them
+            return self._variables(Value(constants=variables)) if variables else self._returned(callee.function)
+        call = Call(callee.name, self.number(node), *self.arguments(node), callee.receiver)
+        first, *rest = call.arguments or (NOTHING,)
+        if call.name in _ENVIRONMENT:
+            return self._variables(first, rest[0] if rest else NOTHING)
+        if call.name == "builtins.getattr" and rest and not first.path:
+            return Value(names.meaning(str(rest[0].constant)))
+        if call.name == "functools.partial":
+            return replace(first, tags=first.tags | union(call.values).tags)
+        return result_of(call)
+
+    def _returned(self, function: Any) -> Value:
+        """What a function returns, or yields."""
+        if not isinstance(function, nodes.FunctionDef):
+            return self.value(function.body)
+        inner = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
+        found = list(function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=inner))
+        return reduce(joined, (self.value(each.value) for each in found), NOTHING)
+
+    def _instance(self, node: nodes.Call, callee: Callee) -> Value:
+        """An instance, with what it was given and what its class asks for."""
+        kind, number = callee.kind, self.number(node)
+        calls = (names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call))
+        uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
+        arguments, keywords = self.arguments(node)
+        given = union((*arguments, *(value for _, value in keywords)))
+        asked = (
+            union(Value(names.CALLS.get(path, frozenset())) for path in calls).tags | union(map(self.value, uses)).tags
+        )
+        asked |= given.tags if callee.function is None else frozenset()
+        tags = given.things() | (asked & {names.RANK, names.SIZE})
+        bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
+        if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
+            tags |= {f"model:{number}"}
+        if any("Sampler" in name for name in (*bases, kind.name)):
+            tags |= {f"sampler:{number}" if names.RANK in tags else f"plainsampler:{number}"}
+        if any(base.endswith("DataLoader") for base in bases):
+            tags |= {f"loader:{number}"}
+        return Value(tags | _INSTANCE, reference=kind)
+
+
+def dotted(node: nodes.NodeNG) -> str:
+    """``a.b`` of ``a.b`` and of ``a.b(...)``; empty for what does not begin with a name."""
+    parts: list[str] = []
+    while isinstance(node, nodes.Attribute | nodes.Call):
+        parts += [node.attrname] if isinstance(node, nodes.Attribute) else []
+        node = node.expr if isinstance(node, nodes.Attribute) else node.func
+    return ".".join([node.name, *parts[::-1]]) if isinstance(node, nodes.Name) else ""
+
+
+def _is_rank_in_use(node: Any) -> bool:
+    """Whether this reads something that is called a rank or a size, for more than to keep it."""
+    name = node.attrname if isinstance(node, nodes.Attribute) else node.name
+    return bool(names.meaning(name)) and not isinstance(node.parent, nodes.Assign | nodes.Tuple)
+
+
+def class_of(function: Any) -> nodes.ClassDef | None:
+    """The class of a method that takes an instance."""
+    owner = function.parent.frame()
+    is_method = isinstance(owner, nodes.ClassDef) and isinstance(function, nodes.FunctionDef)
+    return owner if is_method and function.type != "staticmethod" else None
+
+
+def _parameters(function: Any) -> list[str]:
+    return [each.name for each in (*(function.args.posonlyargs or ()), *(function.args.args or ()))]
+
+
+def _keyword_only(function: Any) -> tuple[list[Any], list[Any]]:
+    return function.args.kwonlyargs or [], function.args.kw_defaults or []
