@@ -32,7 +32,7 @@ def steps(name: str) -> list[str]:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_node_imports_or_pulls_an_image(name: str) -> None:
     """Rows 1, 2, 4, 5, 6, 12: credentials, limits, disks and twenty minutes of waiting."""
-    text = script_of(name).text
+    text = "\n".join((script_of(name).text, *script_of(name).files.values()))
     assert not re.search(r"enroot import|docker://|dockerd://|(apptainer|singularity) (pull|build)|ch-image", text)
     for image in re.findall(r"--container-image=(\S+)", text):
         assert image.startswith(("/", "'/", '"$runner_stage"/')), image

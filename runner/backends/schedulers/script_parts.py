@@ -23,6 +23,9 @@ INTO_RUN_DIRECTORY = f"""\
 cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}
 {RUN_DIRECTORY}=$(pwd -P)
 """
+BEFORE_RANKS = """\
+# One task for each GPU. Signals go to the ranks through this script: it is outside their containers.
+runner_pass_signals"""
 CLEANUP_LOG = ">>logs/cleanup.log 2>&1"  # what the clean-up says is no evidence of why a job failed
 
 

@@ -119,7 +119,8 @@ FAILURES = (
     ),
     _not_started(
         "run-directory-not-on-node",
-        r"\[ERROR\] No such file or directory: (?P<path>\S.*/enroot\.rc)$",
+        r"(?:\[ERROR\] No such file or directory: (?P<path>\S.*/enroot\.rc)"
+        r"|/bin/bash: /\S.*/lib/[a-z-]+\.sh: No such file or directory)$",
         "it does not see the run directory",
         "name a run directory that every node sees (--runs)",
         "user",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.backends.schedulers.script_parts import (
+    BEFORE_RANKS,
     COMMON,
     PROFILE,
     SHELL,
@@ -94,8 +95,7 @@ def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     if step.at_end:
         yield f"{at_end(step, each_node)}trap runner_at_end EXIT\n"
     yield from once_a_node(step, each_node)
-    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
-    yield "runner_pass_signals"
+    yield BEFORE_RANKS
     mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
     yield f"{command(mpiexec, *grouped(step))} &"
     yield "runner_finish $!\n"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.backends.schedulers.script_parts import (
+    BEFORE_RANKS,
     COMMON,
     INTO_RUN_DIRECTORY,
     PROFILE,
@@ -82,8 +83,7 @@ def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     if step.at_end:
         yield "trap runner_at_end EXIT"
     yield from _ready(plan, step)
-    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
-    yield "runner_pass_signals"
+    yield BEFORE_RANKS
     yield f"{_step(plan, step)} &"
     yield "runner_finish $!\n"
 

@@ -182,6 +182,12 @@ def test_words_stay_the_same_whatever_they_look_like(words: tuple[str, ...]) -> 
         assert tuple(word for group in grouped(step) for word in group) == command
 
 
+def test_no_shell_file_starts_a_step() -> None:
+    """Each line that does stands in the script; ssh is called as `runner_ssh`, by `runner_control` of the script."""
+    starts = re.compile(r"^[^#\n]*\b(srun|mpiexec|coproc) ", re.MULTILINE)
+    assert [path.name for path in SHELL.glob("*.sh") if starts.search(path.read_text())] == []
+
+
 def test_every_exit_of_a_shell_file_has_its_meaning() -> None:
     """Those below 70 are a fault's of what is run once a node, which ends the job with a code of its own."""
     known = codes("batch script")

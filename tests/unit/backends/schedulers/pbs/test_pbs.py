@@ -24,9 +24,6 @@ from runner.model.script import JobScript
 from runner.model.site import NodeShape, PbsFacts, Site
 from runner.planning.plan import plan
 from runner.render.pbs import directive
-from tests.support.golden_jobs import CASES
-from tests.support.golden_jobs import planned as golden_plan
-from tests.support.golden_jobs import script as golden_script
 from tests.support.hostile import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -191,26 +188,6 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     assert (run / "logs/rank-5.err").read_text() == "trouble 5\n"
     marker = json.loads((run / "exit.json").read_text())
     assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name][:2] == ("polaris", "apptainer")])
-def test_a_golden_script_asks_for_what_was_planned_and_starts_it(name: str, tmp_path: Path) -> None:
-    """Polaris': its chunks, queue, account and resources, its modules, and every word of the program."""
-    decided, _step = golden_plan(name)
-    text = golden_script(name)
-    asked = directives(text)
-    assert asked["select"] == f"{decided.nodes}:system=polaris"
-    assert (asked["place"], asked["-q"], asked["-A"]) == ("scatter", decided.queue, decided.account)
-    for option, value in {**decided.pbs.resources, **dict(decided.directives)}.items():
-        assert asked[f"-{option}" if len(option) == 1 else option] == dict(decided.directives).get(option, value)
-    code, said, run = in_job(tmp_path, text, " ".join(f"x{n}" for n in range(decided.nodes)))
-    assert code == 0, said
-    assert (tmp_path / "modules").read_text().splitlines() == [" ".join(argv[1:]) for argv in decided.load]
-    words = (tmp_path / "mpiexec").read_text().split("\0")
-    assert words[2:6] == ["-n", str(decided.tasks), "--ppn", str(max(decided.tasks_per_node))]
-    started = (tmp_path / "program").read_text().split("\0")[:-1]
-    assert tuple(started[started.index("--") + 1 :]) == decided.program
-    assert len(list((run / "logs").glob("rank-*.err"))) == decided.tasks
 
 
 @pytest.fixture
