@@ -44,7 +44,7 @@ def _allocated_gpus(plan: Plan, site: Site) -> int:
     if scheduler.nodes != "allocated" or plan.existing_allocation:
         return 0
     queue = site.queues.get(plan.queue or "", Queue())
-    if plan.pbs.whole_nodes or queue.whole_nodes or "exclusive" in dict(plan.directives):
+    if queue.whole_nodes or plan.settings.takes_whole_nodes(dict(plan.directives)):
         return plan.nodes * site.node.gpus
     return plan.gpus if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
 
@@ -83,5 +83,5 @@ def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
             f"{gpus_text(gpus)} with {counted(asked, 'CPU')} each do not fit on a node of {counted(node.cpus, 'CPU')}"
         )
         found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
-        unsure = site.slurm.cpus == "allocated"  # the node may have hardware threads
+        unsure = site.settings.divides_cpus({})  # the node may have hardware threads
         yield msgspec.structs.replace(found, severity="warn") if unsure else found

@@ -20,9 +20,9 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import instead
 from runner.model.plan import Finding, Plan
 from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.environment import is_visible
-from runner.planning.queues import MEMORY
 from runner.planning.starters import TORCHRUN, conflict, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
@@ -185,16 +185,14 @@ def _visible(case: Case) -> Iterator[Finding]:
 
 
 def _blanks(case: Case) -> Iterator[Finding]:
-    """Which Pyxis and Enroot the nodes have is not known here. Pyxis escapes blanks since 0.24 (``fstab_escape``);
-    Enroot 4.1.2 as released, linked with musl, does not read that (``compat_getmntent_r``), linked with glibc it does.
-    """
     sources = (path for mount in case.plan.mounts for path in (mount.source, mount.target))
     blank = [path for path in (*sources, *case.observed.run_directory) if re.search(r"\s", path)]
-    if blank and case.plan.runtime == "pyxis":
+    why = RUNTIMES[case.plan.runtime].blanks
+    if blank and why:
         yield Finding(
             "mount-with-blank",
             "warn",
-            f"Pyxis before 0.24, and Enroot up to 4.1.2 as released, cannot mount a path with a blank: {blank[0]!r}",
+            f"{why}: {blank[0]!r}",
             "use a path without blanks, unless such a mount is known to work there",
         )
 
@@ -274,11 +272,10 @@ def _caches(case: Case) -> Iterator[Finding]:
 
 def _directives(case: Case) -> Iterator[Finding]:
     """An option that the site requires of every job, set to nothing."""
-    demanded = case.site.directives
-    given = dict(case.plan.directives)
-    sized = any(option in given for option in MEMORY)  # one takes the place of any other
-    for option, value in demanded.items():
-        if sized and option in MEMORY:
+    given, memory = dict(case.plan.directives), SCHEDULERS[case.plan.scheduler].memory_options
+    sized = any(option in given for option in memory)
+    for option, value in case.site.settings.directives.items():
+        if sized and option in memory:
             continue
         if value and not given.get(option):
             yield Finding(

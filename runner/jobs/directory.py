@@ -30,7 +30,7 @@ import msgspec
 from runner.core import file_system, files, paths
 from runner.core.errors import UsageError
 from runner.model.origin import CommandLine
-from runner.model.plan import PlanRecord
+from runner.model.plan import PlanRecord, upgraded
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ SCRIPT = "job.sh"
 COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
 VERSIONS = "versions"  # what the programs on the first node say of themselves
+PLAN = "plan.json"
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
 _FOLDERS = ("logs", "ranks", "nccl")
@@ -90,7 +91,8 @@ class RunDirectory:
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
         try:
-            return msgspec.convert(json.loads(file_system.read_bytes(self.path / name)), kind)
+            document = json.loads(file_system.read_bytes(self.path / name))
+            return msgspec.convert(upgraded(document) if name == PLAN else document, kind)
         except (FileNotFoundError, file_system.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
@@ -117,9 +119,9 @@ class RunDirectory:
         Raises:
             UsageError: it cannot be read.
         """
-        found = self.read("plan.json", PlanRecord)
+        found = self.read(PLAN, PlanRecord)
         if found is None:
-            raise UsageError("the run's plan cannot be read", where=str(self.path / "plan.json"), fix="submit again")
+            raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
         return found
 
 

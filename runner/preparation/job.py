@@ -29,6 +29,7 @@ from runner.checks.rules import check, refuses
 from runner.checks.unconfirmed import unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.allocation import existing_allocation, missing_allocation
@@ -238,7 +239,7 @@ def make_launch(
 
 def _check_script(prepared: PreparedJob, runs: Path) -> None:
     if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
-        runs_here = prepared.plan.scheduler == "local"
+        runs_here = SCHEDULERS[prepared.plan.scheduler].nodes == "this-machine"
         mounts = prepared.plan.mounts
         refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
 

@@ -132,12 +132,16 @@ def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) ->
     if not runs_here:
         return "", ""
     lacks, fix = lacking(recipe.needs)
-    return lacks, f"{fix}; or a container: {RUNTIMES['charliecloud'].install}" if lacks else ""
+    if not lacks:
+        return "", ""
+    containers = (facts.install for facts in RUNTIMES.values() if facts.is_container and facts.without_scheduler)
+    return lacks, f"{fix}; or a container: {next(containers)}"
 
 
 def _login_node() -> str:
     """Why this machine looks like a cluster's login node; empty if it does not, or if this shell is in a job."""
-    return "" if os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") else real_cluster() or ""
+    variables = (facts.job_variable for facts in SCHEDULERS.values() if facts.job_variable)
+    return "" if any(os.environ.get(variable) for variable in variables) else real_cluster() or ""
 
 
 def _exists(path: str) -> bool:

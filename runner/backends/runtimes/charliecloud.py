@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from runner.backends.runtimes.common import carried, launched_program, loads, mount_options, prefixed, shell
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, text, texts
+
+FACTS = RuntimeFacts(
+    title="Charliecloud",
+    image="squashfs",
+    mounts=MountSyntax(forbidden=":", absolute=False, read_only=""),  # ch-run --bind splits at ':' and has no escape
+    program="ch-run",
+    user_namespaces=True,
+    without_scheduler=True,
+    driver="ch-run brings no driver: put it into the image with `ch-fromhost --nvidia`, on a machine that has it, "
+    "or choose another runtime (--runtime)",
+    # ch-run mounts nothing of the host's GPU driver; ch-fromhost changes the image, which our store does not do.
+    brings_driver=False,
+    install="apt-get install charliecloud-runtime squashfuse",
+    failure=r"ch-run\[\d+\]: error",
+    versions={"charliecloud": ("ch-run", "--version")},
+    preference=60,
+)
 
 # Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
 # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the

@@ -46,7 +46,7 @@ def environment(plan: Plan) -> str:
     again = unset.replace(" LD_LIBRARY_PATH", "") if on_modules else unset
     if not in_container:  # nothing of the profile may be taken out of what the program runs on, but what misleads it
         again = f"unset -v {_PROXIES}\n"
-    if plan.slurm.export != "none":
+    if not plan.settings.login_shell:
         return f"{_FRESH}{again}"
     if not on_modules:
         return unset

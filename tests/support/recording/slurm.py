@@ -23,8 +23,8 @@ from runner.core.errors import UsageError
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.runtimes import PROGRAMS, RUNTIMES
-from runner.model.site import NodeShape, Site, SlurmFacts
+from runner.model.runtimes import RUNTIMES, programs
+from runner.model.site import NodeShape, Site
 from runner.model.step import StepSpec, Text
 from runner.planning.plan import plan
 
@@ -79,7 +79,7 @@ env -0 >"$RECORD/environment"
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
 
 
-_CONTAINERS = frozenset(PROGRAMS.values())
+_CONTAINERS = frozenset(programs().values())
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def arrives_or_is_refused(
     recipe_env: dict[str, str | None] = {**envs[1]}
     site = Site(
         name="s", description="", scheduler="slurm", runtimes=(via,), node=NodeShape(cores=8, memory_mb=1, gpus=4),
-        slurm=SlurmFacts(mpi=mpi), env=site_env,
+        scheduler_settings={"mpi": mpi}, env=site_env,
     )  # fmt: skip
     recipe = Recipe(
         name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=recipe_env

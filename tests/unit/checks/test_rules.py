@@ -17,7 +17,7 @@ from runner.model.image import ImageFacts
 from runner.model.plan import Finding, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
+from runner.model.site import Home, MpiFacts, RuntimeAtSite
 from runner.model.step import Text
 from runner.planning.plan import plan
 from runner.recipes.loader import recipe_of
@@ -128,7 +128,7 @@ def test_gpus_that_are_allocated_and_not_used_are_counted(site: str, asked: dict
 
 
 def test_memory_of_a_job_takes_the_place_of_memory_that_the_site_requires() -> None:
-    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(directives={"mem-per-cpu": "4G"}))
+    site = msgspec.structs.replace(read_site("technion"), scheduler_settings={"directives": {"mem-per-cpu": "4G"}})
     planned = plan(RECIPE, site, Request(gpus=16, scheduler_options=(("mem", "100G"),)), IMAGE)
     assert planned.directives == (("mem", "100G"),)
     assert "directive-emptied" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
@@ -185,7 +185,7 @@ def test_every_refusal_can_be_forced() -> None:
     )
     site = msgspec.structs.replace(
         read_site("neuron"),
-        slurm=SlurmFacts(step={"gpu-bind": "single:1"}, directives={"comment": "x"}),
+        scheduler_settings={"step": {"gpu-bind": "single:1"}, "directives": {"comment": "x"}},
         home=Home(for_jobs=False),
         max_walltime_s=10,
         runtimes=("pyxis",),
@@ -257,7 +257,7 @@ def test_a_slice_of_a_gpu_is_warned_of() -> None:
 
 @pytest.mark.parametrize("option", ["gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind"])
 def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
-    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(step={option: "1"}))
+    site = msgspec.structs.replace(read_site("technion"), scheduler_settings={"step": {option: "1"}})
     told = check(plan(RECIPE, site, Request(gpus=16), IMAGE), site, NOTHING_WRONG)
     refused = [finding for finding in told if finding.severity == "refuse"]
     assert [(finding.code, option in finding.fix) for finding in refused] == [("gpus-hidden", True)]

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from runner.backends.schedulers.script_head import head
-from runner.model.site import SlurmFacts
 from tests.support.plans import PLAN
 
 # As a cluster's: a default module, and what it needs to be whole. MODULES_READY: guards against a second time.
@@ -40,7 +39,7 @@ def begin(
     """The exported environment after the head, and what ``module`` says."""
     profile = tmp_path / "profile"
     profile.write_text(PROFILE)
-    plan = msgspec.structs.replace(PLAN, runtime=runtime, slurm=SlurmFacts(export=export))
+    plan = msgspec.structs.replace(PLAN, runtime=runtime, scheduler_settings={"export": export})
     text = head(plan, "$SLURM_JOB_ID", f"'{tmp_path}'").replace("/etc/profile", str(profile))
     code = f"set -uo pipefail\n{text}\nexport SAID=$(type -t module &>/dev/null && module x)\nenv -0"
     done = subprocess.run(["/bin/bash", "-c", code], env=env, capture_output=True, text=True, check=True)

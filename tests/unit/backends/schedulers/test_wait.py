@@ -10,7 +10,6 @@ import pytest
 from runner.backends.runtimes import charliecloud
 from runner.backends.schedulers import render
 from runner.model.plan import ListedHosts, Plan
-from runner.model.site import SlurmFacts
 from runner.model.step import StepSpec, texts
 from tests.support.plans import PLAN
 
@@ -27,8 +26,8 @@ def planned(**changes: Any) -> Plan:
         (planned(result="throughput"), 60),
         (planned(result="if-left"), 0),
         (planned(result="none"), 0),
-        (planned(result="if-left", slurm=SlurmFacts(wait_s=600)), 600),
-        (planned(result="throughput", slurm=SlurmFacts(wait_s=0)), 0),
+        (planned(result="if-left", scheduler_settings={"wait_s": 600}), 600),
+        (planned(result="throughput", scheduler_settings={"wait_s": 0}), 0),
     ],
 )
 def test_srun_waits_for_programs_of_the_users_own_and_as_the_site_says(plan: Plan, wait_s: int) -> None:

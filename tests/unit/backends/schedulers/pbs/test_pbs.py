@@ -19,7 +19,7 @@ from runner.model.job import JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
-from runner.model.site import NodeShape, PbsFacts, Site
+from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render.pbs import directive
 from tests.support.golden_jobs import CASES, golden
@@ -107,7 +107,7 @@ def test_an_uneven_request_has_a_chunk_of_its_own() -> None:
 def test_whole_nodes_are_counted_only() -> None:
     site = Site(
         name="s", description="", scheduler="pbs", runtimes=("apptainer",), node=SITE.node,
-        pbs=PbsFacts(chunk={"system": "x"}, whole_nodes=True, resources={"filesystems": "home"}),
+        scheduler_settings={"chunk": {"system": "x"}, "whole_nodes": True, "resources": {"filesystems": "home"}},
     )  # fmt: skip
     asked = directives(script(site, gpus=7, account="p", scheduler_options=(("filesystems", "scratch"), ("m", "abe"))))
     assert asked["select"] == "2:system=x"
@@ -197,7 +197,7 @@ def test_a_golden_script_asks_for_what_was_planned_and_starts_it(name: str, tmp_
     asked = directives(text)
     assert asked["select"] == f"{decided.nodes}:system=polaris"
     assert (asked["place"], asked["-q"], asked["-A"]) == ("scatter", decided.queue, decided.account)
-    for option, value in {**decided.pbs.resources, **dict(decided.directives)}.items():
+    for option, value in {**decided.scheduler_settings["resources"], **dict(decided.directives)}.items():
         assert asked[f"-{option}" if len(option) == 1 else option] == dict(decided.directives).get(option, value)
     code, said, run = in_job(tmp_path, text, " ".join(f"x{n}" for n in range(decided.nodes)))
     assert code == 0, said
