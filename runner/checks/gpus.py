@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from runner.checks.registry import Case, rule
 from runner.model.image import Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
 from runner.model.schedulers import SCHEDULERS
@@ -74,8 +75,10 @@ _CAPABILITIES = {
 _SLICE = re.compile(r"\dg\.\d+gb")
 
 
-def findings(plan: Plan) -> Iterator[Finding]:
+@rule("gpus-hidden")
+def check_gpus(case: Case) -> Iterator[Finding]:
     """GPUs that peers would not see, and slices that do not talk to each other."""
+    plan = case.plan
     hiding = plan.settings.hidden_gpus
     if hiding:
         yield Finding(

@@ -103,7 +103,7 @@ class Registry(Mapping[str, T], Generic[T]):
             return self._loaded(offered[0])
         if offered:
             raise UsageError(
-                f"several packages offer a {self._kind} {name!r}: {', '.join(map(_distribution, offered))}",
+                f"several packages offer a {self._kind} {name!r}: {', '.join(sorted(map(_distribution, offered)))}",
                 where=self._where,
                 fix="uninstall all but one of them",
             )

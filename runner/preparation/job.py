@@ -25,7 +25,7 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import Scheduler, connect, render
-from runner.checks.rules import check, refuses
+from runner.checks.registry import check, refuses
 from runner.checks.unconfirmed import unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan

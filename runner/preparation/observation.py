@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.backends.runtimes.common import mount_problem
-from runner.checks import image_fit, storage
-from runner.checks.rules import Observed
+from runner.checks import image_fit
+from runner.checks.registry import Observed, Seen
 from runner.core.paths import home
 from runner.images.store import owners, sidecar
 from runner.model.recipe import Recipe
@@ -70,13 +70,13 @@ def observe(
     )
 
 
-def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> storage.Seen:
+def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> Seen:
     idle_s = None
     with suppress(OSError, ValueError):
         if image.environment is None and image.planned.path:
             status = Path(image.planned.path).stat()
             idle_s = time.time() - max(status.st_atime, status.st_mtime)
-    return storage.Seen(
+    return Seen(
         home=_both_names(home()),
         runs=runs,
         scratch=scratch,

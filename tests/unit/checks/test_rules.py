@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import msgspec
 import pytest
 
 from runner.backends.runtimes import runtime
-from runner.checks import horovod_fit, image_fit, storage
-from runner.checks.rules import CODES, Observed, check, refuses
+from runner.checks import horovod_fit, image_fit, registry
+from runner.checks.registry import Case, Observed, Seen, Workspace, check, codes, refuses, rule, rules
 from runner.core.errors import UsageError
 from runner.model.image import ImageFacts
 from runner.model.plan import Finding, PlannedImage
@@ -181,7 +182,7 @@ def test_every_refusal_can_be_forced() -> None:
         everything,
         plugin_problem="no plugin",
         left_open=("node",),
-        storage=storage.Seen(home=("/home",), runs=("/home",), workspaces=(storage.Workspace("w", "/home", 0.0),)),
+        storage=Seen(home=("/home",), runs=("/home",), workspaces=(Workspace("w", "/home", 0.0),)),
     )
     site = msgspec.structs.replace(
         read_site("neuron"),
@@ -195,9 +196,25 @@ def test_every_refusal_can_be_forced() -> None:
     request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
     started = msgspec.structs.replace(RECIPE, program=("mpirun", "p"))
     findings = check(plan(started, site, request, IMAGE), site, everything)
-    assert {
-        finding.code for finding in findings if finding.severity == "refuse"
-    } == CODES - image_fit.CODES - horovod_fit.CODES  # those have tests of their own
+    apart = {image_fit.check_image, horovod_fit.check_horovod}  # have tests of their own
+    refused = {finding.code for finding in findings if finding.severity == "refuse"}
+    assert refused == {code for function, refuses in rules() for code in refuses if function not in apart}
+
+
+def test_a_check_registers_itself_and_may_refuse_with_the_codes_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = list(rules())
+    monkeypatch.setattr(registry, "_RULES", own)
+    monkeypatch.setattr(registry, "rules", lambda: own)
+
+    @rule("too-late")
+    def check_clock(case: Case) -> Iterator[Finding]:
+        yield Finding("too-late" if case.plan.gpus == 2 else "too-early", "refuse", "it is late", "sleep")
+
+    assert "too-late" in codes()
+    assert findings_of(gpus=2)["too-late"].severity == "refuse"
+    assert findings_of(gpus=2, force=("too-late",))["too-late"].forced
+    with pytest.raises(AssertionError, match="check_clock refuses with 'too-early'"):
+        findings_of(gpus=4)
 
 
 @pytest.mark.parametrize(("nodes", "walltime_s", "queue"), [(1, 600, "debug"), (4, 600, "debug-scaling"),
