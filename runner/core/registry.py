@@ -72,7 +72,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def every(self) -> tuple[str, ...]:
         """The names as they are iterated, with all that other distributions offer and that can be used."""
         for entry in self._entry_points():
-            with suppress(UsageError):  # told where it is asked for
+            with suppress(UsageError):  # reported where it is asked for
                 self.module(entry.name)
         return tuple(self)
 

@@ -1,4 +1,4 @@
-"""Backends of other distributions: an entry point is read where no built-in has the name, and its faults are told."""
+"""Backends of other distributions: an entry point is read where no built-in has the name, and what is wrong with it is reported."""
 
 from __future__ import annotations
 
