@@ -61,7 +61,7 @@ lint: venv ## ruff, mypy, the layers, the shell scripts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/shellcheck $(SCRIPTS)
+	@$(BIN)/shellcheck --external-sources --source-path=SCRIPTDIR $(SCRIPTS)
 
 .PHONY: unit
 unit: venv ## unit and golden tests: no root, engine or Slurm needed

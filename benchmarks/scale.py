@@ -168,7 +168,7 @@ def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
     with _timed(costs, "one poll: list the records"):
         there = presence(run)
     with _timed(costs, "is a record awaited?"):
-        assert patience(run, there, COMPLETED, run.plan()) == "none"
+        assert patience(run, there, COMPLETED, run.needed_plan()) == "none"
     with _timed(costs, "collect"):
         evidence = collect(run, COMPLETED)
     with _timed(costs, "judge: good"):

@@ -110,7 +110,7 @@ class Run:
     @property
     def verdict(self) -> Verdict | None:
         """What the run is worth, once ``wait`` or ``status`` has judged it; no scheduler is queried."""
-        return self._files.read("verdict.json", Verdict)
+        return self._files.verdict
 
     def status(self) -> RunFacts:
         """All that is known of it now, as ``status --json`` shows it.
@@ -211,7 +211,13 @@ def submit(
     check_types(job.request)
     prepared = prepare(job, keep=not dry_run)
     if dry_run:
-        return Preparation(prepared.script, shown_plan(prepared.plan), prepared.findings, prepared.unconfirmed)
+        return Preparation(
+            prepared.script.text,
+            shown_plan(prepared.plan),
+            prepared.findings,
+            prepared.unconfirmed,
+            prepared.script.files,
+        )
     if prepared.is_refused:
         raise CheckRefusedError(prepared.findings)
     return Run(start(prepared, job.runs, keep_diff=keep_diff)[0].path)

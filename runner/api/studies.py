@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from runner.figures.compare.compare import Side
     from runner.preparation.request import JobOptions
     from runner.study.directory import StudyDirectory
-    from runner.study.subject import Subject
+    from runner.study.lookup import Subject
 
 T = TypeVar("T")
 
@@ -361,7 +361,7 @@ def _name(subject: Named) -> str:
 
 
 def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
-    from runner.study.subject import find_subjects
+    from runner.study.lookup import find_subjects
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")

@@ -26,7 +26,7 @@ from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.lock import locked
 from runner.core.text import counted
-from runner.setup.cluster import real_cluster
+from runner.setup.machine import real_cluster
 from runner.sites.loader import read_site
 
 READY_WITHIN_S = 60.0

@@ -42,7 +42,7 @@ from runner.core.invocation import PROGRAM
 @click.option(
     "--with",
     "tool",
-    type=click.Choice(["ch-image", "enroot", "apptainer"]),
+    type=click.Choice(["enroot", "ch-run", "apptainer", "ch-image"]),
     help="Build without a container engine, with this program, directly into the store.",
 )
 @click.option(
@@ -87,7 +87,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Build an image of FRAMEWORK with Horovod, tested by a two-process allreduce in the image."""
-    from runner.images.building import bases, requirements
+    from runner.images.building import bases, more_packages
     from runner.sites.loader import read_site
 
     if keras3 and framework != "tensorflow":
@@ -102,10 +102,10 @@ def command(
         base = chosen.base.reference
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
-    more = [requirements.requirement(text, f"--requirement {text}") for text in named]
+    more = [more_packages.requirement(text, f"--requirement {text}") for text in named]
     for path in listed:
-        more += requirements.of_file(path.read_text("utf-8", errors="replace"), str(path))
-    packages = requirements.together(more)
+        more += more_packages.requirements_of_file(path.read_text("utf-8", errors="replace"), str(path))
+    packages = more_packages.together(more)
     if packages and wheels is not None:
         fix = "leave --wheels out: what it collected is for Horovod alone"
         raise UsageError("further packages need the package index", where="--requirement", fix=fix)

@@ -64,7 +64,7 @@ def _runs(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
     from runner.jobs.directory import linked
     from runner.jobs.lookup import kept_outcome, was_refused
 
-    independent = (run for run in linked() if typed or run.study is None)
+    independent = (run for run in linked() if typed or run.group is None)
     begin_so = (run for run in independent if run.run_id.startswith(typed) or run.name.startswith(typed))
     matching = (run for run in begin_so if not was_refused(run))
     recent = tuple(islice(matching, _MOST_RUNS))

@@ -14,9 +14,8 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import printable
 from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
-from runner.jobs.life import tasks_of
 from runner.jobs.logs import LogFile, Selection, follow
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.telling import host_of
 from runner.jobs.watch import JobProgress
 
@@ -83,7 +82,7 @@ def follow_to_verdict(
     printer = Printer(run, prefixed=prefixed)
     try:
         with ExitStack() as waiting:
-            shown = waiting.enter_context(display(tasks_of(run), quiet=False))
+            shown = waiting.enter_context(display(run.tasks, quiet=False))
             has_begun = False
 
             def on_content(log: LogFile, content: bytes, is_another: bool) -> None:

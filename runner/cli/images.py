@@ -121,9 +121,9 @@ def edit(
     import sys
 
     from runner.cli.progress import display
-    from runner.images.editing import containers
-    from runner.images.editing import edit as editing
+    from runner.images import editing
     from runner.images.store import store
+    from runner.images.writable_root import tools
 
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
@@ -131,7 +131,7 @@ def edit(
     found = _stored(image, store_dir)[0]
     if whose := store.stranger(found):
         click.echo(f"warning: {whose} put this image into the store, and alone vouches for what it holds", err=True)
-    tool = containers.find(tool_name)
+    tool = tools.find(tool_name)
     result = editing.new_name(found, name)
     editing.check(found, tool, target)
     with ExitStack() as stack:

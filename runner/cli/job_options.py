@@ -153,6 +153,7 @@ _OPTIONS = (
     ),
     click.option("--no-diff", is_flag=True, help="Keep no copy of your program's uncommitted changes (git diff)."),
     click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
+    click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
     click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
 )
@@ -215,7 +216,7 @@ def copied_run() -> RunDirectory | None:
 def of_the_call(job: click.Command) -> frozenset[str]:
     """Names of those options of a command that do not belong to the job: how it is called, waited for and printed."""
     bare = click.command("bare")(job_options(lambda **_values: None))
-    of_jobs = {option.name for option in bare.params} - {"dry_run", "as_json"}
+    of_jobs = {option.name for option in bare.params} - {"dry_run", "full", "as_json"}
     return frozenset(str(option.name) for option in job.params if option.name not in of_jobs)
 
 

@@ -32,7 +32,6 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Ctrl-C leaves the job alone.
     """
     from runner.cli.follow import follow_to_verdict
-    from runner.jobs.life import tasks_of
     from runner.jobs.logs import Selection, check_ranks, log_files, parse_ranks
     from runner.jobs.telling import first_failed
 
@@ -43,7 +42,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = parse_ranks(ranks) if ranks is not None else None
     directory = _directory(run)
-    tasks = tasks_of(directory)
+    tasks = directory.tasks
     prefixed = every or (named is not None and sum(map(len, named)) > 1)
     if named is not None:
         check_ranks(named, tasks)
@@ -77,7 +76,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 def _directory(wanted: str | None) -> RunDirectory:
     from runner.jobs.directory import RunDirectory
-    from runner.study.subject import find_subject
+    from runner.study.lookup import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, RunDirectory):
@@ -125,9 +124,8 @@ def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, 
 
 
 def _ended_well(run: RunDirectory) -> bool:
-    from runner.model.verdict import Verdict
 
-    verdict = run.read("verdict.json", Verdict)
+    verdict = run.verdict
     return verdict is not None and verdict.exit_code == Exit.GOOD
 
 

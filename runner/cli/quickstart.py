@@ -61,7 +61,7 @@ STEPS: tuple[Step, ...] = (
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
     """Set everything up on this machine and run the main job (a CPU demonstration)."""
-    from runner.setup.cluster import real_cluster
+    from runner.setup.machine import real_cluster
 
     reason = real_cluster()
     if reason:
@@ -103,15 +103,15 @@ def show(taken: Sequence[Taken]) -> int:
 def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
     """Install packages, then start the private engine where no engine answers or the user requests it."""
     from runner.images.engine.private_engine import default_state, start
-    from runner.setup import packages
+    from runner.setup import machine
 
     say("== what this machine needs", bold=True)
     answers = not private_engine and _engine_answers()
-    missing = packages.missing(engine=not answers)
+    missing = machine.missing_packages(engine=not answers)
     for package in missing:
         say(f"  {package.name:<16} {package.why}")
     if missing:
-        packages.install(missing, lambda line: say(f"$ {line}"))
+        machine.install_packages(missing, lambda line: say(f"$ {line}"))
     else:
         say("  every package is installed")
     if not answers:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from runner.cli.table import aligned, fitting, width_of_terminal, wrapped
-from runner.core.text import counted, gpus_text, printable
+from runner.core.text import gpus_text, printable
 from runner.model.report import Report
 
 _NARROWEST = 40
@@ -35,11 +35,8 @@ def lines(report: Report, width: int | None) -> list[str]:
     for run in report.detailed:
         if run.problem:
             made += _wrapped(f"records do not hold: {run.row.run}: {run.problem}", width, "  ")
-    unexamined = sum(bool(row.synchronisation) for row in report.rows)
-    if unexamined:
-        made += _wrapped(
-            f"synchronisation not examined: {unexamined} of {counted(len(report.rows), 'run')}", width, "  "
-        )
+    for doubt in report.doubts:
+        made += _wrapped(f"doubt: {doubt.words}", width, "  ") if doubt.code != "demonstration" else []
     missing = [row for row in report.rows if row.state != "proven"]
     for row in missing[:_MOST_LINES]:
         made += _wrapped(f"not proven: {row.run or row.key}: {row.why or row.state}", width, "  ")

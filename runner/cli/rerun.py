@@ -49,11 +49,11 @@ def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
 
     ctx = click.get_current_context()
     first = find(run)
-    record = first.command_line()
+    record = first.needed_command()
     job = command_of(record.arguments[0])
     recorded = {name: value for name, value in given(job, record.arguments[1:]).items() if name not in of_the_call(job)}
     changes = given(ctx.command, typed(ctx))
-    plan = first.plan()
+    plan = first.needed_plan()
     values = repeated(
         recorded,
         {name: value for name, value in changes.items() if name not in ("run", "without")},
@@ -82,8 +82,8 @@ def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
     from runner.preparation.job import code_of
 
     code, text = code_of(prepared)
-    differences = (*plan_differences(first.plan(), prepared.plan), *code_differences(first, code, text))
-    if line := image_line(first.plan().image, prepared.plan):
+    differences = (*plan_differences(first.needed_plan(), prepared.plan), *code_differences(first, code, text))
+    if line := image_line(first.needed_plan().image, prepared.plan):
         click.echo(line, err=True)
     if prepared.snapshot is not None and prepared.snapshot.first is not None:
         now = "--snapshot copies it as it is now, --without snapshot runs it where it is"

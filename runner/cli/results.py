@@ -19,8 +19,7 @@ from runner.model.environment import Environment
 from runner.model.expectation import Expectation
 from runner.model.exported import ExportedRuns
 from runner.model.listed_run import RunList
-from runner.model.origin import RunDetails
-from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts
+from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts, ShownRun
 from runner.model.proof_record import ProofRecord
 from runner.model.recipe import Recipe
 from runner.model.report import Report
@@ -69,6 +68,13 @@ class VerifiedImage(msgspec.Struct, frozen=True):
     reference: str
     path: str
     broken: str
+
+
+class WrittenJob(msgspec.Struct, frozen=True):
+    """A directory from which a job can be submitted by hand, and the command that does it."""
+
+    directory: str
+    command: str
 
 
 class PrunedImages(msgspec.Struct, frozen=True):
@@ -183,16 +189,6 @@ class ShownSite(Site, frozen=True, kw_only=True):
     pbs: dict[str, Any] = {}
 
 
-ShownRun = msgspec.defstruct(
-    "ShownRun",
-    [(field.name, field.type) for field in msgspec.structs.fields(RunDetails)],
-    bases=(RunFacts,),
-    namespace={"__doc__": "A run, and what ``show`` adds; see RunDetails for the meaning."},
-    frozen=True,
-    kw_only=True,
-)
-
-
 class Comparison(msgspec.Struct, frozen=True):
     """What differs between two runs, given by their ids; empty for equal ones."""
 
@@ -266,7 +262,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images edit": (EditedImage,),
     "images verify": (list[VerifiedImage],),
     "images prune": (PrunedImages,),
-    "submit": (RunFacts, Preparation),
+    "submit": (RunFacts, Preparation, WrittenJob),
     "run": (RunFacts, Preparation),
     "scale": (StudyFacts, PlannedStudy),
     "status": (RunFacts, RunList, StudyFacts),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=JobCommand)
 @job_options
-def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
+def command(dry_run: bool, full: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
     """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
 
     Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
@@ -36,7 +36,7 @@ def command(dry_run: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
         from runner.cli.rerun import show_changes
 
         show_changes(first, prepared)
-    code = show_prepared(prepared, with_script=dry_run, as_json=as_json)
+    code = show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):

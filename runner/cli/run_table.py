@@ -8,6 +8,7 @@ from datetime import datetime
 from runner.cli.table import GAP, fitting
 from runner.cli.text import age
 from runner.core.text import gpus_text, printable
+from runner.model.figure import in_short
 from runner.model.listed_run import ListedRun
 
 _COLUMNS = ("RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT")
@@ -51,9 +52,10 @@ def _result(run: ListedRun) -> str:
     if run.reason:
         reason = run.reason.removeprefix("Not Running: ")  # how PBS begins
         return f"({reason if len(reason) <= _REASON else reason[: _REASON - 3] + '...'})"
-    if run.images_per_s is None:
+    figure = run.figure
+    if figure is None:
         return run.outcome or ""
-    return f"{run.images_per_s:.1f} {run.unit}/s" + (" (demo)" if run.demonstration else "")
+    return f"{figure.value:.1f} {figure.unit}/s" + (f" ({in_short(figure.doubts)})" if figure.doubts else "")
 
 
 def _state_or_result(row: dict[str, str]) -> str:

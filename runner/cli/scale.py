@@ -163,13 +163,12 @@ class _Call:
         from runner.cli.diff import show_differences
         from runner.cli.show import warn
         from runner.jobs.comparison import code_differences, plan_differences, recipe_difference
-        from runner.model.plan import PlanRecord
         from runner.preparation.job import code_of
         from runner.study.allocation import in_place
 
         runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
         for launch, run in runs:
-            if (plan := run.read("plan.json", PlanRecord)) is None:
+            if (plan := run.plan) is None:
                 continue
             now, keep = self.jobs.of(launch), not self._given.get("no_diff")
             placed = now.plan
@@ -314,9 +313,8 @@ def _given_of(line: CommandLine, study: StudyDirectory | None) -> dict[str, Any]
 
 
 def _plan_of(run: Any) -> Any:
-    from runner.model.plan import PlanRecord
 
-    return run.read("plan.json", PlanRecord)
+    return run.plan
 
 
 def _options_of(arguments: list[str]) -> JobOptions:

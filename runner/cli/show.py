@@ -14,8 +14,10 @@ from runner.cli.waiting import display
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
+from runner.model.figure import figure_of, is_of_value
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
+from runner.model.script import LIBRARY
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
     from runner.preparation.job import PreparedJob
 
 
-def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) -> Exit:
+def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool, full: bool = False) -> Exit:
     """Print a prepared job's findings, the unconfirmed facts that it uses, and for a dry run its script; returns
     whether it may be submitted. As JSON, all of it is one document, which a job that is to be submitted has not yet.
+
+    Args:
+        full: with the script, the files that it reads.
     """
     show_findings(prepared.findings)
     if prepared.unconfirmed:
@@ -38,10 +43,13 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool) ->
 
         code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
         script, plan = (prepared.script, shown_plan(prepared.plan)) if with_script else (None, None)
-        facts = Preparation(script, plan, prepared.findings, prepared.unconfirmed)
+        text, files = (script.text, script.files if full else {}) if script else (None, {})
+        facts = Preparation(text, plan, prepared.findings, prepared.unconfirmed, files)
         json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))
     elif with_script:
-        sys.stdout.buffer.write(prepared.script.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.write(prepared.script.text.encode("utf-8", "surrogateescape"))
+        for name, text in prepared.script.files.items() if full else ():
+            sys.stdout.buffer.write(f"\n# {'=' * 20} {LIBRARY}/{name}\n{text}".encode())
         sys.stdout.buffer.flush()
         click.echo(_beside(prepared), err=True)
     if prepared.is_refused and not with_script:
@@ -61,11 +69,32 @@ def show_findings(findings: Iterable[Finding]) -> None:
 
 def _beside(prepared: PreparedJob) -> str:
     """What the printed script needs and does not bring along."""
-    copied = "lib/ (the launcher)" if prepared.recipe_directory is None else "lib/ (the launcher), recipe/"
+    read = "lib/ (the launcher, and what the script reads: --full prints that, too)"
+    copied = read if prepared.recipe_directory is None else f"{read}, recipe/"
     return (
         "dry run: nothing was submitted. Alone, this script does not run: it starts in a run directory that has "
-        f"{copied}, logs/, ranks/ and nccl/; submit makes one"
+        f"{copied}, logs/, ranks/ and nccl/; submit makes one, and submit --write DIR one to submit by hand"
     )
+
+
+def show_written(run: RunDirectory, prepared: PreparedJob, *, as_json: bool) -> None:
+    """Print where a job was written, and how it is submitted by hand."""
+    from shlex import quote
+
+    from runner.jobs.directory import SCRIPT
+    from runner.preparation.job import scheduler_for
+
+    program = SCHEDULERS[prepared.plan.started_by].submit
+    clients = scheduler_for(prepared).clients
+    line = f"cd {quote(str(run.path))} && {quote(str(clients / program) if clients else program)} {SCRIPT}"
+    if as_json:
+        from runner.cli import json_output
+        from runner.cli.results import WrittenJob
+
+        json_output.show(WrittenJob(str(run.path), line))
+        return
+    click.echo(f"nothing was submitted; to submit it: {line}")
+    click.echo(f"and then: {PROGRAM} wait {quote(str(run.path))}")
 
 
 def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
@@ -113,10 +142,10 @@ def wait_and_judge(
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
-    from runner.jobs.life import WaitInterrupted, finish, tasks_of
+    from runner.jobs.life import WaitInterrupted, finish
 
     try:
-        with display(tasks_of(run), quiet=as_json) as on_progress:
+        with display(run.tasks, quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
@@ -151,33 +180,34 @@ def warn(text: str) -> None:
 
 def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
     """Print a verdict, for people."""
-    good = verdict.outcome in ("measured", "ran")
-    transport = ", transport UNPROVEN" if verdict.transport == "unproven" else ""
-    unexamined = ", synchronisation not examined" if verdict.synchronisation else ""
+    good, figure = verdict.outcome in ("measured", "ran"), figure_of(verdict)
+    doubts = figure.doubts if figure else ()
+    of_run = [each.words for each in doubts if each.code != "demonstration" and not is_of_value(each)]
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""
-    click.echo(f"verdict: {verdict.outcome}{unexamined}{transport}{label}")
+    click.echo(f"verdict: {', '.join((verdict.outcome, *map(printable, of_run)))}{label}")
     for reason in verdict.reasons:
         click.echo(f"  ! {printable(reason)}")
     if verdict.fix:
         click.echo(f"  fix ({verdict.who}): {verdict.fix}")
     for fact in verdict.proven if good else ():
         click.echo(f"  = {printable(fact)}")
-    if verdict.forced:
+    if verdict.forced and figure is None:
         click.echo(f"  forced: {', '.join(verdict.forced)}")
-    if verdict.images_per_s is not None and verdict.window_s is not None:
-        label = f"   [{verdict.demonstration}]" if verdict.demonstration else ""
-        unit = verdict.unit
-        steady = {True: "steady", False: "NOT steady", None: "cannot tell whether steady"}[verdict.steady]
-        click.echo(f"  throughput: {verdict.images_per_s:.1f} {unit}/s over {verdict.window_s:.2f} s, {steady}{label}")
-        if verdict.precision is not None:
-            low, high = verdict.precision
-            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {unit}/s (95 %)")
+    if figure is not None and figure.window_s is not None:
+        label = f"   [{figure.demonstration}]" if figure.demonstration else ""
+        of_value = ["steady"] if figure.steady else []
+        of_value += [each.words for each in doubts if is_of_value(each)]
+        throughput = f"{figure.value:.1f} {figure.unit}/s over {figure.window_s:.2f} s"
+        click.echo(f"  throughput: {', '.join((throughput, *of_value))}{label}")
+        if figure.interval is not None:
+            low, high = figure.interval
+            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {figure.unit}/s (95 %)")
         if verdict.gpu_energy_j_per_sample is not None:
-            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{unit[:-1]} (GPU only)")
-        for each in verdict.arms:
+            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)")
+        for arm in verdict.arms:
             click.echo(
-                f"  arm {each.arm}: {each.samples_per_s:.1f} {unit}/s over {each.window_s:.2f} s, "
-                f"slowest rank {each.slowest_samples_per_s:.1f}"
+                f"  arm {arm.arm}: {arm.samples_per_s:.1f} {figure.unit}/s over {arm.window_s:.2f} s, "
+                f"slowest rank {arm.slowest_samples_per_s:.1f}"
             )
     for sentence in verdict.remarks:
         click.echo(f"  note: {printable(sentence)}")

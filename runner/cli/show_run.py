@@ -13,12 +13,13 @@ import click
 from runner.cli.options import RUN
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted, printable
+from runner.model.figure import in_words
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing
-    from runner.model.origin import CodeRecord, NodeShare, RunDetails
-    from runner.model.output import RunFacts
+    from runner.model.origin import CodeRecord, NodeShare
+    from runner.model.output import ShownRun
     from runner.model.verdict import Verdict
 
 _MOST_FILES = 5
@@ -33,24 +34,21 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
 
     RUN is an id, a name, the beginning of one, a job's id or a directory; by default the newest run.
     """
-    import msgspec
-
-    from runner.jobs.details import details
-    from runner.jobs.facts import run_facts
+    from runner.jobs.facts import shown_run
     from runner.jobs.lookup import find
 
     directory = find(run)
     if diff_only and not as_json:
         return _print_diff(directory)
     now, problem = _now(directory)
-    facts, more = run_facts(directory, now), details(directory)
+    facts = shown_run(directory, now)
     if as_json:
         from runner.cli import json_output
 
-        return json_output.show(msgspec.structs.asdict(facts) | msgspec.structs.asdict(more))
+        return json_output.show(facts)
     from runner.cli.fields import show_fields
 
-    show_fields(_fields(facts, more, problem))
+    show_fields(_fields(facts, problem))
     return Exit.GOOD
 
 
@@ -82,31 +80,31 @@ def _now(run: RunDirectory) -> tuple[Verdict | Standing | None, str]:
         return None, error.what
 
 
-def _fields(facts: RunFacts, more: RunDetails, problem: str) -> Iterator[tuple[str, str]]:
+def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     yield "run", facts.run
     yield "", facts.directory
-    yield "command", shlex.join(more.command_line) or "not recorded"
-    yield "", f"in {more.typed_in}" if more.typed_in else ""
-    yield "", f"repeats {more.rerun_of}" if more.rerun_of else ""
-    yield from _code(more)
+    yield "command", shlex.join(facts.command_line) or "not recorded"
+    yield "", f"in {facts.typed_in}" if facts.typed_in else ""
+    yield "", f"repeats {facts.rerun_of}" if facts.rerun_of else ""
+    yield from _code(facts)
     shape = f"{counted(facts.ranks, 'rank')} on {counted(facts.nodes, 'node')}"
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
         yield "image", facts.image
-        yield "", more.image_file if more.image_file != facts.image else ""
-    yield "nodes", "; ".join(_node(node) for node in more.node_list) or "none recorded"
-    yield "allocated", more.allocated
+        yield "", facts.image_file if facts.image_file != facts.image else ""
+    yield "nodes", "; ".join(_node(node) for node in facts.node_list) or "none recorded"
+    yield "allocated", facts.allocated
     yield "submitted", _time(facts.submitted)
     yield "started", _time(facts.started, facts.submitted, "after it was submitted")
     yield "ended", _time(facts.ended, facts.started, "later")
-    yield "forced", ", ".join(more.forced)
+    yield "forced", ", ".join(facts.forced)
     yield "verdict", problem or _end(facts)
 
 
-def _code(more: RunDetails) -> Iterator[tuple[str, str]]:
-    code = more.code
+def _code(facts: ShownRun) -> Iterator[tuple[str, str]]:
+    code = facts.code
     if code is None:
-        yield "code", "of a shipped recipe" if more.command_line else ""
+        yield "code", "of a shipped recipe" if facts.command_line else ""
         return
     if code.repository:
         where = f" ({code.branch})" if code.branch else " (detached)"
@@ -114,23 +112,23 @@ def _code(more: RunDetails) -> Iterator[tuple[str, str]]:
     yield "" if code.repository else "code", code.problem
     if code.dirty is not None and not code.problem:
         yield "", _changes(code)
-    if more.code_copy:
-        yield "", f"a copy ran: {more.code_copy}"
+    if facts.code_copy:
+        yield "", f"a copy ran: {facts.code_copy}"
     if code.untracked:
         yield "", f"{code.untracked} is not tracked by git: no commit and no difference has it"
     if code.binary or code.too_long:
         yield "", f"changed but not kept: {', '.join((*code.binary, *code.too_long)[:_MOST_FILES])}"
-    if more.code_diff:
-        yield "", f"{more.code_diff}{f' (secrets replaced: {code.redacted})' if code.redacted else ''}"
+    if facts.code_diff:
+        yield "", f"{facts.code_diff}{f' (secrets replaced: {code.redacted})' if code.redacted else ''}"
 
 
 def _changes(code: CodeRecord) -> str:
     if not code.dirty:
         return "no uncommitted changes of tracked files"
     names = ", ".join(code.changed[:_MOST_FILES])
-    more = len(code.changed) - _MOST_FILES
+    left = len(code.changed) - _MOST_FILES
     kept = "" if code.diff_kept else "; the difference is not kept"
-    return f"with uncommitted changes: {names}{f' and {more} more' if more > 0 else ''}{kept}"
+    return f"with uncommitted changes: {names}{f' and {left} more' if left > 0 else ''}{kept}"
 
 
 def _node(node: NodeShare) -> str:
@@ -156,10 +154,13 @@ def _time(when: datetime | None, since: datetime | None = None, relation: str = 
     return f"{text}, {(when - since).total_seconds():.0f} s {relation}" if since is not None else text
 
 
-def _end(facts: RunFacts) -> str:
+def _end(facts: ShownRun) -> str:
     verdict = facts.verdict
     if verdict is None:
         return f"none yet: the job is {facts.state}"
     reason = f": {verdict.reasons[0]}" if verdict.reasons else ""
-    figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
-    return f"{verdict.outcome}{figure}{reason}"
+    figure = facts.figure
+    if figure is None:
+        return f"{verdict.outcome}{reason}"
+    doubts = f" ({in_words(figure.doubts)})" if figure.doubts else ""
+    return f"{verdict.outcome}, {figure.value:.1f} {figure.unit}/s{doubts}"

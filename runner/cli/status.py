@@ -129,10 +129,12 @@ def _watch(selection: Selection) -> int:
 
 def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
     """Those to which the selection applies; none where it is one of states, which studies do not have."""
+    from runner.study.directory import ids
+
+    if selection.states or not ids():
+        return ()
     from runner.study.listing import list_studies
 
-    if selection.states:
-        return ()
     last = None if selection.last is None else min(selection.last, _LAST_STUDIES)
     return list_studies(name=selection.name, site=selection.site, since_s=selection.since_s, last=last)
 
@@ -170,9 +172,9 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.cli.show import show_verdict, warn
     from runner.cli.waiting import display
     from runner.jobs.directory import RunDirectory
-    from runner.jobs.life import Standing, standing, tasks_of
+    from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.subject import find_subject
+    from runner.study.lookup import find_subject
 
     run = find_subject(wanted)
     if not isinstance(run, RunDirectory):
@@ -181,7 +183,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
         return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
-    with display(tasks_of(run), quiet=as_json or is_known) as on_progress:
+    with display(run.tasks, quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)
     if as_json:
         from runner.cli import json_output

@@ -9,6 +9,7 @@ from runner.cli.table import GAP, aligned, fitting, wrapped
 from runner.cli.text import age
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, gpus_text, printable
+from runner.model.figure import OWN_OF_A_POINT, shared_doubts
 from runner.model.study import (
     Estimate,
     Launch,
@@ -171,9 +172,8 @@ def _notes(facts: StudyFacts) -> list[str]:
     notes += [printable(_alone(each, is_claim=not facts.demonstration)) for each in facts.single_gpus]
     if any(each.images_per_s is not None and each.images_per_s.low is None for each in facts.points):
         notes.append("one launch makes no claim: it has no interval")
-    unexamined = sum(bool(each.synchronisation) for each in facts.launches)
-    if unexamined:
-        notes.append(f"synchronisation not examined: {unexamined} of {counted(len(facts.launches), 'launch')}")
+    doubts = shared_doubts((each.figure for each in facts.launches), without=OWN_OF_A_POINT)
+    notes += [printable(f"doubt: {each.words}") for each in doubts if each.code != "demonstration"]
     spreads = [each for each in facts.points if each.spread]
     if spreads:
         worst = max(spreads, key=lambda each: each.spread or 0.0)

@@ -11,6 +11,7 @@ from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
 from runner.core.errors import Exit, NotProvenError
 from runner.core.text import counted, gpus_text, printable
+from runner.model.figure import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,8 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
         )
         yield (
             "",
-            f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}: {rate}{efficiency}",
+            f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}: {rate}{efficiency}"
+            f"{f'; {in_words(point.doubts)}' if point.doubts else ''}",
         )
     for loss in study.losses:
         if loss.rows:
@@ -99,8 +101,5 @@ def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
     nodes = counted(run.nodes, "node")
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
-    yield "", f"arm {run.arm}: no figure of training" if run.arm != "full" else ""
-    yield "", "synchronisation not examined" if run.synchronisation else ""
-    yield "", run.demonstration
-    yield "", f"forced: {', '.join(run.forced)}" if run.forced else ""
+    yield from (("", doubt.words) for doubt in (run.figure.doubts if run.figure else ()))
     yield "", f"secrets were taken out of: {', '.join(run.redacted)}" if run.redacted else ""

@@ -13,7 +13,7 @@ import msgspec
 
 from runner.jobs import device_state
 from runner.jobs.collect import Evidence
-from runner.jobs.figure import BARRIER_S, CLOCK_S, LEAST_S, MOST_S, Figure
+from runner.jobs.figure import BARRIER_S, CLOCK_S, LEAST_S, MOST_S, Measurement
 from runner.model.records import ArmRecord, Report
 from runner.model.verdict import ArmFigure, RunArm
 from runner.statistics.arms import ArmWindow, arm_figure
@@ -52,7 +52,7 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield from _together(evidence, [report.arms[place] for report in reports], reports, arm)
 
 
-def figures(evidence: Evidence, made: Figure) -> tuple[ArmFigure, ...]:
+def figures(evidence: Evidence, made: Measurement) -> tuple[ArmFigure, ...]:
     """Each arm's figure, in the planned order; the main arm's rate is the run's. Only where ``faults`` has none."""
     plan = evidence.plan
     reports = [evidence.reports[rank] for rank in range(plan.tasks)]

@@ -11,12 +11,12 @@ from contextlib import suppress
 from runner.backends.schedulers import Scheduler
 from runner.core.errors import RefusedError
 from runner.images.store import owners
-from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.run import Run
+from runner.jobs.states import scheduler_of
 from runner.model.job import Cancelled
 
 
-def cancel_run(run: RunDirectory) -> tuple[str, bool]:
+def cancel_run(run: Run) -> tuple[str, bool]:
     """Cancel the run's job unless it has ended.
 
     Returns:
@@ -35,7 +35,7 @@ def cancel_run(run: RunDirectory) -> tuple[str, bool]:
     return job_id, False
 
 
-def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
+def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     """Cancel the run's job; no error if it has already ended.
 
     Raises:
@@ -47,7 +47,7 @@ def cancel(run: RunDirectory, scheduler: Scheduler, job_id: str) -> None:
     scheduler.cancel(job_id)
 
 
-def _ensure_own(run: RunDirectory) -> None:
+def _ensure_own(run: Run) -> None:
     """Another user could have written any job's id into theirs. For root, too, whose signals reach every process."""
     owner = run.path.stat().st_uid
     if owner != os.geteuid():

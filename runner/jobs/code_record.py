@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from runner.core import file_system
 from runner.core.redact import redacted
 from runner.jobs import git
-from runner.jobs.directory import CODE, CODE_DIFF, RunDirectory
 from runner.jobs.git import GitError, Repository
+from runner.jobs.run import CODE_DIFF, Run
 from runner.model.origin import CodeRecord
 
 MOST_BYTES = 1_000_000  # of the kept difference
@@ -88,9 +88,9 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     return replace(record, redacted=kept.redacted, diff_kept=True), kept.text
 
 
-def recorded(first: RunDirectory, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
+def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
     """The same of a run whose code is run again: what was recorded then."""
-    record = first.read(CODE, CodeRecord)
+    record = first.code
     if record is None or not record.diff_kept:
         return record, ""
     try:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -17,15 +15,13 @@ from runner.core import file_system, files
 from runner.diagnosis import container_log, log_patterns, nccl_log, telling_line
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
-from runner.jobs.directory import NODES, VERSIONS, RunDirectory
 from runner.jobs.nodes import nodes_of
+from runner.jobs.run import NODES, PLAN, RESULT, VERSIONS, Run, decoded
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
-
-T = TypeVar("T")
 
 _LOG_BYTES = 50_000  # of the end of a log
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
@@ -33,7 +29,6 @@ _VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
-_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.(start|exit|report|node|meter)\.json\Z")  # one name for each rank
 
 
 @dataclass(frozen=True)
@@ -103,37 +98,23 @@ class Evidence:
         return "1" in schemas | {report.schema for report in self.reports.values()}
 
 
-def collect(run: RunDirectory, state: JobState) -> Evidence:
+def collect(run: Run, state: JobState) -> Evidence:
     """The evidence in a run directory.
 
     Raises:
         UsageError: the plan cannot be read, so there is nothing to hold the records against.
     """
-    plan = run.plan()
+    plan = run.needed_plan()
     damaged: list[str] = []
-    starts: dict[int, StartRecord] = {}
-    exits: dict[int, ExitRecord] = {}
-    reports: dict[int, Report] = {}
-    nodes: list[NodeRecord] = []
-    meters: dict[int, MeterRecord] = {}
-    recorded: set[int] = set()  # also by a record that is damaged
-    for name in sorted(file_system.names_in(run.ranks)):
-        match = _RECORD.match(name)
-        if match is None:
-            continue
-        path, rank = run.ranks / name, int(match[1])
-        recorded.add(rank)
-        if match[2] == "start":
-            _keep(starts, rank, _record(path, StartRecord, damaged))
-        elif match[2] == "exit":
-            _keep(exits, rank, _record(path, ExitRecord, damaged))
-        elif match[2] == "report":
-            _keep(reports, rank, _record(path, Report, damaged))
-        elif match[2] == "meter":
-            _keep(meters, rank, _record(path, MeterRecord, []))
-        elif (node := _record(path, NodeRecord, [])) is not None:  # one that is damaged is as good as none
-            nodes.append(node)
-    result_path = run.path / "result.json"
+    records = run.records
+    there = records.listing()
+    starts = records.records("start", StartRecord, there.get("start", ()), damaged)
+    exits = records.records("exit", ExitRecord, there.get("exit", ()), damaged)
+    reports = records.records("report", Report, there.get("report", ()), damaged)
+    damaged.sort()
+    # Of these, one that is damaged is as good as none.
+    watched = records.records("node", NodeRecord, there.get("node", ()))
+    meters = records.records("meter", MeterRecord, there.get("meter", ()))
     ends = _task_ends(run)
     rank_lines = {
         rank: words
@@ -144,11 +125,11 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
         plan=plan,
         forced=plan.forced,
         state=state,
-        marker=run.read("exit.json", ExitMarker),
+        marker=run.marker,
         starts=starts,
         exits=exits,
         reports=reports,
-        result=_record(result_path, Result, damaged) if _is_ours(result_path, plan) else None,
+        result=_result(run, plan, damaged),
         damaged=tuple(damaged),
         batch_line=telling_line.of_script(_lines(run.logs / "batch.err")),
         node_lines=_node_lines(run),
@@ -159,10 +140,10 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             if (log_patterns.IMAGE_LOST.search(line) or log_patterns.END.search(line))
             and (quote := telling_line.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
-        watched=_by_node(nodes, starts),
+        watched=_by_node(watched.values(), starts),
         meters=meters,
         nccl=_nccl(run),
-        container_faults=tuple(container_faults(run, plan, recorded)),
+        container_faults=tuple(container_faults(run, plan, {rank for ranks in there.values() for rank in ranks})),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
         versions=_versions(run, plan, starts),
@@ -172,47 +153,13 @@ def collect(run: RunDirectory, state: JobState) -> Evidence:
             for line in _lines(run.logs / "batch.err")
             if (match := log_patterns.FAILED_NODE.match(line.strip()))
         ),
-        cancelled=run.read("cancelled.json", Cancelled),
-        plan_sha256=files.sha256(file_system.read_bytes(run.path / "plan.json")),
+        cancelled=run.cancelled,
+        plan_sha256=files.sha256(file_system.read_bytes(run.path / PLAN)),
         disk_full=_disk_full(run),
     )
 
 
-def _keep(records: dict[int, T], rank: int, record: T | None) -> None:
-    if record is not None:
-        records[rank] = record
-
-
-def _record(path: Path, kind: type[T], damaged: list[str]) -> T | None:
-    """One record; what is wrong with it goes to ``damaged``. A record of another rank's number is damaged, too."""
-    try:
-        record = _decoded(file_system.read_bytes(path), kind)
-    except OSError as error:
-        damaged.append(f"{path.name}: {error.strerror}")
-        return None
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        damaged.append(f"{path.name}: {error}")
-        return None
-    named = _RECORD.match(path.name)
-    if named is not None and getattr(record, "rank", None) != int(named[1]):
-        damaged.append(f"{path.name}: it is the record of rank {getattr(record, 'rank', None)}")
-        return None
-    return record
-
-
-def _decoded(content: bytes, kind: type[T]) -> T:
-    """A record from its JSON. Bytes that are no UTF-8 (``\\udcXX``) need the standard library's reader, which is slow.
-
-    Raises:
-        ValueError, RecursionError, msgspec.ValidationError: it is none.
-    """
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return msgspec.convert(json.loads(content), kind)
-
-
-def _by_node(records: list[NodeRecord], starts: dict[int, StartRecord]) -> dict[int, NodeRecord]:
+def _by_node(records: Iterable[NodeRecord], starts: dict[int, StartRecord]) -> dict[int, NodeRecord]:
     """The watchers' records by node, of those only whose launcher says itself that it ran there."""
     return {
         record.node_rank: record
@@ -223,24 +170,31 @@ def _by_node(records: list[NodeRecord], starts: dict[int, StartRecord]) -> dict[
     }
 
 
-def _is_ours(result: Path, plan: Plan) -> bool:
-    """Whether a result is there; where none is promised, a user's own program may keep another file of that name."""
-    if plan.result == "throughput" or not result.exists():
-        return result.exists()
+def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
+    """The program's result; where none is promised, a user's own program may keep another file of that name."""
+    content = b""
     try:
-        return b'"schema"' in file_system.read_bytes(result)
-    except OSError:
-        return False
+        content = file_system.read_bytes(run.path / RESULT)
+        return decoded(content, Result)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        problem = str(error)
+    if plan.result == "throughput" or b'"schema"' in content:
+        damaged.append(f"{RESULT}: {problem}")
+    return None
 
 
-def _nccl(run: RunDirectory) -> NcclLog:
+def _nccl(run: Run) -> NcclLog:
     """What NCCL's logs say, where NCCL_DEBUG and NCCL_DEBUG_FILE were as planned. Connections stand at their start."""
     return nccl_log.together(
         nccl_log.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
     )
 
 
-def _task_ends(run: RunDirectory) -> dict[int, tuple[str, str]]:
+def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     """What srun reports of each task that failed, and its node (empty for none), in srun's order; its first report of a
     task counts.
     """
@@ -255,12 +209,12 @@ def _task_ends(run: RunDirectory) -> dict[int, tuple[str, str]]:
     return ends
 
 
-def _disk_full(run: RunDirectory) -> bool:
+def _disk_full(run: Run) -> bool:
     about = os.statvfs(run.path)
     return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
-def container_faults(run: RunDirectory, plan: Plan, starts: Container[int]) -> Iterator[ContainerFault]:
+def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[ContainerFault]:
     """What the logs say of containers that did not start: the batch script's only where no rank has.
 
     Args:
@@ -290,7 +244,7 @@ def _container_fault(
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
 
 
-def _versions(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
+def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
     """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
     runtime = RUNTIMES[plan.runtime]
@@ -308,7 +262,7 @@ def _version(line: str) -> str:
     return number[0] if number else line.strip()[:100] or "unknown"
 
 
-def _node_lines(run: RunDirectory) -> dict[str, str]:
+def _node_lines(run: Run) -> dict[str, str]:
     logs = {path: _last_line(path) for path in run.logs.glob("node-*.log")}
     return {_node_of(path): line for path, line in logs.items() if line}
 

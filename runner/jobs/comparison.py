@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.core import file_system
 from runner.core.files import files_below, sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.jobs.directory import CODE, CODE_DIFF, CODE_FILES, COMMAND, SCRIPT, RunDirectory
-from runner.model.origin import CodeRecord, CommandLine
+from runner.jobs.run import CODE_DIFF, CODE_FILES, SCRIPT, Run
+from runner.model.figure import in_words
+from runner.model.origin import CodeRecord
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS
-from runner.model.verdict import Verdict
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 NONE = "none"
@@ -39,20 +38,20 @@ class Difference(msgspec.Struct, frozen=True):
     second: str
 
 
-def run_differences(first: RunDirectory, second: RunDirectory) -> tuple[Difference, ...]:
+def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
     """All that differs between two runs, but for their ids, directories, jobs and times.
 
     Raises:
         UsageError: a plan cannot be read.
     """
-    plans = first.plan(), second.plan()
+    plans = first.needed_plan(), second.needed_plan()
     return (
         *_request(first, second),
         *plan_differences(*plans),
         *_value("plan", "forced", ", ".join(plans[0].forced), ", ".join(plans[1].forced)),
         *_code(
-            (first.read(CODE, CodeRecord), second.read(CODE, CodeRecord)),
-            (_bytes(first, CODE_DIFF), _bytes(second, CODE_DIFF)),
+            (first.code, second.code),
+            (first.content(CODE_DIFF), second.content(CODE_DIFF)),
         ),
         *_mapping("code", *({"program": copied} if (copied := copied_code(run)) else {} for run in (first, second))),
         *_script(first, second),
@@ -70,8 +69,8 @@ def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
     )
 
 
-def _request(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
-    commands = [run.read(COMMAND, CommandLine) or CommandLine((), "") for run in (first, second)]
+def _request(first: Run, second: Run) -> Iterator[Difference]:
+    commands = [run.command for run in (first, second)]
     texts = [shlex.join(hidden_command(command.arguments)) or _NOT_RECORDED for command in commands]
     yield from _value("request", "command", *texts)
     yield from _value("request", "directory", *(command.directory or _NOT_RECORDED for command in commands))
@@ -117,10 +116,10 @@ def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
             yield msgspec.structs.replace(difference, first=values[0], second=another)
 
 
-def code_differences(first: RunDirectory, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:
+def code_differences(first: Run, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:
     """What differs between the code of a run and that of now, and what it differs from its commit (``text``)."""
     kept = text.encode("utf-8", "surrogateescape") if text else b""
-    return tuple(_code((first.read(CODE, CodeRecord), code), (_bytes(first, CODE_DIFF), kept)))
+    return tuple(_code((first.code, code), (first.content(CODE_DIFF), kept)))
 
 
 def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]) -> Iterator[Difference]:
@@ -132,21 +131,21 @@ def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[byte
         yield Difference("code", "content of the changes", *(_measure(each) for each in kept))
 
 
-def copied_code(run: RunDirectory) -> str:
+def copied_code(run: Run) -> str:
     """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither.
 
     A program may leave files of its own beside it, so of a recipe only sources count.
     """
-    snapshot = _bytes(run, CODE_FILES)
+    snapshot = run.content(CODE_FILES)
     if snapshot:
         return f"sha256 {sha256(snapshot)[:12]}"
     return _programs(run.path / "recipe")
 
 
-def recipe_difference(run: RunDirectory, recipe: Path | None) -> tuple[Difference, ...]:
+def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
     """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
     now = _programs(recipe) if recipe is not None else ""
-    then = "" if _bytes(run, CODE_FILES) else copied_code(run)
+    then = "" if run.content(CODE_FILES) else copied_code(run)
     return tuple(_value("code", "program", then, now)) if then and now else ()
 
 
@@ -159,19 +158,19 @@ def _programs(recipe: Path) -> str:
     return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
 
 
-def code_facts(run: RunDirectory) -> dict[str, str]:
+def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
     copied = copied_code(run)
     facts = {"program": copied} if copied else commit_facts(run)
     return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
 
 
-def commit_facts(run: RunDirectory) -> dict[str, str]:
+def commit_facts(run: Run) -> dict[str, str]:
     """The commit of the user's code and a hash of what differed from it; empty where there is no commit."""
-    record = run.read(CODE, CodeRecord)
+    record = run.code
     if record is None or not record.commit:
         return {}
-    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + _bytes(run, CODE_DIFF)
+    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
     return {"commit": record.commit, "changes": sha256(changes)}
 
 
@@ -191,36 +190,31 @@ def _state(record: CodeRecord | None) -> str:
     return ", ".join(record.changed) or NONE
 
 
-def _script(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
-    if _bytes(first, SCRIPT) != _bytes(second, SCRIPT):
+def _script(first: Run, second: Run) -> Iterator[Difference]:
+    if first.content(SCRIPT) != second.content(SCRIPT):
         yield Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in (first, second)))
 
 
-def _versions(run: RunDirectory) -> dict[str, str]:
+def _versions(run: Run) -> dict[str, str]:
     """Of gpu-runner and its Python; of the runtime and the scheduler once the run was judged."""
-    provenance = run.read("provenance.json", dict[str, Any]) or {}
-    source = provenance.get("source")
-    commit = str(source.get("commit", "")) if isinstance(source, Mapping) else ""
-    verdict = run.read("verdict.json", Verdict)
-    runner = f"{provenance.get('runner', '')} {commit[:12]}".strip()
-    return {
-        "gpu-runner": runner,
-        "python": str(provenance.get("python", "")),
-        **(verdict.versions if verdict else {}),
-    }
+    verdict, made = run.verdict, run.provenance
+    return {"gpu-runner": made.gpu_runner, "python": made.python, **(verdict.versions if verdict else {})}
 
 
-def _verdict(first: RunDirectory, second: RunDirectory) -> Iterator[Difference]:
-    verdicts = [run.read("verdict.json", Verdict) for run in (first, second)]
+def _verdict(first: Run, second: Run) -> Iterator[Difference]:
+    verdicts = [run.verdict for run in (first, second)]
     yield from _value("verdict", "outcome", *(verdict.outcome if verdict else "none yet" for verdict in verdicts))
     yield from _value(
         "verdict", "reason", *(verdict.reasons[0] if verdict and verdict.reasons else NONE for verdict in verdicts)
     )
-    yield from _value("verdict", "throughput", *(_figure(verdict) for verdict in verdicts))
+    yield from _value("verdict", "throughput", *(_figure(run) for run in (first, second)))
 
 
-def _figure(verdict: Verdict | None) -> str:
-    return NONE if verdict is None or verdict.images_per_s is None else f"{verdict.images_per_s:.1f} {verdict.unit}/s"
+def _figure(run: Run) -> str:
+    figure = run.figure
+    if figure is None:
+        return NONE
+    return "; ".join(filter(None, (f"{figure.value:.1f} {figure.unit}/s", in_words(figure.doubts))))
 
 
 def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
@@ -246,11 +240,3 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_text(each) for each in value)
     return str(value)
-
-
-def _bytes(run: RunDirectory, name: str) -> bytes:
-    """A file's content; nothing where it is not there."""
-    try:
-        return file_system.read_bytes(run.path / name)
-    except OSError:
-        return b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 from runner.model.records import StartRecord
 
 Identity = tuple[str | None, str | None, float]
@@ -16,9 +16,9 @@ def identity_of(start: StartRecord | None) -> Identity | None:
     return None if start is None or start.time_s is None else (start.job_id, start.token, start.time_s)
 
 
-def first_rank_of(run: RunDirectory) -> StartRecord | None:
+def first_rank_of(run: Run) -> StartRecord | None:
     """The start record of a run's first rank."""
-    return run.read("ranks/0.start.json", StartRecord)
+    return run.records.start(0)
 
 
 def copy_among(runs: Iterable[tuple[str, Identity | None]]) -> tuple[str, str] | None:

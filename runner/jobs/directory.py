@@ -1,131 +1,58 @@
-"""The run directory: plan, script, provenance, logs, rank records, result, verdict.
-
-It is enough to find the job again, to report and to rerun it, from any process and any working directory.
-
-    plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
-    command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
-    code/  code-files.json                              the copy of that code, if one runs, and the files it began with
-    lib/  recipe/                                       launcher and program, copied at submission
-    logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
-    logs/node-NAME.log  logs/cleanup.log                of what is run once a node before the ranks, and at the end
-    ranks/N.start.json  N.exit.json  N.report.json      one record per rank
-    nodes  versions  result.json  exit.json  verdict.json
-"""
+"""Run directories of this user: made, listed and found again by their ids. What lies in one: ``runner.jobs.run``."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
-import msgspec
-
-from runner.core import file_system, files, paths
+from runner.core import files, paths
 from runner.core.errors import UsageError
-from runner.model.origin import CommandLine
-from runner.model.plan import PlanRecord, upgraded
+from runner.jobs.run import (
+    CODE,
+    CODE_DIFF,
+    CODE_FILES,
+    COMMAND,
+    LAUNCHES,
+    NODES,
+    SCRIPT,
+    STUDY,
+    VERSIONS,
+    Run,
+    is_whole_id,
+)
+from runner.model.script import LIBRARY, JobScript
 
-T = TypeVar("T")
+RunDirectory = Run
+__all__ = [
+    "CODE",
+    "CODE_DIFF",
+    "CODE_FILES",
+    "COMMAND",
+    "LAUNCHES",
+    "NODES",
+    "SCRIPT",
+    "STUDY",
+    "VERSIONS",
+    "Run",
+    "copy_program",
+    "create",
+    "discard",
+    "index",
+    "is_linked",
+    "is_whole_id",
+    "known",
+    "linked",
+]
 
-SCRIPT = "job.sh"
-COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
-CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
-VERSIONS = "versions"  # what the programs on the first node say of themselves
-PLAN = "plan.json"
-NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
-STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
 _FOLDERS = ("logs", "ranks", "nccl")
-_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 
 
-def is_whole_id(text: str) -> bool:
-    """Whether it has the form of a run's whole id."""
-    return _ID.match(text) is not None
-
-
-class RunDirectory:
-    """One run's directory, absolute."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def run_id(self) -> str:
-        """The run's id: the directory's name."""
-        return self.path.name
-
-    @property
-    def name(self) -> str:
-        """The name in the run's id (``--name``, or the recipe's); the id where it has none."""
-        parts = _ID.match(self.run_id)
-        return parts["name"] if parts else self.run_id
-
-    @property
-    def study(self) -> Path | None:
-        """The directory of the study that it is a launch of; None where it is of none."""
-        above = self.path.parents[2] if len(self.path.parents) > 3 else None
-        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
-        return above if is_launch else None
-
-    @property
-    def logs(self) -> Path:
-        """Where the batch script's and the ranks' output lies."""
-        return self.path / "logs"
-
-    @property
-    def ranks(self) -> Path:
-        """Where the rank records lie."""
-        return self.path / "ranks"
-
-    def write(self, name: str, value: msgspec.Struct | dict[str, Any]) -> None:
-        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
-        files.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
-
-    def read(self, name: str, kind: type[T]) -> T | None:
-        """The JSON file ``name`` as ``kind``; None if it is not there or not whole."""
-        try:
-            document = json.loads(file_system.read_bytes(self.path / name))
-            return msgspec.convert(upgraded(document) if name == PLAN else document, kind)
-        except (FileNotFoundError, file_system.UnusableFileError):
-            return None
-        except (ValueError, RecursionError, msgspec.ValidationError):
-            return None
-
-    def command_line(self) -> CommandLine:
-        """The command line that submitted this run.
-
-        Raises:
-            UsageError: none was recorded.
-        """
-        found = self.read(COMMAND, CommandLine)
-        if found is None or not found.arguments or found.arguments[0] not in ("submit", "run"):
-            raise UsageError(
-                "this run has no recorded command line: it is older, or was submitted from Python",
-                where=str(self.path / COMMAND),
-                fix="submit it anew; its plan.json has every decision",
-            )
-        return found
-
-    def plan(self) -> PlanRecord:
-        """The plan that this run was submitted with, as the run directory keeps it.
-
-        Raises:
-            UsageError: it cannot be read.
-        """
-        found = self.read(PLAN, PlanRecord)
-        if found is None:
-            raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
-        return found
-
-
-def create(root: Path, label: str, now_s: float) -> RunDirectory:
+def create(root: Path, label: str, now_s: float) -> Run:
     """A new run directory below ``root`` with a unique name; ``runner.jobs.lookup`` knows it from anywhere.
 
     Raises:
@@ -148,39 +75,57 @@ def create(root: Path, label: str, now_s: float) -> RunDirectory:
             if in_index
             else "use --runs with a directory that every node sees and you may write to",
         ) from None
-    return RunDirectory(path)
+    return Run(path)
 
 
-def discard(run: RunDirectory) -> None:
+def create_at(path: Path) -> Run:
+    """A run directory at ``path``, which is not among this user's runs: nothing was submitted from it.
+
+    Raises:
+        UsageError: it cannot be made there.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise UsageError("there are files in it already", where=str(path), fix="name a directory that is not there")
+        for folder in _FOLDERS:
+            (path / folder).mkdir()
+    except OSError as error:
+        fix = "name another directory, which every node sees and you may write to"
+        raise UsageError(f"it cannot be made: {error.strerror}", where=str(path), fix=fix) from None
+    return Run(path.resolve())
+
+
+def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
     with suppress(OSError):
         (index() / run.run_id).unlink()
 
 
-def known() -> tuple[RunDirectory, ...]:
+def known() -> tuple[Run, ...]:
     """Every run of this user whose directory is still there, the newest first; refused submissions, too."""
     return tuple(linked())
 
 
-def linked() -> Iterator[RunDirectory]:
+def linked() -> Iterator[Run]:
     """As ``known``, one after the other: each is looked at only when it is wanted."""
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:
             path = Path(link.path)
             if path.is_dir():  # also False where it cannot be reached
-                yield RunDirectory(path.resolve())
+                yield Run(path.resolve())
 
 
-def is_linked(run: RunDirectory) -> bool:
+def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
     with suppress(OSError, RuntimeError):
         return (index() / run.run_id).resolve(strict=True) == run.path.resolve()
     return False
 
 
-def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
+def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
     """Copy the launcher and the recipe into the run directory, so that what ran can be read later.
 
     A program without a recipe stays where it is.
@@ -196,7 +141,7 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
         return always | {name for name in names if Path(folder, name).resolve() == runs}
 
     try:
-        shutil.copytree(library, run.path / "lib", ignore=ignored)
+        shutil.copytree(library, run.path / LIBRARY, ignore=ignored)
         if recipe is not None:
             shutil.copytree(recipe, run.path / "recipe", ignore=ignored)
     except shutil.Error as error:
@@ -205,6 +150,14 @@ def copy_program(run: RunDirectory, library: Path, recipe: Path | None) -> None:
             if os.strerror(number) in why:
                 raise OSError(number, os.strerror(number)) from None
         raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
+
+
+def write_script(directory: Path, script: JobScript) -> None:
+    """Write a job's script, and into its library the files that it reads. Raises OSError."""
+    (directory / LIBRARY).mkdir(exist_ok=True)
+    for name, text in script.files.items():
+        files.write_private(directory / LIBRARY / name, text)
+    files.write_private(directory / SCRIPT, script.text)
 
 
 def _candidates(root: Path, name: str) -> Iterator[Path]:

@@ -19,13 +19,12 @@ from runner.expectation.expect import Machine, Placement, Workload, names, point
 from runner.expectation.parameters import Parameter, Parameters, load
 from runner.jobs import figure
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
 from runner.model.names import transport_of
 from runner.model.recipe import Option, Recipe
 from runner.model.records import AllreduceRecord
 from runner.model.site import Site
-from runner.model.verdict import Verdict
 from runner.planning.options import value_of, values
 from runner.planning.placement import place
 from runner.recipes.loader import read_recipe
@@ -137,13 +136,13 @@ def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
             )
 
 
-def one_gpu_of(run: RunDirectory) -> OneGpu:
+def one_gpu_of(run: Run) -> OneGpu:
     """The rate of a run of one GPU, and its recipe's settings.
 
     Raises:
         UsageError: it is not of one GPU, not measured, or a demonstration.
     """
-    plan, verdict = run.plan(), run.read("verdict.json", Verdict)
+    plan, verdict = run.needed_plan(), run.verdict
     where, fix = str(run.path), "give a measured run of one GPU (submit --gpus 1), or --images-per-s"
     if plan.tasks != 1:
         raise UsageError(f"the run {run.run_id} has {plan.tasks} ranks, not one", where=where, fix=fix)
@@ -204,21 +203,21 @@ def given_rate(
     return OneGpu(rate, rate, rate, f"{_GIVEN}: {where}")
 
 
-def curve_of_run(run: RunDirectory) -> Curve:
+def curve_of_run(run: Run) -> Curve:
     """The times of a run of the recipe ``allreduce``: the mean over ranks of each round, of which the median.
 
     Raises:
         UsageError: it is another recipe's run, did not end well, ran on processors, or lacks records.
     """
-    plan, verdict = run.plan(), run.read("verdict.json", Verdict)
+    plan, verdict = run.needed_plan(), run.verdict
     where, fix = str(run.path), "give a run of submit --recipe allreduce that ended well, on GPUs"
     if verdict is None or verdict.outcome != "ran":
         now = "has no verdict yet" if verdict is None else f"is {verdict.outcome}"
         raise UsageError(f"the run {run.run_id} {now}; it tells no times of allreduces", where=where, fix=fix)
     records: list[AllreduceRecord] = []
     for rank in range(plan.tasks):
-        record = run.read(f"ranks/{rank}.allreduce.json", AllreduceRecord)
-        if record is None or record.size != plan.tasks or record.rank != rank:
+        record = run.records.record(rank, "allreduce", AllreduceRecord)
+        if record is None or record.size != plan.tasks:
             raise UsageError(f"no whole record of rank {rank}'s allreduces", where=where, fix=fix)
         records.append(record)
     if any(record.device_kind != "cuda" for record in records):

@@ -37,7 +37,7 @@ LEAST_S, MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, m
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measurement:
     """What the ranks' own times give.
 
     Attributes:
@@ -109,7 +109,7 @@ def _batch_fault(evidence: Evidence, batch: int) -> str:
     return f"the ranks took batches of {batch}, planned {samples}" if batch != samples else ""
 
 
-def figure(evidence: Evidence) -> Figure:
+def figure(evidence: Evidence) -> Measurement:
     """The figure; only where every rank has its records and ``faults`` has none. O(N) for N ranks, but for the
     stragglers.
     """
@@ -123,7 +123,7 @@ def figure(evidence: Evidence) -> Figure:
     slow = None
     if all(len(each) == 4 and all(LEAST_S <= value <= MOST_S for value in each) for each in quarters):
         slow = stragglers(quarters, [evidence.nodes[rank] for rank in ranks], step_s)
-    return Figure(made, slow, step_s, latest)
+    return Measurement(made, slow, step_s, latest)
 
 
 def windows(evidence: Evidence) -> list[RankWindow]:
@@ -160,7 +160,7 @@ def why_demonstration(evidence: Evidence, made: Throughput) -> str:
 
 
 def remarks(
-    made: Figure, *, claims: bool, unit: str = "images", longer: str = "--set window-seconds={}"
+    made: Measurement, *, claims: bool, unit: str = "images", longer: str = "--set window-seconds={}"
 ) -> Iterable[str]:
     """What a reader of the figure should know beside it.
 

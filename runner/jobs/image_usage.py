@@ -12,11 +12,10 @@ from runner.images.store import integrity, store
 from runner.images.store.prune import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 from runner.jobs.states import query
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import Plan
-from runner.model.verdict import Verdict
 
 
 class ImageUse(msgspec.Struct, frozen=True):
@@ -71,11 +70,11 @@ def image_uses() -> tuple[ImageUse, ...]:
     """Every known run of this user, the newest first. Each scheduler is queried once, for all runs of it without a
     record of their end.
     """
-    runs: list[tuple[RunDirectory, Plan, Submitted | None]] = []
+    runs: list[tuple[Run, Plan, Submitted | None]] = []
     states: dict[Path, str] = {}
-    not_ended: list[tuple[RunDirectory, Submitted]] = []
+    not_ended: list[tuple[Run, Submitted]] = []
     for run in directory.known():
-        plan, record = run.read("plan.json", Plan), run.read("job.json", Submitted)
+        plan, record = run.plan, run.submitted
         if plan is None:
             continue  # its submission was cut off before the scheduler was called
         runs.append((run, plan, record))
@@ -142,9 +141,9 @@ def _candidate(image: StoredImage, uses: tuple[ImageUse, ...]) -> Candidate:
     )
 
 
-def _has_ended(run: RunDirectory) -> bool:
+def _has_ended(run: Run) -> bool:
     ends = (("ended.json", JobState), ("exit.json", ExitMarker))
-    verdict = run.read("verdict.json", Verdict)
+    verdict = run.verdict
     return any(run.read(name, kind) is not None for name, kind in ends) or (
         verdict is not None and verdict.outcome != "unknown"
     )

@@ -15,10 +15,8 @@ import msgspec
 from runner.backends.schedulers import Scheduler
 from runner.core import file_system, files
 from runner.core.errors import NotAcceptedError, UnknownStateError
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 from runner.model.job import ExitMarker, JobState, Submitted
-from runner.model.plan import PlanRecord
-from runner.model.records import ExitRecord
 
 # Names that the allocation's script knows: in a run directory, and in its own.
 BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
@@ -43,12 +41,12 @@ class Left:
     by_itself: bool
 
 
-def has_begun(run: RunDirectory) -> bool:
+def has_begun(run: Run) -> bool:
     """Whether the allocation's script has started the launch: one that has not has used and measured nothing."""
     return (run.path / BEGUN).exists()
 
 
-def never_began(run: RunDirectory, record: Submitted, state: JobState | None) -> bool:
+def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
     """Whether the allocation of a launch is over and never started it: then it is as if it had not been tried.
 
     Args:
@@ -58,7 +56,7 @@ def never_began(run: RunDirectory, record: Submitted, state: JobState | None) ->
         return False
     if not file_system.is_local(run.path):
         file_system.touch_directory(run.path)  # what another machine has written there becomes visible
-    if has_begun(run) or (run.path / "exit.json").exists():
+    if has_begun(run) or run.has_marker:
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
 
@@ -95,7 +93,7 @@ def _of_marker(marker: ExitMarker, allocation: JobState) -> JobState:
 class InAllocation:
     """The scheduler of such runs: that of the allocation's job, asked through its directory."""
 
-    def __init__(self, scheduler: Scheduler, allocation: Path, run: RunDirectory) -> None:
+    def __init__(self, scheduler: Scheduler, allocation: Path, run: Run) -> None:
         self.clients = scheduler.clients
         self._scheduler = scheduler
         self._allocation = allocation
@@ -151,10 +149,10 @@ def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
     Raises:
         NotAcceptedError: the scheduler did not accept it.
     """
-    record = RunDirectory(allocation).read("job.json", Submitted)
+    record = Run(allocation).submitted
     if record is not None and record.refused:
         raise NotAcceptedError(record.refused, where=str(allocation), fix="fix the cause above; `scale --resume`")
-    marker = RunDirectory(allocation).read("exit.json", ExitMarker)
+    marker = Run(allocation).marker
     if record is not None and record.job_id:
         return record.job_id
     return marker.job if marker is not None else scheduler.find(allocation)
@@ -162,25 +160,14 @@ def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
 
 def left_by(run: Path) -> Left:
     """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
-    marker = _marker(run)
-    by_itself = (run / OVER).exists() or (run / CANCELLED).exists() or _ended_well(RunDirectory(run), marker)
+    marker = Run(run).marker
+    by_itself = (run / OVER).exists() or (run / CANCELLED).exists() or _ended_well(Run(run), marker)
     return Left(marker, (run / BEGUN).exists(), by_itself)
 
 
-def _ended_well(run: RunDirectory, marker: ExitMarker | None) -> bool:
+def _ended_well(run: Run, marker: ExitMarker | None) -> bool:
     if marker is None or marker.exit or marker.why:
         return False
-    plan = run.read("plan.json", PlanRecord)
-    return plan is not None and all(_rank_ended_well(run, rank) for rank in range(plan.tasks))
-
-
-def _rank_ended_well(run: RunDirectory, rank: int) -> bool:
-    record = run.read(f"ranks/{rank}.exit.json", ExitRecord)
-    return record is not None and record.status == 0
-
-
-def _marker(run: Path) -> ExitMarker | None:
-    try:
-        return msgspec.json.decode(file_system.read_bytes(run / "exit.json"), type=ExitMarker)
-    except (OSError, msgspec.DecodeError):
-        return None
+    plan, records = run.plan, run.records
+    ends = (records.exit(rank) for rank in range(plan.tasks)) if plan is not None else ()
+    return plan is not None and all(record is not None and record.status == 0 for record in ends)

@@ -14,13 +14,12 @@ import msgspec
 
 from runner.core.errors import RunnerError
 from runner.jobs.cancel import cancel
-from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import LogFile, follow, one_rank
 from runner.jobs.presence import patience, presence
-from runner.jobs.submission import scheduler_of
+from runner.jobs.run import PROVENANCE, Run
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
-from runner.model.job import ExitMarker, JobState
-from runner.model.plan import Plan
+from runner.model.job import JobState
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class WaitInterrupted(KeyboardInterrupt):
 
 
 def standing(
-    run: RunDirectory,
+    run: Run,
     on_progress: Callable[[JobProgress], None] = lambda _progress: None,
     warn: Warn = lambda _text: None,
     *,
@@ -69,19 +68,18 @@ def standing(
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
     """
-    verdict = run.read("verdict.json", Verdict)
+    verdict = run.verdict
     if verdict is not None and verdict.outcome != "unknown":
         return verdict
-    if run.read("ended.json", JobState) is None:
+    if run.ended is None:
         scheduler, job_id = scheduler_of(run)
         state = scheduler.state(job_id, run.path)
-        is_over = state.phase == "ended" or (state.phase == "unknown" and (run.path / "exit.json").exists())
-        if not is_over:
-            return Standing(job_id, progress(run, state, 0.0), tasks_of(run))
+        if not run.is_over(state):
+            return Standing(job_id, progress(run, state, 0.0), run.tasks)
     return finish(run, on_progress, warn, clock=clock)
 
 
-def judge_at_once(run: RunDirectory, warn: Warn = lambda _text: None) -> Verdict | None:
+def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
     """The verdict on a run whose job is over, kept as ``finish`` does; no record is waited for.
 
     None if its job is not over, if a record may still become visible, or if the scheduler does not answer.
@@ -89,15 +87,15 @@ def judge_at_once(run: RunDirectory, warn: Warn = lambda _text: None) -> Verdict
     from runner.jobs.collect import collect
 
     try:
-        state = run.read("ended.json", JobState)
+        state = run.ended
         if state is None:
             scheduler, job_id = scheduler_of(run)
             state = scheduler.state(job_id, run.path)
-        marker = run.read("exit.json", ExitMarker)
+        marker = run.marker
         if state.phase != "ended" and (state.phase != "unknown" or marker is None):
             return None
         is_settled = marker is not None and time.time() - marker.end_s > _SETTLED_S
-        if not is_settled and patience(run, presence(run), state, run.plan()) != "none":
+        if not is_settled and patience(run, presence(run), state, run.needed_plan()) != "none":
             return None
         evidence = collect(run, state)
     except (RunnerError, OSError):
@@ -109,14 +107,8 @@ def judge_at_once(run: RunDirectory, warn: Warn = lambda _text: None) -> Verdict
     return verdict
 
 
-def tasks_of(run: RunDirectory) -> int:
-    """The number of the run's ranks; 0 where its plan cannot be read."""
-    plan = run.read("plan.json", Plan)
-    return plan.tasks if plan else 0
-
-
 def finish(
-    run: RunDirectory,
+    run: Run,
     on_progress: Callable[[JobProgress], None],
     warn: Warn,
     *,
@@ -140,7 +132,7 @@ def finish(
     """
     from runner.jobs.collect import collect  # judging takes what `status` has no use for, and no time to import
 
-    state = known = run.read("ended.json", JobState)
+    state = known = run.ended
     verdict = None if state is None else _verdict(run, collect(run, state))
     if state is None or verdict is None or verdict.outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
@@ -165,31 +157,31 @@ def finish(
     return verdict
 
 
-def _keep_all(run: RunDirectory, state: JobState, verdict: Verdict, warn: Warn) -> None:
+def _keep_all(run: Run, state: JobState, verdict: Verdict, warn: Warn) -> None:
     """Keep what the scheduler said of the job's end, and the verdict, if they are known."""
-    if state.phase == "ended" and state != run.read("ended.json", JobState):
+    if state.phase == "ended" and state != run.ended:
         _keep(run, "ended.json", state, warn)
     if verdict.outcome != "unknown":
         _keep(run, "verdict.json", verdict, warn)
         _keep_versions(run, verdict, warn)
 
 
-def _keep_versions(run: RunDirectory, verdict: Verdict, warn: Warn) -> None:
+def _keep_versions(run: Run, verdict: Verdict, warn: Warn) -> None:
     """Add to the run's provenance which versions ran."""
-    provenance = run.read("provenance.json", dict[str, Any])
-    if provenance is not None and verdict.versions and provenance.get("versions") != verdict.versions:
-        _keep(run, "provenance.json", provenance | {"versions": verdict.versions}, warn)
+    provenance = run.provenance
+    if provenance.runner and verdict.versions and provenance.versions != verdict.versions:
+        _keep(run, PROVENANCE, msgspec.structs.replace(provenance, versions=verdict.versions), warn)
 
 
-def _verdict(run: RunDirectory, evidence: Evidence) -> Verdict:
+def _verdict(run: Run, evidence: Evidence) -> Verdict:
     from runner.jobs.verdict import judge
 
-    if evidence.has_older_records and (stored := run.read("verdict.json", Verdict)) is not None:
+    if evidence.has_older_records and (stored := run.verdict) is not None:
         return stored  # judged by the rules of its time
     return judge(evidence)
 
 
-def follow_step(run: RunDirectory, on_content: Callable[[LogFile, bytes, bool], None], on_interrupt: Warn) -> bool:
+def follow_step(run: Run, on_content: Callable[[LogFile, bytes, bool], None], on_interrupt: Warn) -> bool:
     """Pass on what rank 0 and the script write until the step has ended; Ctrl-C ends the step.
 
     Returns:
@@ -205,7 +197,7 @@ def follow_step(run: RunDirectory, on_content: Callable[[LogFile, bytes, bool], 
     return False
 
 
-def _keep(run: RunDirectory, name: str, value: msgspec.Struct | dict[str, Any], warn: Warn) -> None:
+def _keep(run: Run, name: str, value: msgspec.Struct | dict[str, Any], warn: Warn) -> None:
     """Write into the run directory; a failure there must not hide what was learned."""
     try:
         run.write(name, value)

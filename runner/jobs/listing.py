@@ -8,18 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from runner.core.errors import RunnerError
-from runner.jobs.directory import RunDirectory, linked
+from runner.jobs.directory import linked
 from runner.jobs.life import judge_at_once
+from runner.jobs.run import Run, utc
 from runner.jobs.states import query
-from runner.jobs.times import utc
+from runner.model.figure import figure_keys
 from runner.model.job import JobState, Submitted
 from runner.model.listed_run import ListedRun, State
-from runner.model.verdict import Outcome
+from runner.model.plan import PlanRecord
+from runner.model.verdict import Verdict
 
 _JUDGING_S = 2.0  # at most, for one list
 
@@ -57,41 +57,15 @@ class Listing:
     errors: tuple[RunnerError, ...] = ()
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """What a list needs of a plan."""
-
-    site: str = ""
-    tasks_per_node: tuple[int, ...] = (0,)
-    gpus_per_node: int = 0
-
-    @property
-    def gpus(self) -> int:
-        """As requested; on a site without GPUs, a rank stands for a GPU."""
-        ranks = max(self.tasks_per_node, default=0)
-        return sum(self.tasks_per_node) * (self.gpus_per_node // ranks) if ranks else 0
-
-
-class _Verdict(msgspec.Struct, frozen=True):
-    """What a list needs of a verdict."""
-
-    outcome: Outcome
-    images_per_s: float | None = None
-    unit: str = "images"
-    demonstration: str = ""
-
-
 @dataclass(frozen=True)
-class _Read:
-    run: RunDirectory
-    record: Submitted
-    plan: _Plan
-    verdict: _Verdict | None
-    ended: bool
+class _Known:
+    """A run by what was learned of it: its submission, and its end and verdict if these are known."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether only the scheduler knows its state."""
-        return not self.record.refused and not self.ended
+    run: Run
+    record: Submitted
+    plan: PlanRecord | None
+    verdict: Verdict | None
+    ended: bool
 
 
 def list_runs(selection: Selection) -> Listing:
@@ -99,22 +73,23 @@ def list_runs(selection: Selection) -> Listing:
     records are there and it takes no more than 2 s in all.
     """
     refused = 0
-    chosen: list[_Read] = []
-    for read in _selected(selection):
-        if read.record.refused and not selection.states:
+    chosen: list[_Known] = []
+    for known in _selected(selection):
+        if known.record.refused and not selection.states:
             refused += 1
             continue
-        chosen.append(read)
+        chosen.append(known)
         if not selection.states and selection.last is not None and len(chosen) > selection.last:
             break
     more = not selection.states and selection.last is not None and len(chosen) > selection.last
     if more:
         chosen.pop()
-    states, errors = query((read.run, read.record) for read in chosen if read.is_open)
+    states, errors = query((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
     until = time.monotonic() + _JUDGING_S
     rows = []
-    for read in chosen:
-        row = _row(_judged(read, states.get(read.run.path), until), states.get(read.run.path))
+    for known in chosen:
+        state = states.get(known.run.path)
+        row = _row(_judged(known, state, until), state)
         if not selection.states or selection.states & {row.state, row.outcome}:
             rows.append(row)
     if selection.last is not None and len(rows) > selection.last:
@@ -122,70 +97,59 @@ def list_runs(selection: Selection) -> Listing:
     return Listing(tuple(rows), more, refused, errors)
 
 
-def _selected(selection: Selection) -> Iterator[_Read]:
+def _selected(selection: Selection) -> Iterator[_Known]:
     """By what the run directories say, the newest first; one that cannot be read is passed over."""
     for run in linked():
         if selection.name and not run.name.startswith(selection.name):
             continue
-        if not selection.of_studies and run.study is not None:
+        if not selection.of_studies and run.group is not None:
             continue
         with suppress(OSError):
-            read = _read(run)
-            if read is None or read.record.submitted_s < selection.since_s:
+            known = _known(run)
+            if known is None or known.record.submitted_s < selection.since_s:
                 continue
-            if selection.site and read.plan.site != selection.site:
+            if selection.site and (known.plan is None or known.plan.site != selection.site):
                 continue
-            yield read
+            yield known
 
 
-def _read(run: RunDirectory) -> _Read | None:
+def _known(run: Run) -> _Known | None:
     """None where it was cut off before the scheduler was called."""
-    record = run.read("job.json", Submitted)
+    record, verdict = run.submitted, run.verdict
     if record is None:
         return None
-    verdict = run.read("verdict.json", _Verdict)
-    if verdict is not None and verdict.outcome == "unknown":
-        verdict = None
-    ended = verdict is not None or run.read("ended.json", JobState) is not None
-    return _Read(run, record, run.read("plan.json", _Plan) or _Plan(), verdict, ended)
+    verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
+    return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
 
 
-def _judged(read: _Read, state: JobState | None, until: float) -> _Read:
+def _judged(known: _Known, state: JobState | None, until: float) -> _Known:
     """With its verdict, if its job is over and there is time to judge it."""
-    marker = read.run.path / "exit.json"
-    is_over = read.ended or (
-        state is not None and (state.phase == "ended" or (state.phase == "unknown" and marker.exists()))
-    )
-    if read.verdict is not None or not is_over or time.monotonic() > until:
-        return read
-    verdict = judge_at_once(read.run)
-    if verdict is None:
-        return read
-    kept = _Verdict(verdict.outcome, verdict.images_per_s, verdict.unit, verdict.demonstration)
-    return _Read(read.run, read.record, read.plan, kept, ended=True)
+    is_over = known.ended or (state is not None and known.run.is_over(state))
+    if known.verdict is not None or not is_over or time.monotonic() > until:
+        return known
+    verdict = judge_at_once(known.run)
+    return known if verdict is None else replace(known, verdict=verdict, ended=True)
 
 
-def _row(read: _Read, state: JobState | None) -> ListedRun:
-    record, verdict = read.record, read.verdict
+def _row(known: _Known, state: JobState | None) -> ListedRun:
+    run, record, plan, verdict = known.run, known.record, known.plan, known.verdict
     shown: State = "unknown"
     if record.refused:
         shown = "not-submitted"
-    elif read.ended:
+    elif known.ended:
         shown = "ended"
     elif state is not None:
         shown = state.phase
     return ListedRun(
-        run=read.run.run_id,
-        directory=str(read.run.path),
-        name=read.run.name,
+        run=run.run_id,
+        directory=str(run.path),
+        name=run.name,
         job=record.job_id,
         state=shown,
         reason=state.reason if state is not None and shown == "pending" else "",
-        gpus=read.plan.gpus,
-        site=read.plan.site,
+        gpus=plan.gpus if plan else 0,
+        site=plan.site if plan else "",
         submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
-        images_per_s=verdict.images_per_s if verdict else None,
-        unit=verdict.unit if verdict else "images",
-        demonstration=verdict.demonstration if verdict else "",
+        **figure_keys(verdict, plan.arms[-1] if plan else None),
     )

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from runner.core import file_system
 from runner.core.errors import UnknownStateError, UsageError
-from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.run import Run
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 
 WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer is shown from here before its end
@@ -84,7 +84,7 @@ def check_ranks(ranks: tuple[range, ...], tasks: int) -> None:
         raise UsageError(f"there is no rank {last}: the run has {has}", where="--rank")
 
 
-def log_files(run: RunDirectory, selection: Selection) -> tuple[LogFile, ...]:
+def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     """Those of a selection that are not empty, the batch script's first, then by rank."""
     logs = []
     for path in run.logs.glob("*"):
@@ -118,7 +118,7 @@ def left_out(log: LogFile) -> int:
 
 
 def follow(
-    run: RunDirectory,
+    run: Run,
     selection: Selection,
     on_content: Callable[[LogFile, bytes, bool], None],
     on_progress: Callable[[JobProgress], None] = lambda _progress: None,
@@ -155,7 +155,7 @@ def follow(
             pause_s = _QUERY_S
             continue
         now = time.monotonic()
-        if now >= query_at or (run.path / "exit.json").exists():
+        if now >= query_at or run.has_marker:
             try:
                 state = scheduler.state(job_id, run.path)
                 answered = now

@@ -13,24 +13,17 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
-from runner.jobs.directory import SCRIPT, RunDirectory, index, is_whole_id, linked
-from runner.model.job import JobState, Submitted
+from runner.jobs.directory import index, linked
+from runner.jobs.run import SCRIPT, Run, is_whole_id
+from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
 
 
-class _KeptOutcome(msgspec.Struct, frozen=True):
-    """Of a verdict, what a list shows: reading the rest takes longer."""
-
-    outcome: str
-
-
-def find(run: str | None) -> RunDirectory:
+def find(run: str | None) -> Run:
     """The run that a user means; None is the newest of this user.
 
     A whole id, name or job id goes before the beginning of an id or a name.
@@ -42,7 +35,7 @@ def find(run: str | None) -> RunDirectory:
         return _newest()
     for candidate in (Path(run), index() / run):
         if _is_run_directory(candidate):
-            return RunDirectory(candidate.resolve())
+            return Run(candidate.resolve())
     if not run or "/" in run:
         raise _no_match(run)
     runs = tuple(linked())
@@ -60,25 +53,25 @@ def find(run: str | None) -> RunDirectory:
     raise _no_match(run)
 
 
-def was_refused(run: RunDirectory) -> bool:
+def was_refused(run: Run) -> bool:
     """Whether the scheduler did not take its job."""
     record = _record(run)
     return record is not None and bool(record.refused)
 
 
-def kept_outcome(run: RunDirectory) -> str:
+def kept_outcome(run: Run) -> str:
     """What the run directory says of the run's end: the verdict's outcome, ``not submitted``, ``ended`` where it was
     not judged yet, or nothing.
     """
-    verdict = run.read("verdict.json", _KeptOutcome)
+    verdict = run.verdict
     if verdict is not None:
         return verdict.outcome
     if was_refused(run):
         return "not submitted"
-    return "ended" if run.read("ended.json", JobState) is not None else ""
+    return "ended" if run.ended is not None else ""
 
 
-def _newest() -> RunDirectory:
+def _newest() -> Run:
     for run in linked():
         if _is_run(run):
             return run
@@ -96,14 +89,14 @@ def _is_run_directory(path: Path) -> bool:
     )
 
 
-def _is_run(run: RunDirectory) -> bool:
+def _is_run(run: Run) -> bool:
     """Whether it was submitted, as far as is known; before its script is there, it cannot have been."""
     return (run.path / SCRIPT).is_file() and not was_refused(run)
 
 
-def _is_whole(run: RunDirectory, wanted: str) -> bool:
+def _is_whole(run: Run, wanted: str) -> bool:
     """By name, or by the job's id: of one that has parts (``12.server``) the first is enough."""
-    if wanted == run.name and run.study is None:
+    if wanted == run.name and run.group is None:
         return True
     if not wanted[0].isdigit():
         return False
@@ -111,17 +104,17 @@ def _is_whole(run: RunDirectory, wanted: str) -> bool:
     return record is not None and wanted in (record.job_id, record.job_id.partition(".")[0])
 
 
-def _record(run: RunDirectory) -> Submitted | None:
+def _record(run: Run) -> Submitted | None:
     """None also where the directory cannot be read: it is no obstacle to finding others."""
     with suppress(OSError):
-        return run.read("job.json", Submitted)
+        return run.submitted
     return None
 
 
-def _is_beginning(run: RunDirectory, wanted: str) -> bool:
+def _is_beginning(run: Run, wanted: str) -> bool:
     """Of the id, or of what follows the time in it."""
     begins_so = run.run_id.startswith(wanted) or run.run_id.split("-", 2)[-1].startswith(wanted)
-    return begins_so and run.study is None
+    return begins_so and run.group is None
 
 
 def _no_match(wanted: str) -> UsageError:
@@ -134,7 +127,7 @@ def _quoted(wanted: str) -> str:
     return f'"{printable(wanted)}"'
 
 
-def _listed(runs: Sequence[RunDirectory], most: int) -> str:
+def _listed(runs: Sequence[Run], most: int) -> str:
     """The first of them, with what is known of their ends."""
     texts = [f"{run.run_id} ({outcome})" if (outcome := kept_outcome(run)) else run.run_id for run in runs[:most]]
     more = f" and {len(runs) - most} more" if len(runs) > most else ""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
 
 _TAIL_BYTES = 4096
 _LONGEST_LINE = 200
@@ -28,7 +28,7 @@ class LastOutput:
     age_s: float
 
 
-def last_output(run: RunDirectory) -> LastOutput | None:
+def last_output(run: Run) -> LastOutput | None:
     """From the log that was written last; None if there is no output yet."""
     newest: tuple[float, os.DirEntry[str]] | None = None
     with suppress(OSError), os.scandir(run.logs) as entries:

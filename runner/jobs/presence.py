@@ -6,13 +6,11 @@ while. What a directory's listing shows proves that what was written into it bef
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from runner.core import file_system
-from runner.diagnosis.catalogue import find
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import EXIT, RESULT, Run
 from runner.model.job import JobState
 from runner.model.plan import RESULTS, Plan
 
@@ -21,7 +19,6 @@ from runner.model.plan import RESULTS, Plan
 Patience = Literal["none", "short", "full"]
 
 _NCCL_LOGS = f"{RESULTS}/nccl/"
-_RECORD = re.compile(r"(0|[1-9]\d*)\.(start|exit|report)\.json\Z")
 
 
 @dataclass(frozen=True)
@@ -41,34 +38,32 @@ class Presence:
     reports: frozenset[int]
 
 
-def presence(run: RunDirectory) -> Presence:
+def presence(run: Run) -> Presence:
     """What is there now: two listings, whatever the number of ranks.
 
     Raises:
         OSError: the run directory cannot be listed.
     """
-    ranks: dict[str, set[int]] = {"start": set(), "exit": set(), "report": set()}
     # The records come before the marker: once that is seen, they are.
     above = file_system.names_in(run.path)
-    for name in file_system.names_in(run.ranks):
-        match = _RECORD.match(name)
-        if match is not None:
-            ranks[match[2]].add(int(match[1]))
+    ranks = run.records.listing()
     return Presence(
-        marker="exit.json" in above,
-        result="result.json" in above,
-        starts=frozenset(ranks["start"]),
-        exits=frozenset(ranks["exit"]),
-        reports=frozenset(ranks["report"]),
+        marker=EXIT in above,
+        result=RESULT in above,
+        starts=frozenset(ranks.get("start", ())),
+        exits=frozenset(ranks.get("exit", ())),
+        reports=frozenset(ranks.get("report", ())),
     )
 
 
-def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) -> Patience:
+def patience(run: Run, there: Presence, state: JobState, plan: Plan) -> Patience:
     """How long to wait for what is not there and could change the verdict on a job that has ended so.
 
     A report and a node's record are written before their rank's exit record, into the same directory, and the result
     before the marker: where the later one is listed, the absence of the earlier one is no delay.
     """
+    from runner.diagnosis.catalogue import find  # of no use while a job runs
+
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome not in ("failed", "cancelled"):
         return "none"  # whatever the ranks left
@@ -82,14 +77,14 @@ def patience(run: RunDirectory, there: Presence, state: JobState, plan: Plan) ->
     return "short" if _lacks_nccl_logs(run, there, plan) else "none"
 
 
-def refresh(run: RunDirectory) -> bool:
+def refresh(run: Run) -> bool:
     """Make this machine list the run's records anew: a change of its own makes the client of a network file system
     drop what it keeps of a directory (NFS by the change attribute, sshfs always). False where nothing can be written.
     """
     return all(file_system.touch_directory(folder) for folder in (run.path, run.ranks, run.path / "nccl"))
 
 
-def _never_began(run: RunDirectory, there: Presence, plan: Plan) -> bool:
+def _never_began(run: Run, there: Presence, plan: Plan) -> bool:
     """Whether the job's step ended without any rank, and the container runtime says why: none can have left more."""
     if there.starts or there.exits or not there.marker:
         return False
@@ -98,7 +93,7 @@ def _never_began(run: RunDirectory, there: Presence, plan: Plan) -> bool:
     return any(container_faults(run, plan, there.starts))
 
 
-def _lacks_nccl_logs(run: RunDirectory, there: Presence, plan: Plan) -> bool:
+def _lacks_nccl_logs(run: Run, there: Presence, plan: Plan) -> bool:
     """Whether ranks of which a figure is claimed should have left logs of NCCL, and have not all."""
     claims = plan.result == "throughput" or (plan.result == "if-left" and there.result)
     if not claims or plan.device != "cuda" or plan.tasks == 1:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from runner.core.errors import RefusedError
-from runner.jobs.directory import CODE_FILES, RunDirectory
+from runner.jobs.run import CODE_FILES, Run
 from runner.model.plan import COPY
 
 MOST_BYTES = 2_000_000_000
@@ -45,7 +45,7 @@ class Snapshot:
     top: Path
     start: str
     names: tuple[str, ...]
-    first: RunDirectory | None = None
+    first: Run | None = None
     contents: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +66,7 @@ def left_out(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(name for name in snapshot.names if _leads_out(name, _target(snapshot.top / name)))
 
 
-def copy(snapshot: Snapshot, run: RunDirectory) -> None:
+def copy(snapshot: Snapshot, run: Run) -> None:
     """Copy the tracked files as they are now; those that were deleted meanwhile, or are no files, are left out.
 
     Raises:

@@ -6,23 +6,20 @@ import re
 
 from runner.core import file_system
 from runner.core.errors import RunnerError
-from runner.diagnosis.log_patterns import IMAGE_LOST
-from runner.jobs.directory import RunDirectory
 from runner.jobs.logs import LogFile, Selection, one_rank, read
-from runner.model.job import JobState
-from runner.model.records import StartRecord
+from runner.jobs.run import Run
 from runner.model.verdict import Verdict
 
 _QUOTED = re.compile(r"logs/([^/:]+):")
 _OF_RANK = re.compile(r"rank-(\d+)\.")
 
 
-def first_failed(run: RunDirectory) -> tuple[Selection, int | None]:
+def first_failed(run: Run) -> tuple[Selection, int | None]:
     """The logs of the rank that failed first, or of rank 0 where none has or that is unknown; that rank, or None.
 
     With them the log of the batch script or of a node that the verdict quotes.
     """
-    verdict = run.read("verdict.json", Verdict) or _judged_so_far(run)
+    verdict = run.verdict or _judged_so_far(run)
     quoted = _QUOTED.match(verdict.log) if verdict is not None else None
     name = quoted[1] if quoted else ""
     rank = verdict.rank if verdict is not None else None
@@ -32,31 +29,32 @@ def first_failed(run: RunDirectory) -> tuple[Selection, int | None]:
     return one_rank(rank or 0, script=script), rank
 
 
-def host_of(run: RunDirectory, rank: int) -> str:
+def host_of(run: Run, rank: int) -> str:
     """Where a rank runs, by its own record; empty where it has left none (yet)."""
-    start = run.read(f"ranks/{rank}.start.json", StartRecord)
+    start = run.records.start(rank)
     return start.host if start is not None else ""
 
 
-def ends_with_lost_image(run: RunDirectory, log: LogFile) -> bool:
+def ends_with_lost_image(run: Run, log: LogFile) -> bool:
     """Whether a rank's log ends as one does whose container lost its image when the job ended, and the verdict quotes
     another line: then that end tells nothing of the cause.
     """
-    verdict = run.read("verdict.json", Verdict)
+    verdict = run.verdict
     if verdict is None or log.rank is None or log.path.suffix != ".err":
         return False
+    from runner.diagnosis.log_patterns import IMAGE_LOST  # of no use for most logs
+
     last = b"".join(read(log, 1)).decode("utf-8", "replace").strip()
     return IMAGE_LOST.search(last) is not None and last not in verdict.log
 
 
-def _judged_so_far(run: RunDirectory) -> Verdict | None:
+def _judged_so_far(run: Run) -> Verdict | None:
     """The verdict by what is there now; None where no rank has ended yet, or where it cannot be judged."""
     if not any(name.endswith(".exit.json") for name in file_system.names_in(run.ranks)):
         return None
-    from runner.jobs.collect import collect
     from runner.jobs.verdict import judge
 
     try:
-        return judge(collect(run, run.read("ended.json", JobState) or JobState("unknown")))
+        return judge(run.evidence)
     except (RunnerError, OSError):
         return None

@@ -10,8 +10,8 @@ from runner.backends.schedulers import Scheduler
 from runner.core import file_system
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import RunDirectory
 from runner.jobs.presence import patience, presence, refresh
+from runner.jobs.run import Run
 from runner.model.job import JobState
 
 # How long a record may become visible after its job's end: NFS shows a new file after up to 60 s (acdirmax).
@@ -51,7 +51,7 @@ class Clock:
     sleep: Callable[[float], None] = field(default=time.sleep)
     settle_s: float | None = None
 
-    def settling_s(self, run: RunDirectory) -> float:
+    def settling_s(self, run: Run) -> float:
         """``settle_s``, or what the run directory's file system demands."""
         if self.settle_s is not None:
             return self.settle_s
@@ -62,7 +62,7 @@ REAL_CLOCK = Clock()
 
 
 def wait(
-    run: RunDirectory,
+    run: Run,
     scheduler: Scheduler,
     job_id: str,
     on_progress: Callable[[JobProgress], None],
@@ -84,7 +84,7 @@ def wait(
         UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for SILENCE_S.
     """
     began = clock.monotonic()
-    plan = run.plan()
+    plan = run.needed_plan()
     settle_s = clock.settling_s(run)
     answered = began
     ended_since: float | None = None
@@ -130,7 +130,7 @@ def wait(
         pause = min(pause * 1.2, _LONGEST_S)
 
 
-def progress(run: RunDirectory, state: JobState | None, elapsed_s: float) -> JobProgress:
+def progress(run: Run, state: JobState | None, elapsed_s: float) -> JobProgress:
     """The state of the run by the records in its directory."""
     there = presence(run)
     return JobProgress(state, len(there.starts), len(there.exits), elapsed_s)

@@ -6,15 +6,17 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.figure import FigureKeys
 from runner.model.study import Loss, PointFacts
 from runner.model.verdict import RunArm
 
 
-class BundledRun(msgspec.Struct, frozen=True):
+class BundledRun(FigureKeys, frozen=True):
     """A run in a bundle: what its records give.
 
     Attributes:
-        images_per_s, unit, precision, steady, transport, demonstration, forced, synchronisation: as in its verdict.
+        figure: null only in a bundle that an earlier version made. precision, steady, transport, forced: as in its
+            verdict.
         arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
         version: of gpu-runner, which judged it when the bundle was made.
         redacted: file -> SHA-256 of what it was before secrets were taken out of it.
@@ -25,16 +27,12 @@ class BundledRun(msgspec.Struct, frozen=True):
     site: str
     gpus: int
     nodes: int
-    images_per_s: float
-    unit: str
     precision: tuple[float, float] | None
     steady: bool | None
     transport: Literal["proven", "unproven", ""]
-    demonstration: str
     forced: tuple[str, ...]
     version: str
     redacted: dict[str, str]
-    synchronisation: Literal["not-examined", ""] = ""
     arm: RunArm = "full"
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.model.figure import Doubt
 from runner.model.plan import Finding
 
 _Value = Annotated[float, msgspec.Meta(gt=0.0, le=1e20)]
@@ -55,13 +56,14 @@ class ComparedSide(msgspec.Struct, frozen=True):
         runs: ids of its launches, all measured, in the order in which they ran.
         not_proven: how many further launches are not measured, and were left out.
         images_per_s: geometric mean over the launches, in ``unit`` per second.
-        unit: images; samples, tokens or steps of a user's program.
+        unit: images; samples, tokens or steps of a user's program. doubts: about their figures.
     """
 
     runs: tuple[str, ...]
     not_proven: int
     images_per_s: float
     unit: str = "images"
+    doubts: tuple[Doubt, ...] = ()
 
 
 class ComparedPoint(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ class AgainstReference(msgspec.Struct, frozen=True):
         interval_of: what the interval covers: ``launches`` (3 or more), ``this run``, or ``none``.
         judgement: ``below`` (exit 7): the interval, or the figure where there is none, lies wholly below ``at_least``;
             ``cannot tell`` (exit 9): the interval holds it.
-        above: it lies wholly above ``at_most``.
+        above: it lies wholly above ``at_most``. doubts: about the runs' figures.
     """
 
     runs: tuple[str, ...]
@@ -123,6 +125,7 @@ class AgainstReference(msgspec.Struct, frozen=True):
     interval_of: Literal["launches", "this run", "none"]
     judgement: Judgement
     above: bool
+    doubts: tuple[Doubt, ...] = ()
 
 
 class Compared(msgspec.Struct, frozen=True):

@@ -52,7 +52,7 @@ TABLE = (
     ExitCode(
         NOT_LOADED,
         "not-loaded",
-        "a module, conda or virtual environment could not be loaded",
+        "a file that the script reads was changed, or a module, conda or virtual environment could not be loaded",
         "batch script",
     ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),

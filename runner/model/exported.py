@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.model.figure import FigureKeys
 from runner.model.verdict import Outcome, RunArm
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -39,7 +40,7 @@ class ExportedRank(msgspec.Struct, frozen=True):
     max_rss_bytes: int | None
 
 
-class ExportedRun(msgspec.Struct, frozen=True):
+class ExportedRun(FigureKeys, frozen=True):
     """A run that was judged.
 
     Attributes:
@@ -47,12 +48,9 @@ class ExportedRun(msgspec.Struct, frozen=True):
         options: of the program, by name; a flag has an empty value. Values of secret names are ``***``.
         batch_per_gpu: samples of a rank in a step.
         started, ended: null where unknown.
-        unit: what the figure and the batch count: images, or samples, tokens or steps of a user's program.
-        images_per_s (in ``unit`` per second), precision_low, precision_high, window_s, steady: null unless it is
-            measured; the interval also where the window was too short for one.
+        precision_low, precision_high, window_s, steady: null unless it is measured; the interval also where the window
+            was too short for one. What the figure counts (``unit``), the batch does, too.
         arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
-        demonstration: why the figure is no performance claim; empty where it is one.
-        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
     """
 
     run: str
@@ -68,15 +66,11 @@ class ExportedRun(msgspec.Struct, frozen=True):
     batch_per_gpu: int | None
     started: Time | None
     ended: Time | None
-    unit: str
-    images_per_s: float | None
     precision_low: float | None
     precision_high: float | None
     window_s: float | None
     steady: bool | None
     transport: str
-    demonstration: str
-    synchronisation: str
     arm: RunArm
     ranks: tuple[ExportedRank, ...]
 

@@ -7,13 +7,14 @@ from typing import Literal
 
 import msgspec
 
+from runner.model.figure import FigureKeys
 from runner.model.study import ListedStudy
 from runner.model.verdict import Outcome
 
 State = Literal["pending", "running", "ended", "unknown", "not-submitted"]
 
 
-class ListedRun(msgspec.Struct, frozen=True):
+class ListedRun(FigureKeys, frozen=True):
     """One run of a list. Keys that ``status RUN`` has, too, mean the same there. Times are UTC, whole seconds.
 
     Attributes:
@@ -23,8 +24,6 @@ class ListedRun(msgspec.Struct, frozen=True):
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
-        images_per_s: throughput; null unless ``measured``; in ``unit`` per second.
-        demonstration: why the figure is no performance claim; empty where it is one.
     """
 
     run: str
@@ -37,9 +36,6 @@ class ListedRun(msgspec.Struct, frozen=True):
     site: str
     submitted: datetime | None
     outcome: Outcome | None
-    images_per_s: float | None
-    demonstration: str
-    unit: str = "images"
 
 
 class RunList(msgspec.Struct, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from runner.model.plan import Finding
+
 
 class CommandLine(msgspec.Struct, frozen=True):
     """The command that submitted a run (``command.json``).
@@ -49,6 +51,41 @@ class CodeRecord(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Source(msgspec.Struct, frozen=True):
+    """A checkout of gpu-runner: its commit, and whether it had changes."""
+
+    commit: str = ""
+    dirty: bool = False
+
+
+class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a run comes from besides its command line and its code (``provenance.json``). No environment: it may hold
+    secrets, and the plan has its result.
+
+    Attributes:
+        runner: version of gpu-runner. source: its checkout; null where it was installed. python: that it ran on.
+        directory, host: where it was submitted.
+        findings: of the checks. unconfirmed: keys of the site's facts that the job uses and are unconfirmed.
+        versions: of the runtime and the scheduler, once the run was judged.
+    """
+
+    runner: str = ""
+    source: Source | None = None
+    python: str = ""
+    directory: str = ""
+    host: str = ""
+    scheduler: str = ""
+    runtime: str = ""
+    findings: tuple[Finding, ...] = ()
+    unconfirmed: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+
+    @property
+    def gpu_runner(self) -> str:
+        """Version and commit of gpu-runner."""
+        return f"{self.runner} {self.source.commit[:12] if self.source else ''}".strip()
+
+
 class NodeShare(msgspec.Struct, frozen=True):
     """A node that ranks of a run began on.
 
@@ -59,32 +96,3 @@ class NodeShare(msgspec.Struct, frozen=True):
     name: str
     ranks: tuple[int, ...]
     gpus: tuple[int, ...] = ()
-
-
-class RunDetails(msgspec.Struct, frozen=True):
-    """What ``show`` adds to the facts about a run.
-
-    Attributes:
-        command_line: that submitted it, without the values of secret names; empty where none was recorded.
-        typed_in: the working directory of that command.
-        rerun_of: id of the run that it repeats; empty for none.
-        code: the user's code; null where none was recorded (a shipped recipe, or a run that is older).
-        code_diff: path of what differs from the commit; empty where that was not kept.
-        code_copy: path of the copy that the program ran from (``--snapshot``); empty where it ran where it was.
-        image_digest, image_file, image_sha256: of the image that ran; empty where unknown, or where there is none.
-        node_list: where ranks began. allocated: in the scheduler's notation, what the job got; empty where unknown.
-        forced: codes of the checks that refused it and were overridden.
-    """
-
-    command_line: tuple[str, ...]
-    typed_in: str
-    rerun_of: str
-    code: CodeRecord | None
-    code_diff: str
-    code_copy: str
-    image_digest: str
-    image_file: str
-    image_sha256: str
-    node_list: tuple[NodeShare, ...]
-    allocated: str
-    forced: tuple[str, ...]

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from runner.model.figure import Figure
 from runner.model.job import JobState, Phase
+from runner.model.origin import CodeRecord, NodeShare
 from runner.model.plan import Finding, Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Verdict
@@ -68,6 +70,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         submitted, started, ended: null where that is unknown or has not happened.
         findings: of the checks, at submission. unconfirmed: keys of the site's facts that the job uses unconfirmed.
         verdict: null until the run was judged. exit_code: of ``wait``, by the verdict; null without one.
+        figure: of the verdict, with its doubts; null unless it is ``measured``.
     """
 
     run: str
@@ -92,6 +95,36 @@ class RunFacts(msgspec.Struct, frozen=True):
     unconfirmed: tuple[str, ...]
     verdict: Verdict | None
     exit_code: int | None
+    figure: Figure | None = None
+
+
+class ShownRun(RunFacts, frozen=True, kw_only=True):
+    """A run, and what ``show`` adds.
+
+    Attributes:
+        command_line: that submitted it, without the values of secret names; empty where none was recorded.
+        typed_in: the working directory of that command.
+        rerun_of: id of the run that it repeats; empty for none.
+        code: the user's code; null where none was recorded (a shipped recipe, or a run that is older).
+        code_diff: path of what differs from the commit; empty where that was not kept.
+        code_copy: path of the copy that the program ran from (``--snapshot``); empty where it ran where it was.
+        image_digest, image_file, image_sha256: of the image that ran; empty where unknown, or where there is none.
+        node_list: where ranks began. allocated: in the scheduler's notation, what the job got; empty where unknown.
+        forced: codes of the checks that refused it and were overridden.
+    """
+
+    command_line: tuple[str, ...]
+    typed_in: str
+    rerun_of: str
+    code: CodeRecord | None
+    code_diff: str
+    code_copy: str
+    image_digest: str
+    image_file: str
+    image_sha256: str
+    node_list: tuple[NodeShare, ...]
+    allocated: str
+    forced: tuple[str, ...]
 
 
 class ShownPlan(Plan, frozen=True):
@@ -117,12 +150,14 @@ class Preparation(msgspec.Struct, frozen=True):
         script: exactly what would be submitted. plan: every decision about it. Both hold the values of the variables
             that the job is given, so both are null except for a dry run.
         findings: of the checks. unconfirmed: keys of the site's facts that the job uses unconfirmed.
+        files: name below ``lib/`` -> text, of what the script reads; with ``--full``.
     """
 
     script: str | None
     plan: ShownPlan | None
     findings: tuple[Finding, ...]
     unconfirmed: tuple[str, ...]
+    files: dict[str, str] = {}
 
 
 class LogText(msgspec.Struct, frozen=True):

@@ -242,7 +242,8 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def gpus_per_task(self) -> int:
         """GPUs of each rank: one, or all of the node where the program starts processes of its own."""
-        return self.gpus_per_node // max(self.tasks_per_node)
+        ranks = max(self.tasks_per_node, default=0)
+        return self.gpus_per_node // ranks if ranks else 0
 
     @property
     def gpus_by_node(self) -> tuple[int, ...]:
@@ -258,6 +259,11 @@ class Plan(msgspec.Struct, frozen=True):
     def gpus(self) -> int:
         """GPUs of all ranks; on a site without GPUs, one rank stands for a GPU."""
         return self.tasks * self.gpus_per_task
+
+    @property
+    def occupied_gpus(self) -> int:
+        """How many GPUs the job takes away from others: all of its nodes where it has whole ones."""
+        return self.nodes * self.gpus_per_node if self.whole_nodes else self.gpus
 
 
 class PlanRecord(Plan, frozen=True):

@@ -33,6 +33,7 @@ class StartRecord(msgspec.Struct, frozen=True):
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
         environment: recorded variables of the task, name -> value.
+        device_ports: ports of the fabric near its device. cpus: that it may run on, in the kernel's list format.
         time_s: when the launcher began, Unix time.
         node_name: the scheduler's name of the node; None where it gives none.
         boot_id: of the node's kernel (random(4)).
@@ -56,6 +57,8 @@ class StartRecord(msgspec.Struct, frozen=True):
     token: str | None = None
     plan_sha256: str | None = None
     environment: dict[str, str] = {}
+    device_ports: tuple[str, ...] = ()
+    cpus: str = ""
     node_name: str | None = None
     boot_id: str | None = None
     time_s: Seconds | None = None

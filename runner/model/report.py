@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from runner.model.expectation import Comparison, Signs
+from runner.model.figure import Doubt, FigureKeys
 from runner.model.output import RunFacts
 from runner.model.study import StudyFacts
 
@@ -56,16 +57,15 @@ class StepTimes(msgspec.Struct, frozen=True):
     cut_s: float = 0.0
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(FigureKeys, frozen=True):
     """A run, in one line of the report.
 
     Attributes:
         key: of the launch in its study, else the run's id.
         arm, repeat: of a launch of a study; empty and 0 else.
         state: ``proven`` where its figure is; else the verdict's outcome, or the state.
-        images_per_s: of the whole world, in ``unit`` per second; only of a proven run. per_gpu: the same by GPU.
+        figure: only of a proven run. per_gpu: its value by GPU.
         low, high: interval of the figure within this run (95 %): its precision, and no claim.
-        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         why: why it is not proven; empty where it is.
     """
 
@@ -77,16 +77,12 @@ class Row(msgspec.Struct, frozen=True):
     arm: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     repeat: int = 0
-    images_per_s: float | None = None
     per_gpu: float | None = None
-    unit: str = "images"
-    synchronisation: str = ""
     low: float | None = None
     high: float | None = None
     step_s: float | None = None
     sm_clock_mhz: float | None = None
     nodes: tuple[str, ...] = ()
-    demonstration: str = ""
     why: str = ""
 
 
@@ -144,7 +140,7 @@ class Report(msgspec.Struct, frozen=True):
         rows: all runs. detailed: of these, those that are shown with ranks, steps and script.
         environment: of all runs together. cite: sentences to quote.
         expected: of a study, its points against the ranges that the cost model gives; else why_not_expected.
-        files: what was written, by name.
+        files: what was written, by name. doubts: about the figures of the rows, together.
     """
 
     schema: Literal["1"]
@@ -163,3 +159,4 @@ class Report(msgspec.Struct, frozen=True):
     expected: tuple[Comparison, ...] = ()
     why_not_expected: str = ""
     files: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()

@@ -97,6 +97,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
+        submit: the program that submits a script by hand.
         version: command whose first line of output has its version; empty where there is none to ask.
         identity: command whose output has the cluster's name; empty where there is none to ask.
         cluster_name: regular expression of the line with it, whose group is the name.
@@ -117,6 +118,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     steps: bool = False
     launches: bool = False
     without_launches: str = ""
+    submit: str = "bash"
     version: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     cluster_name: str = ""

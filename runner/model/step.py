@@ -6,7 +6,11 @@ happens in one place.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+
+from runner.model.script import LIBRARY
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -34,6 +38,11 @@ RENDEZVOUS = ("RUNNER_RDV_HOST", "RUNNER_RDV_PORT", "RUNNER_RDV_KEY")
 def text(value: str) -> Argument:
     """An argument of literal text."""
     return (Text(value),)
+
+
+def library_file(path: Path) -> tuple[Argument, Argument]:
+    """The words that start a shell file of the package on a node: its copy in the run directory."""
+    return text("/bin/bash"), (Var(RUN_DIRECTORY), Text(f"/{LIBRARY}/{path.name}"))
 
 
 def texts(*values: str) -> tuple[Argument, ...]:
@@ -79,13 +88,14 @@ class StepSpec(msgspec.Struct, frozen=True):
     Attributes:
         prelude: statements of the batch script before the step.
         once_a_node: launcher options and command of a first step, one task per node, that makes ready what the ranks
-            of a node share; empty for none.
+            of a node share; empty for none. does: what that is, in a few words.
         launcher: options that the launcher (srun) gets for the step itself.
         command: the arguments after the launcher's options: container command, launcher program, user program.
         at_end: command that is run once a node when the job ends, however it ends, even if ``once_a_node`` failed;
             empty for none.
         directives: options that the runtime wants in the batch script's head, long name -> value.
         inherits: the ranks need the environment of the shell that submits, since nothing else provides one.
+        files: shell files that these commands start, by ``library_file``.
     """
 
     prelude: tuple[Statement, ...]
@@ -95,3 +105,5 @@ class StepSpec(msgspec.Struct, frozen=True):
     at_end: tuple[Argument, ...] = ()
     directives: tuple[tuple[str, str], ...] = ()
     inherits: bool = False
+    files: tuple[Path, ...] = ()
+    does: str = ""

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.model.figure import Doubt, FigureKeys
 from runner.model.origin import CommandLine
 from runner.model.plan import Finding
 from runner.model.verdict import ArmFigure, Outcome
@@ -146,7 +147,7 @@ class Estimate(msgspec.Struct, frozen=True):
 LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
 
 
-class LaunchFacts(msgspec.Struct, frozen=True):
+class LaunchFacts(FigureKeys, frozen=True):
     """A launch and its last attempt.
 
     Attributes:
@@ -154,8 +155,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
             ``measured``. Only a proven launch has a rate, and only it enters a curve.
         run, directory: of the last attempt; empty without one. attempts: how many runs were started for it.
         why: why it is not proven, one sentence; empty else.
-        images_per_s: of the named arm, in ``unit`` per second. step_s: median time of a step.
-        synchronisation: of its verdict: ``not-examined`` where nothing showed whether the ranks train together.
+        figure: of the named arm. step_s: median time of a step.
         nodes: names, where recorded. gpus_by_node: how many GPUs of each, in one allocation's order, of a launch that
             has the first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
@@ -169,10 +169,6 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     attempts: int = 0
     outcome: Outcome | None = None
     why: str = ""
-    images_per_s: float | None = None
-    unit: str = "images"
-    synchronisation: str = ""
-    demonstration: str = ""
     step_s: float | None = None
     nodes: tuple[str, ...] = ()
     gpus_by_node: tuple[int, ...] = ()
@@ -191,6 +187,7 @@ class PointFacts(msgspec.Struct, frozen=True):
         spread: standard deviation between launches over their mean; None below 2.
         launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; without
             those that 10,000 do not find, and empty without a spread.
+        doubts: of the figures that it is made of.
     """
 
     gpus: int
@@ -203,6 +200,7 @@ class PointFacts(msgspec.Struct, frozen=True):
     efficiency_of_uncoupled: Estimate | None = None
     spread: float | None = None
     launches_needed: dict[str, int] = {}
+    doubts: tuple[Doubt, ...] = ()
 
 
 class SingleGpus(msgspec.Struct, frozen=True):

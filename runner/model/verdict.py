@@ -12,6 +12,7 @@ from runner.core.errors import Exit
 RunArm = Literal["full", "coordination", "uncoupled"]
 ARMS: tuple[RunArm, ...] = get_args(RunArm)
 
+Unit = Literal["images", "samples", "tokens", "steps"]
 Outcome = Literal["measured", "ran", "failed", "cancelled", "not-proven", "infrastructure", "unknown"]
 
 EXIT_OF: dict[Outcome, Exit] = {
@@ -91,7 +92,7 @@ class Verdict(msgspec.Struct, frozen=True):
     proven: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     images_per_s: float | None = None
-    unit: Literal["images", "samples", "tokens", "steps"] = "images"
+    unit: Unit = "images"
     synchronisation: Literal["not-examined", ""] = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None

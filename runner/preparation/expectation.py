@@ -57,7 +57,7 @@ def expectation(
     base = None
     if one_gpu is not None:
         run = find(one_gpu)
-        plan = run.plan()
+        plan = run.needed_plan()
         base = expected.one_gpu_of(run)
         recipe = recipe if recipe is not None else plan.recipe
         site = site if site is not None else plan.site

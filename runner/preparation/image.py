@@ -13,7 +13,7 @@ from typing import Literal, cast
 from runner.backends.runtimes import image_problem
 from runner.core import paths
 from runner.core.invocation import PROGRAM
-from runner.environments import own
+from runner.environments import directory
 from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
@@ -83,7 +83,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
         return JobImage(nothing)
     if way.load or way.setup != Setup():
         return JobImage(nothing, note=_unused(choices.site.name))
-    environment, note = own.of_shell()
+    environment, note = directory.of_shell()
     if environment is None:
         return JobImage(nothing, note=note)
     if nodes == "listed":  # they get the variables of this shell
@@ -93,7 +93,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
 
 def _unused(site: str) -> str:
     """What to say of an environment that is active in this shell, where the site's setup makes another one."""
-    active = own.active_in_shell()
+    active = directory.active_in_shell()
     if not active:
         return ""
     return (

@@ -30,6 +30,7 @@ from runner.checks.unconfirmed import unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan
 from runner.model.schedulers import SCHEDULERS
+from runner.model.script import JobScript
 from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.allocation import existing_allocation, missing_allocation
@@ -65,7 +66,7 @@ class PreparedJob:
     site: Site
     plan: Plan
     findings: tuple[Finding, ...]
-    script: str
+    script: JobScript
     recipe_directory: Path | None
     program: tuple[str, ...] = ()
     code_directory: Path | None = None
@@ -177,7 +178,8 @@ def start(
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
     # a dry run has no use for what starts and watches jobs
-    from runner.jobs.submission import scheduler_of, submit
+    from runner.jobs.states import scheduler_of
+    from runner.jobs.submission import submit
 
     _check_script(prepared, runs)
     run = submit(
@@ -219,10 +221,28 @@ def make_launch(
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
+    return _made(prepared, runs, command=command, keep_diff=keep_diff, allocation=str(allocation))
+
+
+def write_directory(
+    prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None, keep_diff: bool = True
+) -> RunDirectory:
+    """Make a run directory from which the job's script can be submitted with nothing of ours installed.
+
+    Raises:
+        UsageError, InfrastructureError: see runner.jobs.submission.make.
+    """
+    return _made(prepared, directory.parent, command=command, keep_diff=keep_diff, at=directory)
+
+
+def _made(
+    prepared: PreparedJob, runs: Path, *, command: CommandLine | None, keep_diff: bool, allocation: str = "",
+    at: Path | None = None,
+) -> RunDirectory:  # fmt: skip
     from runner.jobs.submission import make
 
     _check_script(prepared, runs)
-    run, _record = make(
+    return make(
         prepared.plan,
         prepared.script,
         prepared.findings,
@@ -232,9 +252,9 @@ def make_launch(
         scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
         origin=_origin(prepared, command, keep_diff=keep_diff),
-        allocation=str(allocation),
-    )
-    return run
+        allocation=allocation,
+        at=at,
+    )[0]
 
 
 def _check_script(prepared: PreparedJob, runs: Path) -> None:

@@ -24,8 +24,7 @@ from runner.preparation.image import JobImage
 from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
-from runner.setup.cluster import real_cluster
-from runner.setup.modules import lacking
+from runner.setup.machine import missing_modules, real_cluster
 from runner.sites.user import workspaces
 
 if TYPE_CHECKING:
@@ -126,12 +125,16 @@ def _both_names(path: Path) -> tuple[str, ...]:
 def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) -> tuple[str, str]:
     """What the environment lacks for the recipe, and the fix; empty for a container, or where nothing is lacking."""
     if image.environment is not None and not image.environment.framework:
-        return lacking(recipe.needs, Path(image.environment.directory, "bin/python3")) if recipe.needs else ("", "")
+        return (
+            missing_modules(recipe.needs, Path(image.environment.directory, "bin/python3"))
+            if recipe.needs
+            else ("", "")
+        )
     if image.environment is not None:
         return image_fit.missing_packages(recipe, image.environment)
     if not runs_here:
         return "", ""
-    lacks, fix = lacking(recipe.needs)
+    lacks, fix = missing_modules(recipe.needs)
     if not lacks:
         return "", ""
     containers = (facts.install for facts in RUNTIMES.values() if facts.is_container and facts.without_scheduler)

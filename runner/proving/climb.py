@@ -28,7 +28,7 @@ from runner.jobs import directory
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 from runner.model.proof_record import RungRecord
@@ -236,7 +236,7 @@ def _outcome(prepared: PreparedJob, root: Path, listener: Listener) -> JobOutcom
     if run is None:
         run, _job_id = start(prepared, root)
     verdict = finish(run, listener.progress, listener.warn)
-    evidence = collect(run, run.read("ended.json", JobState) or JobState("ended", ""))
+    evidence = collect(run, run.ended or JobState("ended", ""))
     return JobOutcome(
         outcome=verdict.outcome,
         reasons=verdict.reasons,
@@ -277,9 +277,8 @@ def _left(root: Path) -> RunDirectory | None:
 
 def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
     """The records of a step, by rank; none unless every planned rank left one."""
-    records = [run.read(f"ranks/{rank}.proving.json", ProvingRecord) for rank in range(tasks)]
-    whole = [record for rank, record in enumerate(records) if record is not None and record.rank == rank]
-    return tuple(whole) if len(whole) == tasks else ()
+    whole = run.records.records("proving", ProvingRecord, range(tasks))
+    return tuple(whole.values()) if len(whole) == tasks else ()
 
 
 def _read(file: Path) -> RungRecord | None:

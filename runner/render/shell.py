@@ -11,6 +11,7 @@ from runner.model.step import Argument, Export, Load, Run, Statement, Text, Unse
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _OF_THE_PROFILE = ((Text("module"),), (Text("ml"),))  # functions that a login shell defines
+_WIDTH = 118  # of a job's commands, which people read
 _CONDA = (Text("conda"),)
 # What a program of that name in PATH, as a module leaves it, cannot do: change the shell that calls it.
 _CONDA_HOOK = '[ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"'
@@ -37,7 +38,7 @@ def quoted_argument(parts: Argument) -> str:
         if isinstance(part, Text):
             rendered.append(quote(part.value))
         else:
-            rendered.append(f'"${{{_variable(part.name)}}}"')
+            rendered.append(f'"${_variable(part.name)}"')
     return "".join(rendered) or "''"
 
 
@@ -58,6 +59,15 @@ def folded(argv: Sequence[Argument], *, width: int = 100, indent: str = "  ") ->
         else:
             current = f"{current} {rendered}" if current else rendered
     return " \\\n".join([*lines, current])
+
+
+def command(*groups: Sequence[Argument], indent: str = "") -> str:
+    """An argument list over several lines: each group begins one of its own."""
+    inner = f"{indent}  "
+    first, *others = (group for group in groups if group)
+    lines = [folded(first, width=_WIDTH, indent=inner)]
+    lines += [inner + folded(group, width=_WIDTH, indent=f"{inner}  ") for group in others]
+    return " \\\n".join(lines)
 
 
 def assignment(name: str, value: Argument) -> str:

@@ -21,13 +21,13 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import render_launches
-from runner.core import file_system, files
+from runner.core import file_system
 from runner.core.errors import InfrastructureError, NotAcceptedError
 from runner.core.files import sha256
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.directory import SCRIPT, RunDirectory, write_script
 from runner.jobs.in_allocation import BEGUN, has_begun
-from runner.model.job import ExitMarker, ListedLaunch, Submitted
+from runner.model.job import ListedLaunch, Submitted
 from runner.model.origin import CommandLine
 from runner.model.plan import LaunchPlace, Plan, record_of
 from runner.model.site import Queue, Site
@@ -118,14 +118,14 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
             for run, each in zip(runs, launches, strict=True)
         ]
         script = render_launches(plan, step, listed)
-        files.write_private(own / SCRIPT, script)
+        write_script(own, script)
         RunDirectory(own).write("plan.json", record_of(plan, largest.findings))
         scheduler = scheduler_for(largest)
         record = Submitted(
             scheduler=plan.started_by,
             job_id="",
             clients=str(scheduler.clients or ""),
-            script_sha256=sha256(script.encode("utf-8", "surrogateescape")),
+            script_sha256=sha256(script.text.encode("utf-8", "surrogateescape")),
             submitted_s=time.time(),
         )
         RunDirectory(own).write("job.json", record)
@@ -170,7 +170,7 @@ def gpu_hours(study: Path, runs: Iterable[RunDirectory]) -> float:
     """
     by_allocation: dict[str, list[RunDirectory]] = {}
     for run in runs:
-        if has_begun(run) and (record := run.read("job.json", Submitted)) is not None:
+        if has_begun(run) and (record := run.submitted) is not None:
             by_allocation.setdefault(record.allocation, []).append(run)
     return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
 
@@ -186,7 +186,7 @@ def last_sign_s(run: RunDirectory) -> float:
 
 
 def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
-    plan, marker = own.read("plan.json", Plan), own.read("exit.json", ExitMarker)
+    plan, marker = own.plan, own.marker
     times = []
     with suppress(OSError, ValueError):
         lines = file_system.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
@@ -200,7 +200,7 @@ def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
             times = times or [(run.path / BEGUN).lstat().st_mtime for run in runs]
         times += [sign_s for run in runs if (sign_s := last_sign_s(run))]
     used_s = min(max(times) - min(times), float(plan.walltime_s)) if times else 0.0
-    return used_s * cost.gpus_of(plan) / 3600.0
+    return used_s * plan.occupied_gpus / 3600.0
 
 
 def _made(study: Path) -> Path:
@@ -222,7 +222,7 @@ def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan, *, with_ne
 
 def _keep_id(run: RunDirectory, job_id: str) -> None:
     """Without it, it is found again by the directory."""
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     if record is not None:
         with suppress(OSError):
             run.write("job.json", msgspec.structs.replace(record, job_id=job_id))

@@ -10,20 +10,17 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from runner.core import file_system
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
-from runner.jobs.submission import connected, scheduler_of
+from runner.jobs.states import connected, scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
-from runner.model.verdict import ArmFigure, Outcome
+from runner.model.verdict import Outcome, Verdict
 from runner.study.directory import StudyDirectory
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
@@ -31,19 +28,6 @@ from runner.study.directory import StudyDirectory
 _CLIENT_S, _PROCESS_S = 20.0, 5.0
 _POLL_S = 0.3
 _LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
-
-
-class KeptVerdict(msgspec.Struct, frozen=True):
-    """Of a verdict, what a study needs."""
-
-    outcome: Outcome
-    reasons: tuple[str, ...] = ()
-    images_per_s: float | None = None
-    unit: str = "images"
-    synchronisation: str = ""
-    demonstration: str = ""
-    arms: tuple[ArmFigure, ...] = ()
-    sm_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +43,7 @@ class Attempt:
     run: RunDirectory
     state: LaunchState
     why: str = ""
-    verdict: KeptVerdict | None = None
+    verdict: Verdict | None = None
     gone: bool = True
     awaited: bool = False
 
@@ -80,7 +64,7 @@ def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -
 def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
     if _kept(run) is not None:
         return
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     if record is None or record.refused or not (run.path / SCRIPT).is_file():
         if not _has_begun(run):  # what has was submitted, whatever became of these files since
             directory.discard(run)
@@ -93,7 +77,7 @@ def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
     scheduler = connected(run, record)
     while True:
         found = scheduler.find(run.path)
-        if found or (run.path / "exit.json").exists():
+        if found or run.has_marker:
             scheduler_of(run)  # keeps the id
             return
         if left_s <= 0:
@@ -115,7 +99,7 @@ def attempt_of(run: RunDirectory, state: JobState | None) -> Attempt | None:
         state: of its job, by its scheduler; None where that does not answer.
     """
     verdict = _kept(run)
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     if record is not None and never_began(run, record, state):
         return None
     if verdict is None:
@@ -137,7 +121,7 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
         return Attempt(run, "pending", "the scheduler does not answer", gone=False)
     if not record.job_id and state.phase == "unknown":
         return Attempt(run, "pending", "it is being submitted, or that was cut off", gone=False)
-    has_ended = state.phase == "ended" or (run.path / "exit.json").exists()
+    has_ended = state.phase == "ended" or run.has_marker
     if not has_ended and state.phase in ("pending", "running"):
         return Attempt(run, "running" if state.phase == "running" else "pending", gone=False)
     if not has_ended and _is_elsewhere(run, record):
@@ -167,15 +151,15 @@ def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt
     )
 
 
-def _kept(run: RunDirectory) -> KeptVerdict | None:
+def _kept(run: RunDirectory) -> Verdict | None:
     """The run's verdict, unless it is to be judged again, by its scheduler or its records."""
-    verdict = run.read("verdict.json", KeptVerdict)
+    verdict = run.verdict
     if verdict is None or verdict.outcome == "unknown" or (verdict.outcome == "measured" and not _is_possible(verdict)):
         return None
     return verdict
 
 
-def _is_possible(verdict: KeptVerdict) -> bool:
+def _is_possible(verdict: Verdict) -> bool:
     """Whether figures can be made of its rates and times: an altered file may hold anything."""
     figures = [verdict.images_per_s]
     for arm in verdict.arms:
@@ -185,7 +169,7 @@ def _is_possible(verdict: KeptVerdict) -> bool:
 
 def _has_begun(run: RunDirectory) -> bool:
     """Whether its job left anything."""
-    return (run.path / "exit.json").exists() or bool(file_system.names_in(run.ranks))
+    return run.has_marker or bool(file_system.names_in(run.ranks))
 
 
 def _why(outcome: Outcome) -> str:
@@ -194,6 +178,5 @@ def _why(outcome: Outcome) -> str:
 
 def _is_elsewhere(run: RunDirectory, record: Submitted) -> bool:
     """Whether its job is a process of another machine, of which this one knows nothing."""
-    provenance = run.read("provenance.json", dict[str, Any]) or {}
     is_process = SCHEDULERS[record.scheduler].nodes != "allocated"
-    return is_process and provenance.get("host", platform.node()) != platform.node()
+    return is_process and run.provenance.host not in ("", platform.node())

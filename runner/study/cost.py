@@ -45,11 +45,6 @@ def launch_s(plan: Plan, launch: Launch) -> float:
     return min(start_s + warmup_s + windows * window_s, float(plan.walltime_s))
 
 
-def gpus_of(plan: Plan) -> int:
-    """How many GPUs a job takes away from others: all of its nodes where it has whole ones."""
-    return plan.nodes * plan.gpus_per_node if plan.whole_nodes else plan.gpus
-
-
 def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bool) -> WayCost:
     """Each launch as a job of its own.
 
@@ -57,13 +52,14 @@ def separate(launches: Sequence[Launch], plans: Mapping[str, Plan], *, queued: b
         plans: by the launch's key. queued: the scheduler gives out nodes.
     """
     lengths = [launch_s(plans[each.key], each) for each in launches]
-    sizes = [gpus_of(plans[each.key]) for each in launches]
+    sizes = [plans[each.key].occupied_gpus for each in launches]
     notes = (_APART, *((_ANY_GPU,) if any(each.arm.startswith("solo") for each in launches) else ()))
     return WayCost(
         way="separate",
         jobs=len(launches),
         gpu_hours=math.fsum(size * length for size, length in zip(sizes, lengths, strict=True)) / 3600.0,
-        most_gpu_hours=math.fsum(gpus_of(plans[each.key]) * plans[each.key].walltime_s for each in launches) / 3600.0,
+        most_gpu_hours=math.fsum(plans[each.key].occupied_gpus * plans[each.key].walltime_s for each in launches)
+        / 3600.0,
         wall_s=math.fsum(lengths),
         notes=(*notes, _PARALLEL) if queued and len(launches) > 1 else notes,
     )
@@ -84,7 +80,7 @@ def one_allocation(
         (length, max(plans[each.key].walltime_s for each in turn))
         for turn, length in zip(together, lengths, strict=True)
     ]
-    gpus = gpus_of(largest)
+    gpus = largest.occupied_gpus
     notes = (_idle(together, lengths, gpus, site, idle_gpus_s), *_alone(together))
     return WayCost(
         way="one-allocation",

@@ -12,15 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
-import msgspec
-
-from runner.core import file_system
 from runner.jobs.directory import NODES, RunDirectory
-from runner.model.job import ExitMarker, JobState
-from runner.model.plan import LaunchPlace
-from runner.model.records import Seconds
+from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
+from runner.model.job import JobState
+from runner.model.plan import Plan
 from runner.model.study import BASES, Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
@@ -34,38 +30,6 @@ from runner.study.ways import way
 
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    launch: LaunchPlace | None = None
-    tasks_per_node: tuple[int, ...] = ()
-    gpus_per_node: int = 0
-    whole_nodes: bool = False
-    walltime_s: float = 0.0
-
-    @property
-    def gpus(self) -> int:
-        """That the job takes away from others, as cost.gpus_of; 0 where the plan names no rank."""
-        if self.whole_nodes:
-            return len(self.tasks_per_node) * self.gpus_per_node
-        return sum(self.gpus_by_node)
-
-    @property
-    def gpus_by_node(self) -> tuple[int, ...]:
-        """Of its ranks; empty where the plan names none."""
-        ranks = max(self.tasks_per_node, default=0)
-        return tuple(count * (self.gpus_per_node // ranks) for count in self.tasks_per_node) if ranks else ()
-
-
-class _Start(msgspec.Struct, frozen=True):
-    time_s: Seconds
-    host: str = ""
-    node_name: str | None = None
-
-
-class _Report(msgspec.Struct, frozen=True):
-    group_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    ends_s: tuple[Seconds, ...] = ()
 
 
 def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
@@ -198,6 +162,7 @@ def _point(
         else None,
         spread=spread,
         launches_needed=statistics.needed(spread),
+        doubts=shared_doubts((each.figure for each in launches), without=OWN_OF_A_POINT),
     )
 
 
@@ -243,7 +208,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
     if attempt is None:
         return LaunchFacts(launch, "missing")
     proven = attempt.state == "proven"
-    verdict = attempt.verdict
+    verdict, plan = attempt.verdict, attempt.run.plan
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
@@ -252,13 +217,10 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         attempts=len(made),
         outcome=verdict.outcome if verdict else None,
         why=attempt.why,
-        images_per_s=verdict.images_per_s if verdict and proven else None,
-        unit=verdict.unit if verdict and proven else "images",
-        synchronisation=verdict.synchronisation if verdict and proven else "",
-        demonstration=verdict.demonstration if verdict and proven else "",
+        **figure_keys(verdict if proven else None, plan.arms[-1] if plan else None),
         step_s=_step_s(attempt.run) if proven else None,
-        nodes=_nodes(attempt.run),
-        gpus_by_node=_gpus_by_node(attempt.run) if proven and launch.node is None else (),
+        nodes=_nodes(attempt.run, plan),
+        gpus_by_node=_gpus_by_node(plan) if proven and launch.node is None else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict and proven else None,
         arms=verdict.arms if verdict and proven else (),
     )
@@ -266,27 +228,24 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
 
 def _step_s(run: RunDirectory) -> float | None:
     """Median time of a step, by the groups of rank 0."""
-    report = run.read("ranks/0.report.json", _Report)
+    report = run.records.report(0)
     if report is None or not report.group_steps or not report.ends_s:
         return None
     return median(end - begin for begin, end in pairwise((0.0, *report.ends_s))) / report.group_steps
 
 
-def _gpus_by_node(run: RunDirectory) -> tuple[int, ...]:
+def _gpus_by_node(plan: Plan | None) -> tuple[int, ...]:
     """Of each node of the study's allocation, from its first GPU on; empty outside of one."""
-    plan = run.read("plan.json", _Plan)
     place = plan.launch if plan is not None else None
     return plan.gpus_by_node if plan is not None and place is not None and not place.first_gpu else ()
 
 
-def _nodes(run: RunDirectory) -> tuple[str, ...]:
+def _nodes(run: RunDirectory, plan: Plan | None) -> tuple[str, ...]:
     """As the scheduler named them; without one, as the first rank on each did."""
-    try:
-        return tuple(file_system.read_bytes(run.path / NODES).decode("utf-8", "replace").split())
-    except OSError:
-        plan = run.read("plan.json", _Plan)
+    if named := run.content(NODES):
+        return tuple(named.decode("utf-8", "replace").split())
     first = accumulate(plan.tasks_per_node[:-1], initial=0) if plan is not None and plan.tasks_per_node else ()
-    starts = (run.read(f"ranks/{rank}.start.json", _Start) for rank in first)
+    starts = (run.records.start(rank) for rank in first)
     return tuple(start.node_name or start.host for start in starts if start is not None)
 
 
@@ -295,15 +254,11 @@ def _gpu_hours(run: RunDirectory) -> float:
 
     Of a job that ended with its node, or was killed, the end is the last sign of it: what its ranks wrote last.
     """
-    plan, start, marker = run.read("plan.json", _Plan), run.read("ranks/0.start.json", _Start), _marker(run)
-    if plan is None or start is None:
+    plan, start, marker = run.plan, run.records.start(0), run.marker
+    if plan is None or start is None or start.time_s is None:
         return 0.0
     end_s = marker.end_s if marker is not None else min(allocation.last_sign_s(run), start.time_s + plan.walltime_s)
-    return max(0.0, end_s - start.time_s) * plan.gpus / 3600.0
-
-
-def _marker(run: RunDirectory) -> ExitMarker | None:
-    return run.read("exit.json", ExitMarker)
+    return max(0.0, end_s - start.time_s) * plan.occupied_gpus / 3600.0
 
 
 def _states(study: StudyDirectory, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:

@@ -1,4 +1,8 @@
-"""Which study a user means: by its id, its directory, its name, or the beginning of the id or name."""
+"""What a verb is about: a run or a study, whichever the user means.
+
+A study is found by its id, its directory, its name, or the beginning of the id or name. This module imports little:
+`cancel` and `logs` need no more to find what they are about.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,43 @@ from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import STUDY
+from runner.jobs import lookup
+from runner.jobs.directory import STUDY, RunDirectory
 from runner.study.directory import StudyDirectory, ids, index, name_of, read
 
 _MOST = 8
+Subject = RunDirectory | StudyDirectory
+
+
+def find_subject(wanted: str | None) -> Subject:
+    """The run or the study that a user means; None is the newest run.
+
+    A study's whole id, name or directory goes before a run, and a run before the beginning of a study's id or name:
+    the runs of a study have its name, too.
+
+    Raises:
+        UsageError: there is neither, or there are several.
+    """
+    if wanted is None:
+        return lookup.find(None)
+    if (study := exactly(wanted)) is not None:
+        return study
+    try:
+        return lookup.find(wanted)
+    except UsageError:
+        if (study := beginning(wanted)) is not None:
+            return study
+        raise
+
+
+def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
+    """What these names mean, each once; the newest run without any.
+
+    Raises:
+        UsageError: as ``find_subject``.
+    """
+    found = [find_subject(name) for name in names] or [find_subject(None)]
+    return tuple({each.path: each for each in found}.values())
 
 
 def find(wanted: str) -> StudyDirectory:

@@ -11,14 +11,12 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.jobs.comparison import code_differences, commit_facts, copied_code, recipe_difference
 from runner.jobs.directory import RunDirectory
-from runner.model.plan import RESULTS, PlannedImage
+from runner.model.plan import RESULTS
 from runner.model.study import Launch
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
@@ -27,12 +25,6 @@ from runner.study.attempts import Attempt
 _STAMP = len("20261122-120000")  # with which the id of a run begins
 _OF_COMMIT = ("commit", "changes")
 _NAMES = {"changes": "changes since the commit"}
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    image: PlannedImage | None = None
-    workdir: str = ""
-    program: tuple[str, ...] = ()
 
 
 def of_one_program(launches: Iterable[Launch], made: Mapping[str, Sequence[Attempt]]) -> dict[str, tuple[Attempt, ...]]:
@@ -67,10 +59,10 @@ def first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
 
 def program_of(run: RunDirectory) -> dict[str, str]:
     """What ran, by what may differ between runs; without what is not recorded."""
-    plan = run.read("plan.json", _Plan) or _Plan()
-    image = plan.image.digest or plan.image.sha256 or plan.image.path if plan.image else ""
+    plan = run.plan
+    image = plan.image.digest or plan.image.sha256 or plan.image.path if plan else ""
     # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-    is_copied = f"{plan.workdir}/".startswith(f"{RESULTS}/")
+    is_copied = plan is not None and f"{plan.workdir}/".startswith(f"{RESULTS}/")
     code = {"program": copied_code(run)} if is_copied else commit_facts(run)
     return {name: value for name, value in (code | {"image": image}).items() if value}
 
@@ -151,7 +143,8 @@ def _left_out(attempt: Attempt, why: str) -> Attempt:
 
 def _words(run: RunDirectory) -> tuple[str, ...]:
     """The program's command line; empty where it is not recorded."""
-    return hidden_command((run.read("plan.json", _Plan) or _Plan()).program)
+    plan = run.plan
+    return hidden_command(plan.program) if plan else ()
 
 
 def _changed(first: Sequence[str], second: Sequence[str]) -> str:

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-import msgspec
-
-from runner.core import file_system
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import LaunchPlace
 
@@ -36,22 +32,6 @@ class RankFacts:
     ports: tuple[str, ...]
     cuda: bool = False
     sharing: int = 1
-
-
-class _Start(msgspec.Struct, frozen=True):
-    rank: int
-    local_rank: int
-    node_rank: int
-    host: str
-    device_kind: Literal["cuda", "cpu"]
-    node_name: str | None = None
-    device_uuid: str | None = None
-    device_ports: tuple[str, ...] = ()
-    cpus: str = ""
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    launch: LaunchPlace | None = None
 
 
 def differences(launches: Mapping[str, Mapping[Place, RankFacts]]) -> tuple[str, ...]:
@@ -97,12 +77,9 @@ def _with_count(sentences: Sequence[str]) -> str:
 
 
 def _ranks(run: RunDirectory) -> Iterator[tuple[Place, RankFacts]]:
-    plan = run.read("plan.json", _Plan)
+    plan = run.plan
     place = (plan.launch if plan else None) or LaunchPlace()
-    starts = []
-    for name in file_system.names_in(run.ranks):
-        if name.endswith(".start.json") and (start := run.read(f"ranks/{name}", _Start)) is not None:
-            starts.append(start)
+    starts = run.records.starts.values()
     together = sharing([(start.node_rank, start.cpus) for start in starts])
     for start, count in zip(starts, together, strict=True):
         number = place.first_node + start.node_rank

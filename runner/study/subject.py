@@ -1,4 +1,4 @@
-"""What a verb is about: a run or a study, whichever the user means; what both are for a report and for a bundle."""
+"""What a run and a study are for a comparison, a report and a bundle."""
 
 from __future__ import annotations
 
@@ -10,47 +10,12 @@ from runner.core.text import counted
 from runner.figures.bundle.making import make
 from runner.figures.compare.compare import Side
 from runner.figures.compare.sides import runs_named, side_of, side_of_runs
-from runner.jobs import lookup
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.bundle import MadeBundle
 from runner.model.report import Report
-from runner.study.directory import StudyDirectory
-from runner.study.lookup import beginning, exactly
+from runner.study.lookup import Subject, find_subject
 from runner.study.sides import chosen_settings, measured_runs, side_of_study, to_bundle
-
-Subject = RunDirectory | StudyDirectory
-
-
-def find_subject(wanted: str | None) -> Subject:
-    """The run or the study that a user means; None is the newest run.
-
-    A study's whole id, name or directory goes before a run, and a run before the beginning of a study's id or name:
-    the runs of a study have its name, too.
-
-    Raises:
-        UsageError: there is neither, or there are several.
-    """
-    if wanted is None:
-        return lookup.find(None)
-    if (study := exactly(wanted)) is not None:
-        return study
-    try:
-        return lookup.find(wanted)
-    except UsageError:
-        if (study := beginning(wanted)) is not None:
-            return study
-        raise
-
-
-def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
-    """What these names mean, each once; the newest run without any.
-
-    Raises:
-        UsageError: as ``find_subject``.
-    """
-    found = [find_subject(name) for name in names] or [find_subject(None)]
-    return tuple({each.path: each for each in found}.values())
 
 
 def side(text: str) -> Side:

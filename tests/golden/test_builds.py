@@ -13,7 +13,7 @@ import pytest
 
 from runner.core import paths
 from runner.images.building.build import DEFAULT_BASES
-from runner.images.building.without_engine import definition, dockerfile, enroot, script
+from runner.images.building.without_engine import apptainer, steps
 from runner.images.building.without_engine.build import arguments, dockerfile_stages
 from runner.images.building.without_engine.steps import Stage
 
@@ -33,34 +33,18 @@ def read(framework: str) -> tuple[Stage, ...]:
 
 
 def as_definition(framework: str) -> str:
-    return definition.rendered(read(framework), Path("/opt/gpu-runner"), is_directory, ("As `--definition` has it.",))
-
-
-def as_dockerfile(framework: str) -> str:
-    return dockerfile.rendered(read(framework))
+    return apptainer.definition(read(framework), Path("/opt/gpu-runner"), is_directory, ("As `--definition` has it.",))
 
 
 def as_script(framework: str, number: int) -> str:
-    return script.rendered(read(framework)[number], is_directory)
-
-
-def as_commands(framework: str) -> str:
-    """Every command of Enroot's, a word a line."""
-    said = []
-    for stage in read(framework):
-        for words in enroot.commands(stage, Path("/store/base.sqsh"), Path("/cache/builds/1")):
-            said.append("\n    ".join(words) + "\n")
-    return "\n".join(said)
+    return steps.stage_script(read(framework)[number], is_directory)
 
 
 WRITTEN: dict[str, Callable[[], str]] = {
     "pytorch.def": partial(as_definition, "pytorch"),
     "tensorflow.def": partial(as_definition, "tensorflow"),
-    "pytorch.Dockerfile": partial(as_dockerfile, "pytorch"),
-    "tensorflow.Dockerfile": partial(as_dockerfile, "tensorflow"),
     "pytorch-wheel.sh": partial(as_script, "pytorch", 0),
     "tensorflow-image.sh": partial(as_script, "tensorflow", 1),
-    "enroot.txt": partial(as_commands, "pytorch"),
 }
 
 

@@ -23,7 +23,7 @@ from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedE
 from runner.core.progress import Silent
 from runner.images.building import build as building
 from runner.images.building.build import BuiltImage, build
-from runner.images.building.engine_leftovers import PART_LABEL
+from runner.images.building.engine_build import PART_LABEL
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert
 from runner.images.engine import connection, private_engine

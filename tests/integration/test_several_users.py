@@ -17,7 +17,6 @@ from runner.cli.importer import command as importer
 from runner.core import lease
 from runner.core.errors import Exit
 from runner.core.progress import Silent
-from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.sources import credentials
@@ -25,6 +24,7 @@ from runner.images.sources.credentials import Login
 from runner.images.store import integrity, names, sidecar, store
 from runner.images.store.prune import Limits
 from runner.images.store.stored_image import StoredImage
+from runner.images.writable_root.tree import TreeImage
 from runner.jobs.image_usage import prune_images
 from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
 

@@ -37,7 +37,7 @@ def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: St
     staged = f"{WHERE}/gpu-runner-stage-{job}/image.sqsh"
     sizes = on_nodes(runner, f"--jobid={job}", "stat", "-c", "%s", staged).split()
     assert sizes == [str(squashfs.size_bytes)] * 2
-    assert '"${runner_stage}"/image.sqsh' in (run / "job.sh").read_text()
+    assert '"$runner_stage"/image.sqsh' in (run / "job.sh").read_text()
     assert child.wait(120) == 0
     assert "gpu-runner-stage" not in on_nodes(runner, "ls", WHERE)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.setup.packages import Package, install
+from runner.setup.machine import Package, install_packages
 
 PACKAGE = Package("chromium-headless-shell", ("chromium-headless-shell",), "opens pages in tests")
 FONTS = Package("fonts-liberation", (), "has the letters of these pages")
@@ -31,7 +31,7 @@ def program() -> str:
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     present = next(filter(None, map(shutil.which, names)), None)
     if present is None:
-        install([PACKAGE, FONTS], lambda _line: None)
+        install_packages([PACKAGE, FONTS], lambda _line: None)
         present = shutil.which(PACKAGE.name)
         assert present is not None
     return present

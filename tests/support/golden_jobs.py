@@ -1,8 +1,6 @@
-"""The jobs whose whole scripts are kept in tests/golden/scripts, and how each script is made."""
+"""The jobs for a scheduler whose scripts are kept in tests/golden/scripts, and how each script is made."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import msgspec
 
@@ -15,6 +13,7 @@ from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
+from runner.model.script import JobScript
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import StepSpec
 from runner.planning.personal import Personal, account, expand_placeholders
@@ -23,9 +22,6 @@ from runner.planning.queues import with_queue
 from runner.preparation.image import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
-
-SCRIPTS = Path(__file__).parents[1] / "golden" / "scripts"
-
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
@@ -203,10 +199,5 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     return decided, staging.step(decided, runtime(via))
 
 
-def script(name: str) -> str:
+def script(name: str) -> JobScript:
     return render(*planned(name))
-
-
-def golden(name: str) -> Path:
-    scheduler = read_site(CASES[name][0]).scheduler
-    return SCRIPTS / f"{name}.{'sbatch' if scheduler == 'slurm' else scheduler}"

@@ -1,11 +1,8 @@
-"""The scripts of a study in one allocation, kept in tests/golden/launch_scripts: the allocation's own, and those of its
-launches.
-"""
+"""The scripts of a study in one allocation, kept in tests/golden/scripts: the allocation's own, and its launches'."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -14,6 +11,7 @@ from runner.backends.schedulers import render, render_launches
 from runner.model.job import ListedLaunch
 from runner.model.plan import LaunchPlace, Plan
 from runner.model.request import Request
+from runner.model.script import JobScript
 from runner.model.site import Site
 from runner.model.step import StepSpec
 from runner.planning.plan import plan
@@ -21,8 +19,6 @@ from runner.sites.loader import read_site
 from tests.support.golden_jobs import CHARLIECLOUD, TRAIN
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_local_jobs import CPUS, HERE, hosts, local
-
-SCRIPTS = Path(__file__).parents[1] / "golden" / "launch_scripts"
 
 LAUNCHES = (
     ListedLaunch("/lustre/u/runs/s-study/launches/g0016-full-r1/20261122-120000-hvd-16", 200, 0, 2),
@@ -39,18 +35,18 @@ def prepared(site: Site, via: str, request: Request, place: LaunchPlace | None =
     return planned, staging.step(planned, runtime(via))
 
 
-def allocation(site: Site, via: str, request: Request) -> str:
+def allocation(site: Site, via: str, request: Request) -> JobScript:
     return render_launches(*prepared(site, via, request), LAUNCHES)
 
 
-def launch(site: Site, via: str, request: Request, place: LaunchPlace) -> str:
+def launch(site: Site, via: str, request: Request, place: LaunchPlace) -> JobScript:
     return render(*prepared(site, via, request, place))
 
 
 BOX, DGX = read_site("box"), read_site("technion")
 WHOLE = LaunchPlace(node_gpus=8)
 
-CASES: dict[str, Callable[[], str]] = {
+CASES: dict[str, Callable[[], JobScript]] = {
     "allocation-box-16": lambda: allocation(BOX, "charliecloud", Request(gpus=16, walltime_s=3600)),
     "allocation-technion-pyxis-16": lambda: allocation(DGX, "pyxis", Request(gpus=16, job_name="my-study")),
     "allocation-partial-node": lambda: allocation(BOX, "charliecloud", Request(gpus=4)),

@@ -1,8 +1,8 @@
-"""The jobs whose whole scripts are kept in tests/golden/local_scripts: of this machine, of hosts, of an allocation."""
+"""The jobs without a scheduler whose scripts are kept in tests/golden/scripts: of this machine, of hosts, of a held
+allocation.
+"""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import msgspec
 
@@ -11,6 +11,7 @@ from runner.backends.schedulers import render
 from runner.model.environment import Activate, Setup
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.request import Mount, Request
+from runner.model.script import JobScript
 from runner.model.site import RuntimeAtSite, Site, SshFacts
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
@@ -19,7 +20,6 @@ from runner.sites.machine import Machine, fit_to_machine
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_jobs import HOSTILE, TRAIN
 
-SCRIPTS = Path(__file__).parents[1] / "golden" / "local_scripts"
 # Two machines; what the one that runs this test has stays out.
 CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
 
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
 }
 
 
-def script(name: str) -> str:
+def script(name: str) -> JobScript:
     site, via, request, allocation = CASES[name]
     planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE, allocation=allocation)
     return render(planned, staging.step(planned, runtime(via)))

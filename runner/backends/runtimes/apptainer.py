@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes.common import carried, image_file, launched_program, loads, mount_options, prefixed, shell
+from runner.backends.runtimes.common import (
+    RANK,
+    carried,
+    image_file,
+    launched_program,
+    loads,
+    mount_options,
+    prefixed,
+    shell,
+)
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import RUNTIMES, MountSyntax, RuntimeFacts
@@ -48,9 +57,10 @@ def step(plan: Plan) -> StepSpec:
             *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
             *mount_options(plan, "--bind"),
             image_file(plan),
-            *shell(plan, rename=True),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes.common import carried, launched_program, loads, mount_options, prefixed, shell
+from runner.backends.runtimes.common import (
+    RANK,
+    SHELL,
+    carried,
+    launched_program,
+    loads,
+    mount_options,
+    prefixed,
+    shell,
+)
 from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import MountSyntax, RuntimeFacts
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, text, texts
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, library_file, text, texts
 
 FACTS = RuntimeFacts(
     title="Charliecloud",
@@ -24,25 +33,10 @@ FACTS = RuntimeFacts(
     preference=60,
 )
 
-# Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
-# a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
-# launcher below it listens again.
-_UNTOUCHED_BY_SIGNALS = texts("/bin/bash", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "bash")
 
-
+_SHELL = SHELL / "charliecloud.sh"
 # slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
 _OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
-
-# The path is ch-run's own, and anyone can make it first: whoever owns it can exchange the root below it for another.
-# Owner and kind are read by one call, which follows no link; under /var/tmp, which is sticky, what is ours stays there.
-_OWN_DIRECTORIES = """\
-for place in "$1" "$1/mnt"; do
-  [ -e "$place" ] || mkdir -m 700 -- "$place"
-  [ "$(LC_ALL=C stat -c '%u %F' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
-    stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'s; fix: have it removed" \\
-      -- "$place" >&2; exit 1; }
-done
-"""
 
 
 def step(plan: Plan) -> StepSpec:
@@ -61,21 +55,20 @@ def step(plan: Plan) -> StepSpec:
             *(prefixed(name, text(value)) for name, value in (*carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))),
             *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
-        once_a_node=(
-            *texts("/bin/bash", "-c", _OWN_DIRECTORIES, "bash"),
-            (Text("/var/tmp/"), Var("USER"), Text(".ch")),
-        ),
+        once_a_node=(*library_file(_SHELL), text("directories"), (Text("/var/tmp/"), Var("USER"), Text(".ch"))),
         launcher=(),
         command=(
-            *_UNTOUCHED_BY_SIGNALS,
-            text("ch-run"),
+            *library_file(_SHELL),
+            *texts("run", "ch-run"),
             *join,
             *texts("--set-env", "--cd", plan.workdir),
             *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
             *mount_options(plan, "--bind"),
             *texts(plan.image.path, "--"),
-            *shell(plan, rename=True),
+            *shell(),
             # The rank that made the mount serves it: no rank may exit before all of its node have ended.
             *launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
         ),
+        does="makes the directory below which ch-run mounts the image",
+        files=(_SHELL, RANK),
     )

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-import shlex
+from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES, RuntimeFacts
+from runner.model.script import LIBRARY
 from runner.model.step import RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
 
-# Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and the
-# shell in the container gives it its name back: no value is on a command line, and every byte arrives.
+SHELL = Path(__file__).parent / "shell"
+RANK = SHELL / "rank.sh"
+# Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and RANK gives
+# it its name back: no value is on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"
-_RENAME = (
-    f'for runner_i in "${{!{PREFIX}@}}"; do export "${{runner_i#{PREFIX}}}=${{!runner_i}}"; '
-    'unset -v "$runner_i"; done; '
-)
 LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
-_LIBRARIES = f'export LD_LIBRARY_PATH="${LIBRARY_PATH}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"; '
 
 # The launcher's options for a wireup.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
@@ -31,7 +29,7 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 
 # What the starters of tasks tell each task, and the launcher reads (gpu_runner_inside.launcher.world): name prefixes.
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
-# The same of the scripts that start ranks themselves (runner.backends.schedulers.supervised_script, .ssh): whole names.
+# The same of the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers): whole names.
 STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
 
 
@@ -47,7 +45,7 @@ def loads(plan: Plan) -> tuple[Statement, ...]:
 
 
 def carried(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """The variables that must reach every rank: the plan's, and what ``shell`` reads."""
+    """The variables that must reach every rank: the plan's, and what RANK reads."""
     return (*plan.env, *(((LIBRARY_PATH, plan.library_path),) if plan.library_path else ()))
 
 
@@ -93,15 +91,18 @@ def _profile(plan: Plan) -> tuple[str, ...]:
     return ("--nsys", plan.nsys) if plan.nsys else ()
 
 
-def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Argument, ...]:
-    """A bash that replaces itself by its arguments, after giving prefixed variables their names if ``rename``.
+def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argument, ...]:
+    """A bash that replaces itself by the words after it.
 
-    A bash, because NGC images set BASH_ENV to the file that enables CUDA's forward compatibility, and only bash reads
-    it. It changes into the plan's directory where the runtime has no option for that.
+    Args:
+        run: the run directory as the rank sees it.
+        directory: where to start, for a runtime that has no option for that.
     """
-    code = (_RENAME if rename else "") + (_LIBRARIES if plan.library_path else "")
-    code += f"cd {shlex.quote(plan.workdir)} || exit; " if change_directory else ""
-    return texts("/bin/bash", "-c", code + 'exec "$@"', "bash")
+    return (
+        text("/bin/bash"),
+        (*run, Text(f"/{LIBRARY}/{RANK.name}")),
+        *((text("--cd"), directory) if directory else ()),
+    )
 
 
 def prefixed(name: str, value: Argument) -> Export:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from runner.backends.runtimes import leftovers
 from runner.backends.runtimes.common import (
     PREFIX,
+    RANK,
+    SHELL,
     STARTED,
     STARTERS,
     carried,
@@ -18,7 +20,18 @@ from runner.backends.runtimes.common import (
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import MountSyntax, RuntimeFacts
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
+from runner.model.step import (
+    RENDEZVOUS,
+    RUN_DIRECTORY,
+    Argument,
+    Export,
+    StepSpec,
+    Text,
+    Var,
+    library_file,
+    text,
+    texts,
+)
 
 # Enroot's hook reads these variables as NVIDIA's container runtime does (Enroot 4.1, conf/hooks/98-nvidia.sh).
 BY_ENROOTS_HOOK = (
@@ -44,31 +57,11 @@ FACTS = RuntimeFacts(
     preference=40,
 )
 
+_SHELL = SHELL / "enroot.sh"
 _PREFIX = "runner-"  # of the containers' names
-
-# Stands for the image's command script, which would run its entry point first. A file: no pipe reaches Enroot's own
-# namespace ("cp: cannot stat '/dev/fd/63'", 4.1.2). Each node writes the same one, whole.
 _RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
-# Enroot's data may lie in a home that nodes share: the node is part of the container's name.
-_CREATE = f"""\
-{leftovers.IS_LEFT}node=$(uname -n) rc=$1 name=$2-$(uname -n)
-for old in $(enroot list); do
-  [ "${{old%"-$node"}}" != "$old" ] && [ "${{old#{_PREFIX}}}" != "$old" ] && [ "$old" != "$name" ] || continue
-  job=${{old#{_PREFIX}}} job=${{job%"-$node"}}
-  if is_left "$job" "$4" "$5" "${{2#{_PREFIX}}}"; then echo "$node: removing $old, of a job that has ended"
-    enroot remove --force "$old"; fi
-done
-printf '%s\\n' 'exec "$@"' >"$rc.$node" && mv -f -- "$rc.$node" "$rc" && exec enroot create --force --name "$name" "$3"
-"""
-_REMOVE = 'name=$1-$(uname -n); if enroot list | grep -qxF -- "$name"; then enroot remove --force "$name"; fi'
-# enroot clears the environment, and --env NAME takes the host's value: those of each task are named in the task.
-_TASK = (
-    'runner_words=(--rc "$1") runner_name=$2-$(uname -n) runner_n=$3; shift 3; '
-    + "for runner_i in "
-    + " ".join((*(f'"${{!{prefix}@}}"' for prefix in (*STARTERS, PREFIX)), *STARTED))
-    + ' CUDA_VISIBLE_DEVICES; do [ -z "${!runner_i+x}" ] || runner_words+=(--env "$runner_i"); done; '
-    + 'exec enroot start "${runner_words[@]}" "${@:1:runner_n}" "$runner_name" "${@:runner_n+1}"'
-)
+# Patterns of the names that each task's container gets.
+_CARRIED = " ".join((*(f"{prefix}*" for prefix in (*STARTERS, PREFIX)), *STARTED, "CUDA_VISIBLE_DEVICES"))
 
 
 def step(plan: Plan) -> StepSpec:
@@ -98,7 +91,8 @@ def step(plan: Plan) -> StepSpec:
             *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
         ),
         once_a_node=(
-            *texts("/bin/bash", "-c", _CREATE, "bash"),
+            *library_file(_SHELL),
+            text("create"),
             _RC,
             name,
             image_file(plan),
@@ -106,15 +100,18 @@ def step(plan: Plan) -> StepSpec:
         ),
         launcher=(),
         command=(
-            *texts("/bin/bash", "-c", _TASK, "bash"),
+            *library_file(_SHELL),
+            text("start"),
             _RC,
             name,
-            text(str(len(mounts))),
+            *texts(_CARRIED, str(len(mounts))),
             *mounts,
-            *shell(plan, rename=True, change_directory=True),
+            *shell(directory=text(plan.workdir)),
             *launched_program(plan),
         ),
-        at_end=(*texts("/bin/bash", "-c", _REMOVE, "bash"), name),
+        at_end=(*library_file(_SHELL), text("remove"), name),
+        does="unpacks the image",
+        files=(_SHELL, leftovers.FILE, RANK),
     )
 
 

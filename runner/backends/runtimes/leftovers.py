@@ -1,26 +1,16 @@
-"""What jobs of this user have left on a node because it died under them, or they were killed outright.
-
-Each thing on a node carries its job in its name: ``PREFIX JOB``, where a job in Slurm begins with Slurm's number.
+"""What jobs of this user have left on a node because it died under them, or they were killed outright: the
+arguments of FILE. Each thing on a node carries its job in its name.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.step import JOB_ID, LIVE, Argument, Text, Var, text
 
-# Shell function: whether a job's thing is left over. Arguments: the JOB of its name; the numbers of the user's jobs
-# that Slurm knows (empty: unknown); whether no other job of the user can be on this node (yes or no); the asking JOB.
-# A job that began after Slurm was asked has a higher number. PID.START.BOOT is a run without a scheduler.
-IS_LEFT = """\
-is_left() {
-  case $1 in "$4") return 1 ;; [0-9]*) ;; *) return 1 ;; esac
-  [ -n "${2// }" ] || { [ "$3" = yes ]; return; }
-  case $1 in *.*.*.*) ;; *.*) return 1 ;; esac
-  [ "${1%%[!0-9]*}" -lt "${4%%[!0-9]*}" ] || return 1
-  case " $2 " in *" ${1%%[!0-9]*} "*) return 1 ;; esac
-}
-"""
+FILE = Path(__file__).parent / "shell" / "leftovers.sh"
 
 
 def job_of(plan: Plan) -> Argument:

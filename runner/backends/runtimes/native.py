@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 
-from runner.backends.runtimes.common import host_directory, host_value, launched_program, load_lines
+from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.runtimes import NATIVE, MountSyntax, RuntimeFacts
-from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var, texts
+from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
 
 FACTS = RuntimeFacts(
     title=NATIVE,
@@ -47,9 +47,9 @@ def step(plan: Plan) -> StepSpec:
         once_a_node=(),
         launcher=(),
         command=(
-            *texts("/bin/bash", "-c", 'cd -- "$1" && shift && exec "$@"', "bash"),
-            host_directory(plan),
+            *shell(run, directory=host_directory(plan)),
             *launched_program(plan, run=run),
         ),
         inherits=not plan.load,
+        files=(RANK,),
     )

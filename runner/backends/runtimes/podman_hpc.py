@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import (
+    RANK,
     STARTED,
     STARTERS,
     carried,
@@ -56,9 +57,10 @@ def step(plan: Plan) -> StepSpec:
             *(text(f"--env={prefix}*") for prefix in STARTERS),
             *(text(f"--env={name}") for name in names),
             text(image_reference(plan)),
-            *shell(plan, rename=False),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )
 
 

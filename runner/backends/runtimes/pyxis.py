@@ -9,7 +9,18 @@ from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.schedulers import SCHEDULERS
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text, Var, text, texts
+from runner.model.step import (
+    RENDEZVOUS,
+    RUN_DIRECTORY,
+    Argument,
+    Export,
+    StepSpec,
+    Text,
+    Var,
+    library_file,
+    text,
+    texts,
+)
 
 FACTS = RuntimeFacts(
     title="Pyxis",
@@ -29,28 +40,7 @@ FACTS = RuntimeFacts(
     blanks="Pyxis before 0.24, and Enroot up to 4.1.2 as released, cannot mount a path with a blank",
 )
 
-# Where Pyxis was killed outright with its job, its container stays: pyxis_JOB.STEP, or pyxis_JOB_JOB.STEP where
-# containers are a job's (pyxis_slurmstepd.c, 0.24). Removed are the user's own of jobs that are gone, on a disk of this
-# node (types of stat(1): another cluster may share what is on others), and with a mount point of ours, since a user may
-# name a container 25.10. No option of Enroot shows where containers are: its message about one that is missing does.
-_SWEEP = f"""\
-exec >>logs/cleanup.log 2>&1
-{leftovers.IS_LEFT}\
-data=$(enroot remove gpu-runner-none 2>&1 </dev/null |
-  sed -n "s|^.*No such file or directory: \\(/.*\\)/gpu-runner-none$|\\1|p")
-case $data:$(stat -f -c %t -- "$data" 2>/dev/null) in
-  /*:ef53 | /*:58465342 | /*:9123683e | /*:2fc12fc1 | /*:f2f52010 | /*:1021994 | /*:794c7630) ;; *) exit 0 ;;
-esac
-for old in "$data"/pyxis_*; do
-  name=${{old##*/}}
-  [[ $name =~ ^pyxis_([1-9][0-9]*_)?([1-9][0-9]*)[.](0|[1-9][0-9]*)$ ]] || continue
-  of=${{BASH_REMATCH[1]%_}} job=${{BASH_REMATCH[2]}}
-  [ "${{of:-$job}}" = "$job" ] && [ ! -L "$old" ] && [ -O "$old" ] && [ -d "$old{RESULTS}" ] || continue
-  if is_left "$job" "$1" "$2" "$3"; then echo "$(uname -n): removing $name, of a job that has ended"
-    enroot remove --force "$name"; fi
-done
-exit 0
-"""
+_LEFTOVERS = common.SHELL / "pyxis-leftovers.sh"
 
 
 def step(plan: Plan) -> StepSpec:
@@ -76,11 +66,7 @@ def step(plan: Plan) -> StepSpec:
             *(Export(name, text(value)) for name, value in carried),
             *(prefixed(name, text(value)) for name, value in renamed),
         ),
-        once_a_node=(
-            *texts("/bin/bash", "-c", _SWEEP, "bash"),
-            *leftovers.known(plan),
-            leftovers.job_of(plan),
-        ),
+        once_a_node=(*library_file(_LEFTOVERS), *leftovers.known(plan), leftovers.job_of(plan)),
         launcher=(
             (Text("--container-image="), *image_file(plan)),
             _mounts(plan),
@@ -88,7 +74,9 @@ def step(plan: Plan) -> StepSpec:
             *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
             text("--container-env=" + ",".join((*RENDEZVOUS, "PYXIS_VERSION", *(name for name, _ in carried)))),
         ),
-        command=(*common.shell(plan, rename=bool(renamed)), *launched_program(plan)),
+        command=(*common.shell(), *launched_program(plan)),
+        does="removes containers that killed jobs of yours have left there",
+        files=(_LEFTOVERS, leftovers.FILE, common.RANK),
     )
 
 

@@ -6,6 +6,7 @@ The image is there before the job: ``sarus pull REFERENCE``, or ``sarus load FIL
 from __future__ import annotations
 
 from runner.backends.runtimes.common import (
+    RANK,
     carried,
     image_reference,
     launched_program,
@@ -48,7 +49,8 @@ def step(plan: Plan) -> StepSpec:
             (Text("type=bind,source="), Var(RUN_DIRECTORY), Text(f",destination={RESULTS}")),
             *mount_options(plan, "--mount"),
             text(image_reference(plan)),
-            *shell(plan, rename=True),
+            *shell(),
             *launched_program(plan),
         ),
+        files=(RANK,),
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import (
+    RANK,
     carried,
     host_directory,
     host_value,
@@ -63,9 +64,10 @@ def step(plan: Plan) -> StepSpec:
             *(() if plan.host_paths else ((Text("--volume="), *run, Text(f":{RESULTS}")),)),
             *(_volume(mount, option) for mount, option in mounted(plan) if not _is_shown(plan, mount)),
             (Text("--workdir="), *start),
-            *shell(plan, rename=True),
+            *(shell(run) if plan.host_paths else shell()),
             *(launched_program(plan, run=run) if plan.host_paths else launched_program(plan)),
         ),
+        files=(RANK,),
         directives=(("image", image), *((("module", modules),) if modules else ())),
     )
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from runner.core.errors import RefusedError
-from runner.model.job import Allocation, JobState, ListedLaunch
+from runner.model.job import Allocation, JobState
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
-from runner.model.step import StepSpec
+from runner.model.script import JobScript
+
+if TYPE_CHECKING:
+    from runner.model.job import ListedLaunch
+    from runner.model.step import StepSpec
 
 
 class Scheduler(Protocol):
@@ -56,7 +60,7 @@ class SchedulerModule(Protocol):
     def connect(self, clients: Path | None) -> Scheduler:
         """The scheduler, through the client programs in ``clients`` (None: PATH)."""
 
-    def render(self, plan: Plan, step: StepSpec) -> str:
+    def render(self, plan: Plan, step: StepSpec) -> JobScript:
         """The plan's whole batch script: a function of plan and step alone.
 
         Raises:
@@ -67,7 +71,7 @@ class SchedulerModule(Protocol):
 class WithLaunches(Protocol):
     """A scheduler whose job can run a study's launches one after another."""
 
-    def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str: ...
+    def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript: ...
 
 
 class WithSteps(Protocol):
@@ -90,7 +94,7 @@ def connect(name: str, clients: Path | None = None) -> Scheduler:
     return _module(name).connect(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """See SchedulerModule."""
     return _module(plan.scheduler).render(plan, step)
 
@@ -105,7 +109,7 @@ def has_launches(name: str) -> bool:
     return SCHEDULERS[name].launches
 
 
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
     """The script of a study's one allocation.
 
     Args:

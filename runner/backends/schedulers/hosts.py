@@ -11,6 +11,7 @@ from runner.model.schedulers import SchedulerFacts
 if TYPE_CHECKING:
     from runner.backends.schedulers.ssh.client import SshHosts
     from runner.model.plan import Plan
+    from runner.model.script import JobScript
     from runner.model.step import StepSpec
 
 __all__ = ["FACTS", "connect", "render", "render_launches"]
@@ -30,7 +31,7 @@ def connect(clients: Path | None) -> SshHosts:
     return SshHosts(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The controller's script; see ``ssh.script``."""
     from runner.backends.schedulers.ssh import script
 

@@ -1,95 +1,118 @@
-"""Parts of all schedulers' batch scripts: where ranks meet, signals, the end."""
+"""Parts of all schedulers' scripts. What they share word for word are the files in ``shell``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from runner.model.exit_codes import NODE_NOT_READY, WRONG_NODES
+from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
-from runner.model.step import JOB_ID, RUN_DIRECTORY, Argument
-from runner.render.shell import folded
+from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, texts
+from runner.render.shell import command, quoted_arguments
 
-TRAPS = f"""\
-runner_step=
-# Near the time limit: checkpoint and leave. The launchers read it (their module `notices`): a signal of srun's would
-# also end what serves a container's file system.
-: >notices
-trap 'echo USR1 >>"${RUN_DIRECTORY}/notices"' USR1
-trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
+SHELL = Path(__file__).parent / "shell"
+COMMON = SHELL / "common.sh"
+SUPERVISE = SHELL / "supervise.sh"
+PROFILE = SHELL / "profile.sh"
+
+STRICT = "set -uo pipefail; umask 077"
+# The script lies in the run directory.
+INTO_RUN_DIRECTORY = f"""\
+cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}
+{RUN_DIRECTORY}=$(pwd -P)
 """
+CLEANUP_LOG = ">>logs/cleanup.log 2>&1"  # what the clean-up says is no evidence of why a job failed
 
 
-def memlock(plan: Plan) -> str:
+def unlock_memory(plan: Plan) -> str:
     """The limit on locked memory, raised; what it stays at is said only where GPUs of several nodes may use RDMA."""
-    raised = "ulimit -l unlimited 2>/dev/null"
-    if plan.nodes == 1 or plan.device != "cuda" or plan.transport == "sockets":
-        return raised
-    return f'{raised} || echo "memlock is $(ulimit -l) kB: RDMA registration may fail" >&2'
+    no_rdma = plan.nodes == 1 or plan.device != "cuda" or plan.transport == "sockets"
+    return "runner_unlock_memory quiet" if no_rdma else "runner_unlock_memory"
 
 
-# By it the verdict names the node of a rank that never started.
-NODES_FILE = "printf '%s\\n' \"${runner_hosts[@]}\" >nodes"
+def environment(plan: Plan) -> Iterator[str]:
+    """A clean environment. Without Slurm's login shell (``slurm.export``), or where such a shell has loaded modules
+    that the job builds on, it is made anew by the node's /etc/profile, which brings PATH and the module system.
+
+    Modules are loaded whole or not at all: without their LD_LIBRARY_PATH, which is unset first, the module system would
+    take them for loaded and not load them again.
+    """
+    in_container = RUNTIMES[plan.runtime].is_container
+    on_modules = bool(plan.load) or not in_container
+    anew = f". lib/{PROFILE.name}"
+    # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
+    again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
+    yield "# What runs must not depend on your login shell."
+    if not plan.settings.login_shell:
+        yield f"{anew}; {again}"
+        return
+    yield "runner_unset_login"
+    if on_modules:
+        yield f'[ -z "${{LOADEDMODULES-}}" ] || {{ {anew}; {again}; }}   # its modules: loaded anew, and whole'
 
 
-def world(plan: Plan, hosts: str) -> str:
-    """Head node and port, decided here: a container has no scheduler's clients.
+def needs_profile(plan: Plan) -> bool:
+    """Whether ``environment`` reads PROFILE."""
+    return not plan.settings.login_shell or bool(plan.load) or not RUNTIMES[plan.runtime].is_container
+
+
+def versions(plan: Plan) -> Iterator[str]:
+    """The line that leaves ``versions``: a name and a line with a version for each command that has one."""
+    programs = dict(RUNTIMES[plan.runtime].versions)
+    if SCHEDULERS[plan.scheduler].version:
+        programs = {plan.scheduler: SCHEDULERS[plan.scheduler].version, **programs}
+    if programs:
+        words = texts(*(word for name, asked in programs.items() for word in (name, " ".join(asked))))
+        yield f"runner_record_versions {quoted_arguments(words)}   # in `versions`; nothing waits for it"
+
+
+def once_a_node(step: StepSpec, starter: tuple[Argument, ...] = (), output: str = "") -> Iterator[str]:
+    """What makes nodes ready before the ranks; nothing where nothing does.
 
     Args:
-        hosts: a command that prints the allocation's nodes, a line each.
+        starter: words that start it on each node.
+        output: redirection, as shell code.
     """
-    return f"""\
-mapfile -t runner_hosts < <({hosts})
-[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
-  echo "planned {plan.nodes} nodes, allocated ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
-{NODES_FILE}
-export RUNNER_RDV_HOST="${{runner_hosts[0]}}"
-export {port(f"${{{JOB_ID}%%[!0-9]*}}")}
-{KEY}"""
+    if step.once_a_node:
+        yield f"# Once a node, not once a rank: {step.does}."
+        yield f"{command(starter, step.once_a_node)}{output} || exit {NODE_NOT_READY}\n"
 
 
-# Where rank 0 serves, unless the port is taken: below Linux's ephemeral range (32768), above the well-known services.
-# The launcher inside a container makes the same port of a job number (its module `network`); a test holds both.
-FIRST_PORT, PORTS = 12000, 16000
+def grouped(step: StepSpec) -> tuple[tuple[Argument, ...], ...]:
+    """The words of a rank in parts that are read one by one: its container, our launcher, the user's program.
+
+    Where a user's value looks like one of ours, the parts begin elsewhere, and are the same words in the same order.
+    """
+    words = step.command
+    shell = _next(words, 1, "/lib/rank.sh") - 1
+    launcher = _next(words, shell, "/lib/launch.py")
+    program = min(_next(words, launcher, "--") + 1, len(words))
+    return step.launcher, words[:shell], words[shell:program], words[program:]
 
 
-def port(number: str) -> str:
-    """An assignment, for export; ``number``: shell arithmetic, equal on all nodes, different for a neighbouring job."""
-    return f"RUNNER_RDV_PORT=$(( {FIRST_PORT} + {number} % {PORTS} ))   # below ip_local_port_range"
+def _next(words: tuple[Argument, ...], start: int, end: str) -> int:
+    """The place of the first word from ``start`` on that ends so; their number if there is none."""
+    last = (word[-1] if word else None for word in words[start:])
+    ends = (n for n, part in enumerate(last, start) if isinstance(part, Text) and part.value.endswith(end))
+    return next(ends, len(words))
 
 
-# Made anew by each run of a script, it is in no file, and ends with the processes.
-KEY = """\
-RUNNER_RDV_KEY=$(head -c 16 /dev/urandom | base64)   # only this job's ranks know it
-export RUNNER_RDV_KEY"""
-
-# Wait for the step, which runs in the background, and leave its exit status as a record and as the script's own.
-WAIT = """\
-runner_step=$!
-while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
-wait "$runner_step"; runner_exit=$?
-"""
-TAIL = f"""\
-{WAIT}printf '{{"job":"%s","exit":%d,"end_s":%d}}\\n' "${JOB_ID}" "$runner_exit" "$(date +%s)" \\
-  >exit.json.part && mv -f exit.json.part exit.json
-exit "$runner_exit"
-"""
+def rank(step: StepSpec) -> str:
+    """The function that starts a rank."""
+    return f"runner_rank() {{\n  exec {command(*grouped(step), indent='  ')}\n}}"
 
 
-# What the clean-up says is no evidence of why a job failed: it must not stand beside what is.
-CLEANUP_LOG = ">>logs/cleanup.log 2>&1"
+def at_end(step: StepSpec, starter: tuple[Argument, ...] = ()) -> str:
+    """The function that is called when the script ends, however it ends, with a line break; empty for none.
 
-
-def node_log(name: str) -> str:
-    """Redirection of what is run once a node into a file of that node; ``name``: shell code of its name."""
-    return f'>"logs/node-{name}.log" 2>&1'
-
-
-def around(once_a_node: tuple[Argument, ...], at_end: tuple[Argument, ...]) -> Iterator[str]:
-    """What comes before the step, and what is run whenever the script ends: whole commands, empty for none."""
-    if at_end:
-        yield f"runner_at_end() {{\n  {folded(at_end, indent='    ')} {CLEANUP_LOG}\n}}\ntrap runner_at_end EXIT\n"
-    if once_a_node:
-        yield f"# Once a node, not once a rank.\n{folded(once_a_node)} || exit {NODE_NOT_READY}\n"
+    Args:
+        starter: words that start it on each node.
+    """
+    if not step.at_end:
+        return ""
+    return f"runner_at_end() {{\n  {command(starter, step.at_end, indent='  ')} {CLEANUP_LOG}\n}}\n"
 
 
 def clock(seconds: int) -> str:

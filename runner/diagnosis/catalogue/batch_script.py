@@ -18,8 +18,8 @@ FAILURES = (
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(
         NOT_LOADED,
-        "`module avail` lists what there is; correct the setup in the site file; an environment of your own must lie "
-        "where every node sees it",
+        "correct the setup in the site file (`module avail` lists what there is); an environment of your own must lie "
+        "where every node sees it; submit again where logs/batch.err names a file of lib/",
         "user",
     ),
     Failure(

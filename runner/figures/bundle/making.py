@@ -55,7 +55,7 @@ def make(
         check_different(data / RUNS / run.run for run in bundled)
         together = None
         if study is not None:
-            secrets = secrets_of(runs[0].plan())
+            secrets = secrets_of(runs[0].needed_plan())
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             together = proven_study(data, {each: run.run_id for each, run in study.runs.items()}, study.figures)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
@@ -100,7 +100,7 @@ def _copied(run: RunDirectory, data: Path) -> BundledRun:
         raise UsageError(
             "a run directory of this name cannot be in a bundle", where=str(run.path), fix="give it its id"
         )
-    secrets = secrets_of(run.plan())
+    secrets = secrets_of(run.needed_plan())
     redacted: dict[str, str] = {}
     for name, content in files_of(run.path):
         clean = redacted_file(name, content, secrets)

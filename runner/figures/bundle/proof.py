@@ -15,12 +15,11 @@ from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted
-from runner.jobs.collect import collect
 from runner.jobs.copies import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.verdict import judge
 from runner.model.bundle import BundledRun
-from runner.model.job import JobState, Submitted
+from runner.model.figure import figure_keys
 from runner.model.verdict import Verdict
 
 PLAN, VERDICT = "plan.json", "verdict.json"
@@ -41,7 +40,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     run = RunDirectory(root)
     try:
         verdict = _judged(run, redacted)
-        plan = run.plan()
+        plan = run.needed_plan()
     except RunnerError as error:
         raise NotProvenError(f"{run.run_id}: {error.what}", where=error.where or run.run_id) from None
     except (
@@ -54,7 +53,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         RecursionError,
     ) as error:
         raise NotProvenError(f"{run.run_id}: its records cannot be judged: {error}", where=run.run_id) from None
-    stored = run.read(VERDICT, Verdict)
+    stored = run.verdict
     if stored is None:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
     key = difference(msgspec.to_builtins(stored), msgspec.to_builtins(verdict))
@@ -72,17 +71,14 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         site=plan.site,
         gpus=plan.gpus,
         nodes=plan.nodes,
-        images_per_s=verdict.images_per_s,
-        unit=verdict.unit,
         precision=verdict.precision,
         steady=verdict.steady,
         transport=verdict.transport,
-        demonstration=verdict.demonstration,
         forced=verdict.forced,
         version=__version__,
         redacted=redacted,
-        synchronisation=verdict.synchronisation,
         arm=plan.arms[-1],
+        **figure_keys(verdict, plan.arms[-1]),
     )
 
 
@@ -119,15 +115,15 @@ def _judged(run: RunDirectory, redacted: dict[str, str]) -> Verdict:
     Raises:
         RunnerError: a file that it hangs on is missing, or not the one that the job had.
     """
-    tasks = run.plan().tasks_per_node
+    tasks = run.needed_plan().tasks_per_node
     recorded = sum(path.name.endswith(".start.json") for path in run.ranks.iterdir()) if run.ranks.is_dir() else 0
     if min(tasks, default=0) < 1 or sum(tasks) != recorded or recorded > _MOST_RANKS:
         raise NotProvenError(f"its plan is for {counted(sum(tasks), 'rank')}, of which {recorded} have records")
-    submitted = run.read("job.json", Submitted)
+    submitted = run.submitted
     script = redacted.get(SCRIPT) or sha256((run.path / SCRIPT).read_bytes() if (run.path / SCRIPT).is_file() else b"")
     if submitted is None or submitted.script_sha256 != script:
         raise NotProvenError("its script is not the one that was submitted", where=f"{run.run_id}/{SCRIPT}")
-    evidence = collect(run, run.read("ended.json", JobState) or JobState("unknown"))
+    evidence = run.evidence
     if any(not start.plan_sha256 for start in evidence.starts.values()):
         raise NotProvenError("not every rank says which plan it had")
     plan_sha256 = redacted.get(PLAN) or evidence.plan_sha256

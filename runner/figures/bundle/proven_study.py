@@ -37,7 +37,7 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     if sorted(run.run_id for run in proven.values()) != there:
         raise NotProvenError("the launches of the study are not the runs of the bundle", where=STUDY)
     launches = {launch.key: launch for launch in study.launches}
-    plans = {key: run.plan() for key, run in proven.items()}
+    plans = {key: run.needed_plan() for key, run in proven.items()}
     for key, plan in plans.items():
         why = _misfit(study, launches.get(key), plan)
         if why:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -26,6 +26,7 @@ from runner.figures.bundle.proof import check_different, difference, proven_run
 from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.model.bundle import Bundle, BundledRun, VerifiedBundle
 
+_LATER = ("figure", "doubts")
 _MOST_BYTES = 1 << 33
 
 
@@ -49,7 +50,7 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
             for name, content in _members(opened):
                 if name.startswith(bag.DATA):
                     _unpack(name.removeprefix(bag.DATA), content, digests, data)
-            about = _about(data)
+            about, said = _about(data)
             runs = _runs(data, digests, {run.run: run for run in about.runs})
             study = None
             if about.study is not None or STUDY in digests:
@@ -60,7 +61,8 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
         raise UsageError("there is no such file", where=str(file)) from None
     except file_system.UnusableFileError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
-    key = difference(msgspec.to_builtins(about), msgspec.to_builtins(Bundle(SCHEMA, runs, study)))
+    expected = _without_later_keys(msgspec.to_builtins(Bundle(SCHEMA, runs, study)), said)
+    key = difference(_without_later_keys(msgspec.to_builtins(about), said), expected)
     if key:
         raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
     return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs, study)
@@ -113,11 +115,25 @@ def _check_name(name: str) -> None:
         raise NotProvenError(f"the bundle was altered: {name} does not belong in a bundle", where=f"{bag.DATA}{name}")
 
 
-def _about(data: Path) -> Bundle:
+def _about(data: Path) -> tuple[Bundle, Any]:
+    """What it says of itself, and the same as it stands there."""
     try:
-        return msgspec.convert(json.loads((data / ABOUT).read_bytes()), Bundle, strict=True)
+        said = json.loads((data / ABOUT).read_bytes())
+        return msgspec.convert(said, Bundle, strict=True), said
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         raise NotProvenError(f"{ABOUT} cannot be read", where=f"{bag.DATA}{ABOUT}") from None
+
+
+def _without_later_keys(value: Any, said: Any) -> Any:
+    """A document without the keys that bundles of earlier versions do not have, where ``said`` has them not either:
+    what a bundle does not say need not be what its records give.
+    """
+    if isinstance(value, dict) and isinstance(said, dict):
+        kept = {name: each for name, each in value.items() if name not in _LATER or name in said}
+        return {name: _without_later_keys(each, said.get(name)) for name, each in kept.items()}
+    if isinstance(value, list | tuple) and isinstance(said, list) and len(value) == len(said):
+        return [_without_later_keys(each, other) for each, other in zip(value, said, strict=True)]
+    return value
 
 
 def _runs(data: Path, digests: Mapping[str, str], said: Mapping[str, BundledRun]) -> tuple[BundledRun, ...]:

@@ -160,4 +160,4 @@ def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]])
 
 
 def _demonstration(launches: Sequence[MeasuredLaunch]) -> str:
-    return next((launch.demonstration for launch in launches if launch.demonstration), "")
+    return next((launch.figure.demonstration for launch in launches if launch.figure.demonstration), "")

@@ -30,9 +30,12 @@ _RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
     "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
     "other-site": ("site", lambda launch: launch.plan.site),
     "other-arm": ("arm of the figure", lambda launch: launch.plan.arms[-1]),
-    "other-unit": ("unit of the figure", lambda launch: launch.unit),
-    "other-proof": ("synchronisation", lambda launch: launch.synchronisation or "proven"),
-    "other-claim": ("claim", lambda launch: "demonstration" if launch.demonstration else "performance"),
+    "other-unit": ("unit of the figure", lambda launch: launch.figure.unit),
+    "other-proof": (
+        "synchronisation",
+        lambda launch: "not-examined" if launch.figure.has("not-examined") else "proven",
+    ),
+    "other-claim": ("claim", lambda launch: "demonstration" if launch.figure.demonstration else "performance"),
 }
 _REPEATS = "not-repeats"
 _CODE = ("program", "commit", "changes")  # of a launch's code, what repeats share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.core.errors import NotProvenError
@@ -12,10 +12,9 @@ from runner.jobs.copies import Identity, identity_of
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
-from runner.model.job import ExitMarker, Submitted
+from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
 from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
-from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 
 
@@ -24,30 +23,23 @@ class MeasuredLaunch:
     """A run whose verdict is ``measured``.
 
     Attributes:
-        images_per_s: of the whole world, in ``unit``. precision: its 95 % interval within the run; None where there is
-            none.
+        figure: of the whole world.
         batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         identity: by which a copy of it is known; None where that is unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
         options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
-        demonstration: why the figure is no performance claim; empty where it is one.
-        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         code: what ran, as ``runner.jobs.comparison.code_facts``.
     """
 
     run: str
     plan: Plan
-    images_per_s: float
-    precision: tuple[float, float] | None
+    figure: Figure
     batch: int | None
     nodes: frozenset[str]
     began_s: float
     ended_s: float
     options: Mapping[str, str]
-    demonstration: str
-    unit: str = "images"
-    synchronisation: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     devices: frozenset[str] = frozenset()
     identity: Identity | None = None
@@ -68,59 +60,41 @@ def measured_launch(run: RunDirectory) -> MeasuredLaunch:
     now = standing(run)
     if isinstance(now, Standing):
         raise NotProvenError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then compare")
-    if now.outcome != "measured" or now.images_per_s is None:
+    plan = run.needed_plan()
+    figure = figure_of(now, plan.arms[-1])
+    if figure is None:
         why = f": {now.reasons[0]}" if now.reasons else ""
         raise NotProvenError(
             f"{run.run_id} is {now.outcome}, and only measured figures are compared{why}",
             where=str(run.path),
             fix=now.fix or "run it again, or leave it out",
         )
-    return launch_of(run, now)
-
-
-def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
-    """The launch of a run with this verdict, which is ``measured``.
-
-    Raises:
-        UsageError: its plan cannot be read.
-    """
-    plan = run.plan()
-    starts = {
-        rank: start
-        for rank in range(plan.tasks)
-        if (start := run.read(f"ranks/{rank}.start.json", StartRecord)) is not None
-    }
-    report = run.read("ranks/0.report.json", Report)
-    submitted = run.read("job.json", Submitted)
-    marker = run.read("exit.json", ExitMarker)
+    reports = run.records.records("report", Report, range(plan.tasks))
+    starts = run.records.records("start", StartRecord, range(plan.tasks))
+    submitted, marker = run.submitted, run.marker
     began_s = starts[0].time_s if 0 in starts else None
     return MeasuredLaunch(
         run=run.run_id,
         plan=plan,
-        images_per_s=verdict.images_per_s or 0.0,
-        precision=verdict.precision,
-        batch=report.batch_size if report else plan.samples_per_step,
+        figure=figure,
+        batch=reports[0].batch_size if 0 in reports else plan.samples_per_step,
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
         options=options_of(plan.program),
-        demonstration=verdict.demonstration,
-        unit=verdict.unit,
-        synchronisation=verdict.synchronisation,
         code=code_facts(run),
-        devices=_devices(run, plan, starts),
+        devices=_devices(plan, starts, reports),
         identity=identity_of(starts.get(0)),
     )
 
 
-def _devices(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -> frozenset[str]:
+def _devices(plan: Plan, starts: Mapping[int, StartRecord], reports: Mapping[int, Report]) -> frozenset[str]:
     """The GPUs of all ranks, by what the framework used, else by what the launcher gave to the rank."""
     if plan.device != "cuda":
         return frozenset()
     found = set()
     for rank in range(plan.tasks):
-        report, start = run.read(f"ranks/{rank}.report.json", Report), starts.get(rank)
-        named = (each.device_uuid for each in (report, start) if each and each.device_uuid)
+        named = (each.device_uuid for each in (reports.get(rank), starts.get(rank)) if each and each.device_uuid)
         # What no UUID is known of has its number among those that the rank sees, which is the same on every GPU.
         uuid = next((each for each in named if each.startswith(DEVICE_UUIDS)), "")
         if not uuid:
@@ -132,3 +106,9 @@ def _devices(run: RunDirectory, plan: Plan, starts: Mapping[int, StartRecord]) -
 def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:
     """As they began."""
     return tuple(sorted(launches, key=lambda launch: (launch.began_s, launch.run)))
+
+
+def doubts_of(launches: Sequence[MeasuredLaunch]) -> tuple[Doubt, ...]:
+    """What must be said with the figure of these launches: of several, their interval is another one."""
+    without = NO_INTERVAL if len(launches) > 1 else ()
+    return shared_doubts((launch.figure for launch in launches), without=without)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from runner.figures.compare.launches import MeasuredLaunch, in_order
+from runner.figures.compare.launches import MeasuredLaunch, doubts_of, in_order
 from runner.model.compared import ComparedPoint, ComparedSide, Judgement
 from runner.statistics.comparison import Comparison, compare
 from runner.statistics.launches import mean_rate, needed
@@ -29,7 +29,7 @@ def compare_point(
     second_runs = {launch.run for launch in second}
     launches = in_order((*first, *second))
     order = "".join("B" if launch.run in second_runs else "A" for launch in launches)
-    made = compare(order, [launch.images_per_s for launch in launches], margin)
+    made = compare(order, [launch.figure.value for launch in launches], margin)
     verdict, why = made.verdict, made.why
     apart = "; ".join(_apart(launches))
     if apart:
@@ -56,8 +56,9 @@ def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
     return ComparedSide(
         tuple(launch.run for launch in ordered),
         not_proven,
-        mean_rate([launch.images_per_s for launch in ordered]).value,
-        ordered[0].unit,
+        mean_rate([launch.figure.value for launch in ordered]).value,
+        ordered[0].figure.unit,
+        doubts_of(ordered),
     )
 
 

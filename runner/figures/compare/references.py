@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.core import paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
-from runner.figures.compare.launches import MeasuredLaunch, in_order
+from runner.figures.compare.launches import MeasuredLaunch, doubts_of, in_order
 from runner.model.compared import AgainstReference, Judgement, Reference, References
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import mean_rate
@@ -46,7 +46,7 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
         each
         for each in references
         if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus)
-        and each.unit.partition("/")[0] == launch.unit
+        and each.unit.partition("/")[0] == launch.figure.unit
         # A reference is one of training, unless it names the arm.
         and (launch.plan.arms[-1] == "full" or "arms" in each.options)
         and _fits(each.options, launch.options)
@@ -75,7 +75,7 @@ def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Pat
         also = f" with a figure of the arm {arm}: a reference is one of training, unless its options name arms"
     elif near:
         wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
-        also = f" with figures in {launch.unit}/s and its options; for these it has only {'; '.join(wanted)}"
+        also = f" with figures in {launch.figure.unit}/s and its options; for these it has only {'; '.join(wanted)}"
     else:
         also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
     return UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
@@ -93,9 +93,9 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
     """
     ordered = in_order(launches)
     share = 1.0 / ordered[0].gpus if reference.unit.endswith("/GPU") else 1.0
-    rates = [launch.images_per_s * share for launch in ordered]
+    rates = [launch.figure.value * share for launch in ordered]
     mean = mean_rate(rates)
-    figure, interval, interval_of = mean.value, ordered[0].precision, "this run"
+    figure, interval, interval_of = mean.value, ordered[0].figure.interval, "this run"
     if len(rates) >= LEAST_LAUNCHES and mean.low is not None and mean.high is not None:
         interval, interval_of = (mean.low, mean.high), "launches"
     elif len(rates) > 1:
@@ -122,6 +122,7 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
         interval_of="none" if interval is None else "launches" if interval_of == "launches" else "this run",
         judgement=judgement,
         above=at_most is not None and low > at_most,
+        doubts=doubts_of(ordered),
     )
 
 

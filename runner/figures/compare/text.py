@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from runner.core.text import counted, gpus_text
 from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide
+from runner.model.figure import Doubt, in_words
 from runner.statistics.comparison import LEAST_LAUNCHES
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
@@ -58,7 +59,8 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {each.low:.1f} to {each.high:.1f})"
     count = counted(len(each.runs), "launch")
-    yield f"{count} on {gpus_text(each.gpus)}: {each.figure:.1f} {each.unit}{interval}"
+    doubts = _doubts(each.doubts)
+    yield f"{count} on {gpus_text(each.gpus)}: {each.figure:.1f} {each.unit}{interval}{doubts and f'; {doubts}'}"
     most = "" if each.at_most is None else f", at most {each.at_most:.1f}"
     yield f"reference: {each.value:.1f} {each.unit}, at least {each.at_least:.1f}{most} ({each.source}, {each.date})"
     if each.above:
@@ -79,7 +81,12 @@ _JUDGED = {
 def _side(side: ComparedSide) -> str:
     count = counted(len(side.runs), "launch")
     more = f", {side.not_proven} more not proven" if side.not_proven else ""
-    return f"{side.images_per_s:.1f} {side.unit}/s, {count}{more}"
+    return "; ".join(filter(None, (f"{side.images_per_s:.1f} {side.unit}/s, {count}{more}", _doubts(side.doubts))))
+
+
+def _doubts(doubts: Iterable[Doubt]) -> str:
+    """Of a demonstration the comparison is labelled as a whole."""
+    return in_words(doubts, labelled=True)
 
 
 def _sign(share: float) -> str:

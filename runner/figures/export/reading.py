@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import TypeVar
 
@@ -12,10 +12,9 @@ from runner.core.invocation import PROGRAM
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
-from runner.jobs.presence import presence
-from runner.jobs.times import utc
+from runner.jobs.run import utc
 from runner.model.exported import ExportedRank, ExportedRun
-from runner.model.job import ExitMarker
+from runner.model.figure import figure_keys
 from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
 from runner.planning.options import options_of
 
@@ -32,13 +31,13 @@ def exported_run(run: RunDirectory) -> ExportedRun:
     verdict = standing(run)
     if isinstance(verdict, Standing):
         raise UnknownStateError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then export")
-    plan = run.plan()
-    there = presence(run)
-    starts = _records(run, "start", there.starts, StartRecord)
-    reports = _records(run, "report", range(plan.tasks), Report)
-    exits = _records(run, "exit", there.exits, ExitRecord)
+    plan = run.needed_plan()
+    records = run.records
+    starts = records.starts
+    reports = records.records("report", Report, range(plan.tasks))
+    exits = records.records("exit", ExitRecord)
     gpus = _gpus(run, starts)
-    marker = run.read("exit.json", ExitMarker)
+    marker = run.marker
     nodes = nodes_of(starts, plan.tasks_per_node)
     began_s = starts[0].time_s if 0 in starts else None
     low, high = verdict.precision or (None, None)
@@ -61,16 +60,13 @@ def exported_run(run: RunDirectory) -> ExportedRun:
         batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
         started=utc(began_s),
         ended=utc(marker.end_s if marker else None),
-        unit=verdict.unit,
-        images_per_s=verdict.images_per_s if is_measured else None,
         precision_low=low if is_measured else None,
         precision_high=high if is_measured else None,
         window_s=verdict.window_s if is_measured else None,
         steady=verdict.steady if is_measured else None,
         transport=verdict.transport,
-        demonstration=verdict.demonstration,
-        synchronisation=verdict.synchronisation,
         arm=plan.arms[-1],
+        **figure_keys(verdict, plan.arms[-1]),
         ranks=ranks,
     )
 
@@ -104,13 +100,8 @@ def _rank(
     )
 
 
-def _records(run: RunDirectory, kind: str, ranks: Iterable[int], struct: type[T]) -> dict[int, T]:
-    read = {rank: run.read(f"ranks/{rank}.{kind}.json", struct) for rank in ranks}
-    return {rank: record for rank, record in read.items() if record is not None}
-
-
 def _gpus(run: RunDirectory, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
     """What the nodes' watchers saw of each GPU, by its UUID."""
     watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
-    records = _records(run, "node", watchers, NodeRecord)
+    records = run.records.records("node", NodeRecord, watchers)
     return {gpu.uuid: gpu for record in records.values() for gpu in record.gpus if gpu.uuid}

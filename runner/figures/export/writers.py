@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Format
+from runner.model.figure import Doubt, in_codes, in_words
 
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
     "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
-    "synchronisation", "arm",
+    "synchronisation", "arm", "doubts",
 )  # fmt: skip
 COLUMNS = (*_OF_RUN, *(name if name in ("rank", "node") else f"rank_{name}" for name in ExportedRank.__struct_fields__))
 
@@ -28,7 +29,7 @@ def as_csv(runs: Sequence[ExportedRun]) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for run in runs:
-        facts = msgspec.to_builtins(run)
+        facts = msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run))}
         own = [facts[name] for name in _OF_RUN]
         writer.writerows([_cell(each) for each in (*own, *rank.values())] for rank in facts["ranks"])
     return out.getvalue()
@@ -65,7 +66,8 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     return "".join(
         f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
         f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
-        f"claim={_claim(run)}{'' if run.arm == 'full' else f' arm={run.arm}'}\n"
+        f"claim={_claim(run)}{'' if run.arm == 'full' else f' arm={run.arm}'}"
+        f"{f' doubts={in_codes(_doubts(run))}' if _doubts(run) else ''}\n"
         for run in runs
     )
 
@@ -81,9 +83,11 @@ WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
 
 def _claim(run: ExportedRun) -> str:
     """What the figure may be quoted as; of an arm that is not training as it is, that arm."""
-    if run.demonstration:
-        return "demonstration"
-    return run.arm if run.arm != "full" else "unexamined" if run.synchronisation else "performance"
+    return run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"
+
+
+def _doubts(run: ExportedRun) -> tuple[Doubt, ...]:
+    return run.figure.doubts if run.figure else ()
 
 
 def never_a_formula(text: str) -> str:
@@ -108,6 +112,8 @@ def _mllog(run: ExportedRun) -> Iterator[str]:
         about["arm"] = run.arm
     if run.synchronisation:
         about["synchronisation"] = run.synchronisation
+    if _doubts(run):
+        about["doubts"] = in_codes(_doubts(run))
 
     def line(kind: str, time_ms: int, key: str, value: Any, **metadata: Any) -> str:
         event = {
@@ -136,7 +142,13 @@ def _labels_of(run: ExportedRun) -> dict[str, str]:
 
 
 def _throughput(run: ExportedRun) -> Samples:
-    labels = {**_labels_of(run), "unit": run.unit, "claim": _claim(run), "arm": run.arm}
+    labels = {
+        **_labels_of(run),
+        "unit": run.unit,
+        "claim": _claim(run),
+        "arm": run.arm,
+        "doubts": in_codes(_doubts(run)),
+    }
     return [(labels, run.images_per_s)]
 
 

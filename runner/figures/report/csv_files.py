@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from runner.core.text import printable
 from runner.figures.export.writers import never_a_formula
 from runner.figures.report.numbers import settings_text
+from runner.model.figure import in_words
 from runner.model.report import Report
 from runner.model.study import Estimate
 
@@ -26,13 +27,14 @@ def csv_files(report: Report) -> dict[str, str]:
 RUNS = (
     "key", "run", "gpus", "arm", "settings", "repeat", "state", "unit", "images_per_s", "images_per_s_low",
     "images_per_s_high", "images_per_s_per_gpu", "step_s", "sm_clock_mhz", "nodes", "demonstration", "why",
-    "directory",
+    "directory", "doubts",
 )  # fmt: skip
 RANKS = ("key", "run", "gpus", "rank", "node", "local_rank", "compute_s", "relative", "slow")
 _THREE = ("", "_low", "_high")
 POINTS = (
     "gpus", "arm", "settings", "proven", "wanted", "unit", *(f"images_per_s{end}" for end in _THREE),
     *(f"efficiency_of_one{end}" for end in _THREE), *(f"efficiency_of_uncoupled{end}" for end in _THREE), "spread",
+    "doubts",
 )  # fmt: skip
 LOSSES = ("gpus", "settings", "lost_to", *(f"loss{end}" for end in _THREE), "clock_ratio", "note", "why")
 
@@ -43,6 +45,7 @@ def _runs(report: Report) -> Iterable[Sequence[Cell]]:
             row.key, row.run, row.gpus, row.arm, settings_text(row.settings), row.repeat or None, row.state,
             row.unit, row.images_per_s, row.low, row.high, row.per_gpu, row.step_s, row.sm_clock_mhz,
             " ".join(row.nodes), row.demonstration, row.why, row.directory,
+            in_words(row.figure.doubts) if row.figure else "",
         )  # fmt: skip
 
 
@@ -57,7 +60,7 @@ def _points(report: Report) -> Iterable[Sequence[Cell]]:
     for point in report.study.points if report.study else ():
         estimates = (point.images_per_s, point.efficiency_of_one, point.efficiency_of_uncoupled)
         own = (point.gpus, point.arm, settings_text(point.settings), point.proven, point.wanted, report.unit)
-        yield (*own, *(value for each in estimates for value in _values(each)), point.spread)
+        yield (*own, *(value for each in estimates for value in _values(each)), point.spread, in_words(point.doubts))
 
 
 def _losses(report: Report) -> Iterable[Sequence[Cell]]:

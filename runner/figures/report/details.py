@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from runner.core import file_system
 from runner.core.errors import RunnerError
 from runner.core.hide import hidden_value, is_secret_name
 from runner.core.redact import REDACTED, redacted
 from runner.figures.report.ranks import rank_facts, step_times
 from runner.jobs import figure as figures
-from runner.jobs.collect import Evidence, collect
-from runner.jobs.directory import CODE, SCRIPT, RunDirectory
+from runner.jobs.collect import Evidence
 from runner.jobs.expected import signs_of
 from runner.jobs.facts import run_facts
-from runner.model.job import JobState
-from runner.model.origin import CodeRecord
+from runner.jobs.run import SCRIPT, Run
+from runner.model.origin import CodeRecord, Source
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, Row, RunReport
 from runner.model.verdict import Verdict
@@ -30,21 +27,15 @@ _SAME = 1e-6  # relative, of two figures of the same records
 _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
 
 
-class _Provenance(msgspec.Struct):
-    runner: str = ""
-    python: str = ""
-    source: dict[str, Any] | None = None
-
-
 def detailed(row: Row) -> RunReport:
     """All about one run; what cannot be read is left out, and ``problem`` says why."""
-    run = RunDirectory(Path(row.directory))
+    run = Run(Path(row.directory))
     try:
-        verdict = run.read("verdict.json", Verdict)
+        verdict = run.verdict
         report = RunReport(row, run_facts(run, verdict), environment=environment(run), script=script(run))
         if verdict is None or verdict.outcome != "measured":
             return report
-        evidence = collect(run, run.read("ended.json", JobState) or JobState("unknown"))
+        evidence = run.evidence
         problem = next(iter(figures.faults(evidence)), "")
         return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence, verdict)
     except RunnerError as error:
@@ -75,15 +66,12 @@ def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunRep
     )
 
 
-def script(run: RunDirectory) -> str:
+def script(run: Run) -> str:
     """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
     names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
     """
-    try:
-        content = file_system.read_bytes(run.path / SCRIPT).decode("utf-8", "backslashreplace")
-    except OSError:
-        return ""
-    plan = run.read("plan.json", PlanRecord)
+    content = run.content(SCRIPT).decode("utf-8", "backslashreplace")
+    plan = run.plan
     for name, value in plan.env if plan else ():
         if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
             content = content.replace(value, REDACTED)
@@ -91,12 +79,10 @@ def script(run: RunDirectory) -> str:
     return shown if len(shown) <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({len(shown)} characters in all)\n"
 
 
-def environment(run: RunDirectory) -> tuple[NamedFact, ...]:
+def environment(run: Run) -> tuple[NamedFact, ...]:
     """What the run was made of, as its plan and its provenance record it."""
-    plan = run.read("plan.json", PlanRecord)
-    provenance = run.read("provenance.json", _Provenance) or _Provenance()
-    verdict = run.read("verdict.json", Verdict)
-    facts = [*(_planned(plan) if plan else ()), *_code(run.read(CODE, CodeRecord))]
+    plan, provenance, verdict = run.plan, run.provenance, run.verdict
+    facts = [*(_planned(plan) if plan else ()), *_code(run.code)]
     facts += [(name, version) for name, version in (verdict.versions if verdict else {}).items()]
     facts += [
         ("gpu-runner", f"{provenance.runner} {_commit(provenance.source)}".strip()),
@@ -129,10 +115,10 @@ def _code(code: CodeRecord | None) -> Iterator[tuple[str, str]]:
         yield "code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"
 
 
-def _commit(source: Mapping[str, Any] | None) -> str:
-    if not source or not source.get("commit"):
+def _commit(source: Source | None) -> str:
+    if source is None or not source.commit:
         return ""
-    return f"({str(source['commit'])[:12]}{', with changes' if source.get('dirty') else ''})"
+    return f"({source.commit[:12]}{', with changes' if source.dirty else ''})"
 
 
 def _seen_on_nodes(evidence: Evidence) -> Iterator[NamedFact]:

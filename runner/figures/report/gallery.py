@@ -32,6 +32,7 @@ from runner.figures.report.pictures.losses import losses
 from runner.figures.report.pictures.picture import Picture, Table
 from runner.figures.report.pictures.time_line import time_line
 from runner.figures.report.summary import largest_point
+from runner.model.figure import in_words
 from runner.model.report import Report, Row, RunReport
 from runner.model.study import Estimate, PointFacts, StudyFacts
 
@@ -292,7 +293,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
         (
             launch_text(row),
             str(row.gpus),
-            f"{row.state}, synchronisation not examined" if row.synchronisation else row.state,
+            ", ".join(filter(None, (row.state, in_words(row.figure.doubts, labelled=True) if row.figure else ""))),
             f"{rate(row.images_per_s)}{f' {row.unit}/s' if is_mixed else ''}" if row.images_per_s is not None else DASH,
             rate(row.per_gpu) if row.per_gpu is not None else DASH,
             seconds(row.step_s) if row.step_s is not None else DASH,

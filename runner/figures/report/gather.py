@@ -7,36 +7,21 @@ from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
 
-import msgspec
-
 from runner import __version__
 from runner.core.text import counted, gpus_text
 from runner.figures.report.details import detailed, environment
 from runner.figures.report.expected import comparisons
-from runner.figures.report.kinds import PlannedKind, kind_of, with_kinds
+from runner.figures.report.kinds import kind_of, with_kinds
 from runner.figures.report.numbers import unit_of
 from runner.figures.report.summary import citation, highlights
-from runner.jobs.directory import RunDirectory
+from runner.jobs.run import Run
+from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
 from runner.model.report import NamedFact, Report, Row, RunReport
 from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 
 MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
-
-
-class _Planned(PlannedKind, kw_only=True):
-    """Of a plan, what a row shows."""
-
-    tasks_per_node: tuple[int, ...]
-    gpus_per_node: int
-    arms: tuple[str, ...] = ("full",)
-
-
-class _Batch(msgspec.Struct):
-    """Of a rank's report: samples that it took in a step."""
-
-    batch_size: int | None = None
 
 
 def of_study(study: StudyFacts) -> Report:
@@ -53,7 +38,7 @@ def of_study(study: StudyFacts) -> Report:
     )
 
 
-def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
+def of_runs(runs: Sequence[tuple[Run, str]]) -> Report:
     """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
@@ -94,6 +79,7 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         cite=citation(study, rows, details, label),
         expected=expected,
         why_not_expected=why_not,
+        doubts=shared_doubts((row.figure for row in rows), "run", without=() if study is None else OWN_OF_A_POINT),
     )
 
 
@@ -115,7 +101,7 @@ def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact
     counts: dict[str, dict[str, int]] = {}
     for row in rows:
         if row.directory:
-            for fact in known.get(row.key) or environment(RunDirectory(Path(row.directory))):
+            for fact in known.get(row.key) or environment(Run(Path(row.directory))):
                 values = counts.setdefault(fact.name, {})
                 values[fact.value] = values.get(fact.value, 0) + 1
     return tuple(NamedFact(name, _values(values)) for name, values in counts.items())
@@ -136,7 +122,7 @@ def _proven(rows: Sequence[Row]) -> str:
 
 def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     """A launch; where no figure of its study is a claim, nor is its own."""
-    launch = facts.launch
+    launch, figure = facts.launch, facts.figure
     return Row(
         key=launch.key,
         run=facts.run,
@@ -146,6 +132,7 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
         arm=launch.arm,
         settings=launch.settings,
         repeat=launch.repeat,
+        figure=figure.labelled(demonstration) if figure else None,
         images_per_s=facts.images_per_s,
         unit=facts.unit,
         synchronisation=facts.synchronisation,
@@ -158,16 +145,12 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
+def _row_of_run(run: Run, state: str) -> tuple[Row, dict[str, str]]:
     """A run, and of which kind it is."""
-    plan = run.read("plan.json", _Planned)
-    verdict = run.read("verdict.json", Verdict)
-    tasks = sum(plan.tasks_per_node) if plan else 0
-    each = plan.gpus_per_node // max(plan.tasks_per_node) if plan and tasks else 0
-    gpus = tasks * max(each, 1)  # on a site without GPUs, a rank stands for one
-    measured = verdict is not None and verdict.outcome == "measured" and gpus > 0
-    figure = verdict.images_per_s if measured and verdict is not None else None
-    low, high = (verdict.precision or (None, None)) if verdict is not None and figure is not None else (None, None)
+    plan, verdict = run.plan, run.verdict
+    gpus = plan.gpus if plan else 0
+    keys = figure_keys(verdict, plan.arms[-1] if plan and plan.arms else None)
+    figure: Figure | None = keys.get("figure") if gpus else None
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
     outcome = outcome if gpus else "not-proven"
     reasons = verdict.reasons if verdict is not None else ()
@@ -178,17 +161,14 @@ def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
         gpus=gpus,
         state=outcome,
         arm="" if plan is None or plan.arms[-1:] == ("full",) else plan.arms[-1],
-        images_per_s=figure,
-        unit=verdict.unit if verdict is not None and figure is not None else "images",
-        synchronisation=verdict.synchronisation if verdict is not None and figure is not None else "",
-        per_gpu=None if figure is None else figure / max(gpus, 1),
-        low=low,
-        high=high,
-        demonstration=verdict.demonstration if verdict is not None else "",
+        per_gpu=None if figure is None else figure.value / gpus,
+        low=figure.interval[0] if figure and figure.interval else None,
+        high=figure.interval[1] if figure and figure.interval else None,
         why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
+        **(keys if figure else {"demonstration": keys.get("demonstration", "")}),
     )
-    batch = run.read("ranks/0.report.json", _Batch) if figure is not None else None
-    return row, kind_of(plan or PlannedKind(), batch.batch_size if batch else None, row.demonstration)
+    report = run.records.report(0) if figure is not None else None
+    return row, kind_of(plan, report.batch_size if report else None, row.demonstration)
 
 
 def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:

@@ -8,29 +8,21 @@ import msgspec
 
 from runner.figures.compare.fit import FIGURE_OPTIONS
 from runner.jobs.code_record import is_source
+from runner.model.plan import Plan
 from runner.model.report import Row
 from runner.planning.options import options_of
 
 NONE = "none"
 
 
-class PlannedKind(msgspec.Struct):
-    """Of a plan, what decides its figure besides its size."""
-
-    recipe: str = ""
-    site: str = ""
-    device: str = ""
-    gpu_type: str = ""
-    program: tuple[str, ...] = ()
-    samples_per_step: int | None = None
-
-
-def kind_of(plan: PlannedKind, batch: int | None, demonstration: str) -> dict[str, str]:
-    """Name -> value of each.
+def kind_of(plan: Plan | None, batch: int | None, demonstration: str) -> dict[str, str]:
+    """Name -> value of each; without a plan nothing is known.
 
     Args:
         batch: samples of a rank in a step, as a rank reported it.
     """
+    if plan is None:
+        return {}
     options = options_of(plan.program)
     known = {name: options.get(name, NONE) for name in FIGURE_OPTIONS}
     samples = plan.samples_per_step if batch is None else batch
@@ -60,5 +52,6 @@ def with_kinds(rows: Sequence[tuple[Row, dict[str, str]]]) -> tuple[Row, ...]:
     if not names:
         return tuple(row for row, _ in rows)
     return tuple(
-        msgspec.structs.replace(row, settings=tuple((name, kind[name]) for name in names)) for row, kind in rows
+        msgspec.structs.replace(row, settings=tuple((name, kind.get(name, NONE)) for name in names))
+        for row, kind in rows
     )

@@ -12,6 +12,7 @@ from runner.figures.report.numbers import DASH, interval, launch_text, rate
 from runner.figures.report.pictures.picture import Picture, Table
 from runner.figures.report.summary import against
 from runner.model.expectation import Comparison
+from runner.model.figure import in_words
 from runner.model.report import Report, RunReport
 
 # Nothing is fetched and nothing runs, whatever a record holds.
@@ -36,6 +37,7 @@ def page(report: Report) -> str:
 
 
 def _header(report: Report) -> Markup:
+    doubts = in_words(report.doubts, labelled=True)
     label = tag("p", f"{_sentence(report.demonstration)}", class_="demonstration") if report.demonstration else None
     return tag(
         "header",
@@ -43,6 +45,7 @@ def _header(report: Report) -> Markup:
         tag("h1", report.title),
         tag("p", *_prose(f"{report.subtitle}."), class_="subtitle"),
         label,
+        tag("p", f"Doubts: {doubts}.", class_="subtitle") if doubts else None,
     )
 
 

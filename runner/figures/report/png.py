@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from runner.core.text import gpus_text, printable
 from runner.figures.report.gallery import expected_efficiency, ideal_each, main_kinds
 from runner.figures.report.numbers import NARROW, curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.figures.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
+from runner.model.figure import in_words
 from runner.model.report import Report
 from runner.model.study import PointFacts
 
@@ -30,6 +32,7 @@ _PARTS = (
 _HEAT = ("#eff3f8", "#d0ddeb", "#9fbbd8", "#3b6c9f", "#12355c")
 _ON_HEAT = ("#17191c", "#17191c", "#17191c", "#ffffff", "#ffffff")
 _MOST_UNITS = 3
+_MOST_DOUBTS = 330  # characters, three lines
 _MOST_TITLE = 54  # characters in large letters
 _INCHES, _DPI = (16.0, 9.0), 120
 
@@ -85,8 +88,13 @@ def _drawn(report: Report) -> bytes:
                         color=_LABEL, ha="right",
                         bbox={"boxstyle": "round,pad=0.4", "fc": "none", "ec": _LABEL})  # fmt: skip
         figure.text(0.035, 0.025, f"gpu-runner {report.version}, {report.made:%Y-%m-%d}", fontsize=12, color=_QUIET)
+        doubts = in_words(report.doubts, labelled=True)
+        figure.text(
+            0.975, 0.018, textwrap.fill(_plain(doubts, _MOST_DOUBTS), 110), fontsize=11, color=_LABEL, ha="right"
+        )
         file = io.BytesIO()
-        figure.savefig(file, format="png", metadata={"Software": f"gpu-runner {report.version}"})
+        about = {"Software": f"gpu-runner {report.version}", "Comment": in_words(report.doubts)}
+        figure.savefig(file, format="png", metadata=about)
     return file.getvalue()
 
 

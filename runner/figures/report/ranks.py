@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from statistics import median, median_low
 
 from runner.jobs.collect import Evidence
-from runner.jobs.figure import Figure
+from runner.jobs.figure import Measurement
 from runner.model.report import RankFacts, StepTimes
 
 MOST_POINTS = 240
 
 
-def rank_facts(evidence: Evidence, made: Figure) -> tuple[RankFacts, ...]:
+def rank_facts(evidence: Evidence, made: Measurement) -> tuple[RankFacts, ...]:
     """Each rank's compute time against the median of those that are not named as slow; empty where not every rank
     recorded it.
     """
@@ -38,7 +38,7 @@ def rank_facts(evidence: Evidence, made: Figure) -> tuple[RankFacts, ...]:
     )
 
 
-def step_times(made: Figure) -> StepTimes:
+def step_times(made: Measurement) -> StepTimes:
     """The world's step times, at most MOST_POINTS of them; each has the range of the groups that it stands for."""
     return points(made.ends_s, made.throughput.group_steps, made.throughput.cut_s)
 

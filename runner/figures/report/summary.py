@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
 from runner.core.text import counted, gpus_text
@@ -19,6 +19,7 @@ from runner.figures.report.numbers import (
     units_of,
 )
 from runner.model.expectation import Comparison
+from runner.model.figure import Doubt, in_words
 from runner.model.report import Highlight, Row, RunReport
 from runner.model.study import Loss, PointFacts, StudyFacts
 
@@ -229,9 +230,10 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         for row in rows[:5]:
             if row.images_per_s is not None:
                 on = _ranks(row.gpus, row.demonstration)
+                doubts = _doubts(row.figure.doubts if row.figure else ())
                 yield (
-                    f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch, which is no "
-                    f"claim about other launches{'' if is_training(row) else ', and no figure of training'}."
+                    f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch{doubts}, "
+                    "which is no claim about other launches."
                 )
         return
     point = largest_point(study)
@@ -248,12 +250,19 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         if sure
         else f" in {counted(point.proven, 'launch')}, too few for an interval"
     )
+    text += _doubts(point.doubts)
     if of_one is not None:
         sure, alone = interval(of_one), "rank" if study.demonstration else "GPU"
         text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone" + (
             f" ({sure})" if sure else ""
         )
     yield f"{text}."
+
+
+def _doubts(doubts: Iterable[Doubt]) -> str:
+    """In brackets behind a figure; that it is a demonstration, its sentence says."""
+    words = in_words(doubts, labelled=True)
+    return f" ({words})" if words else ""
 
 
 def _made_of(facts: dict[str, str]) -> str:

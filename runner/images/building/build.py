@@ -22,9 +22,8 @@ from runner.core.lock import locked
 from runner.core.package_directory import PackageDirectory
 from runner.core.progress import Progress
 from runner.images import reference
-from runner.images.building import engine_build, standin, standins, wheels
-from runner.images.building.engine_build import EngineBase
-from runner.images.building.engine_leftovers import sweep
+from runner.images.building import engine_build, standin, wheels
+from runner.images.building.engine_build import EngineBase, sweep
 from runner.images.building.horovod import horovod_for, labels_of
 from runner.images.building.pull import base_image, present_image
 from runner.images.conversion.publishing import ABOUT, about_of
@@ -105,13 +104,15 @@ def build(
         raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
-    stand_in = standins.find(framework, wanted)
+    stand_in = standin.find_standin(framework, wanted)
     if packages is not None:
         _check_packages(framework, packages, progress)
-        base_reference = standin.reference_of(stand_in) if stand_in else str(reference.parse(wanted))
+        base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
         found = present_image(client, base_reference, platform)
     else:
-        base_reference = standin.ensure(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
+        base_reference = (
+            standin.ensure_standin(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
+        )
         found = base_image(client, base_reference, platform, progress)
     chosen = {**DEFAULT_ARGS[framework], **(args or {})}
     plan = _plan(framework, wanted, base_reference, found, chosen, platform, packages)
@@ -136,7 +137,7 @@ def image_name(framework: str, base: str, args: Mapping[str, str] | None = None)
     """
     endings = (("LEGACY_KERAS", "0", "-keras3"), ("NCCL", "none", "-without-nccl"))
     ending = "".join(text for name, value, text in endings if (args or {}).get(name) == value)
-    if standins.find(framework, base):
+    if standin.find_standin(framework, base):
         return f"gpu-runner/horovod-{framework}:{base}{ending}"
     parsed = reference.parse(base)
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]

@@ -1,12 +1,18 @@
-"""What an engine's build says, as events: Docker's classic builder and Podman (facts: engines-and-squashfs)."""
+"""What a build says, as events: engines (Docker's classic builder, Podman) and builders' programs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from runner.core import process
+from runner.core.errors import InfrastructureError, ProgramFailedError
+from runner.core.progress import Progress
+
+LAST_LINES = 25  # of a failed build, in its message
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STEP = re.compile(r"(?:\[\d+/\d+\] )?(?:Step|STEP) (\d+)/(\d+) ?: (.*)")
 _RUNNING = re.compile(r" ?---> Running in ([0-9a-f]{12,64})\s*$")
@@ -83,3 +89,53 @@ def _events(coloured: str) -> Iterator[Event]:
         yield Started(running[1])
     elif line.strip() and not _BOOKKEEPING.fullmatch(line):
         yield Line(line.rstrip("\r").rsplit("\r", 1)[-1])
+
+
+_PROGRAM_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
+
+
+def followed(
+    command: Sequence[str | Path],
+    progress: Progress,
+    *,
+    what: str,
+    room: str,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Run a program of a build.
+
+    Args:
+        what: describes the program in messages. room: the disk that it fills.
+        env: its whole environment; None inherits ours.
+
+    Raises:
+        ProgramFailedError: it failed; the last step that it named and its last lines. InfrastructureError: for room.
+    """
+    log = BuildLog()
+    step = ""
+    last: list[str] = []
+
+    def take(line: str) -> None:
+        nonlocal step
+        for event in log.feed({"stream": line + "\n"}):
+            if isinstance(event, Step):
+                step = event.text
+                last.clear()
+                progress.step(event.text, event.number, event.total)
+            elif isinstance(event, Line):
+                last.append(event.text)
+                del last[:-LAST_LINES]
+                progress.line(event.text)
+
+    code = process.stream(command, take, timeout_s=_PROGRAM_LIMIT_S, env=env)
+    if code == 0:
+        return
+    output = "\n".join(last)
+    if "no space left" in output.lower() or "disk quota exceeded" in output.lower():
+        full = f"{what} has filled the disk:\n{output}"
+        raise InfrastructureError(full, where=step or what, fix=f"free space in {room}")
+    raise ProgramFailedError(
+        f"{what} failed with exit code {code}:\n{output}",
+        where=step or str(command[0]),
+        fix="the lines above are its last ones; fix what they name and build again",
+    )

@@ -16,7 +16,8 @@ from runner.core.files import files_below
 from runner.core.package_directory import PackageDirectory
 from runner.core.progress import Progress
 from runner.images.building import engine_build, wheels
-from runner.images.building.engine_build import LAST_LINES, EngineBase, container_of, remove_image, tar_of
+from runner.images.building.buildlog import LAST_LINES
+from runner.images.building.engine_build import EngineBase, container_of, remove_image, tar_of
 from runner.images.building.wheels import SHIPPED
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from runner.core.errors import RefusedError
 from runner.core.files import key_of
 from runner.core.progress import Progress
 from runner.images.conversion.engine_source import Method, engine_image
-from runner.images.conversion.publishing import ABOUT, Contents, Conversion, about_of, publish
-from runner.images.conversion.source import PackableSource
+from runner.images.conversion.publishing import ABOUT, Contents, Conversion, PackableSource, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
 from runner.images.store import squashfs_file
 from runner.images.store.stored_image import Edit, Form

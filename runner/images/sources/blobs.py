@@ -1,25 +1,53 @@
-"""Layers and documents of images by their digest, kept between conversions: images share most of their layers.
-
-    CACHE/blobs/HEX           verified when it got this name; never changed
-    CACHE/blobs/.HEX.partial  as far as it has come; the next download goes on from there
-
-Only their owner may read them: an image may be private. What has not been used for two weeks is removed at the next
-download.
-"""
+"""Runs several pieces of work at once; all stop when one fails or the user interrupts."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from runner.core import files, paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256 as sha256_of
 from runner.core.lock import locked
+
+_TICK_S = 0.5
+Result = TypeVar("Result")
+
+
+def run_in_parallel(
+    works: Sequence[Callable[[], Result]], *, workers: int | None, tick: Callable[[], None], stop: threading.Event
+) -> list[Result]:
+    """Results in the order of ``works``.
+
+    Args:
+        workers: threads; None means as many as suit the machine's processors.
+        tick: called by this thread every half second, and whenever all has ended.
+        stop: set when all work is to stop; each piece must check it, and is waited for.
+
+    Raises:
+        The first failure of a work; whatever interrupts this thread.
+    """
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="parallel")
+    try:
+        running = [pool.submit(work) for work in works]
+        left = set(running)
+        while left:
+            ended, left = wait(left, timeout=_TICK_S)
+            tick()
+            for one in ended:
+                one.result()
+        return [one.result() for one in running]
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
 
 _KEPT_S = 14 * 86400
 _CHUNK = 1 << 20

@@ -25,8 +25,8 @@ from runner.images.packing.merged_layers import Layer
 from runner.images.packing.tarstream import Member, Tapped
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
+from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
-from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry import Registry
 
 _CHUNK = 1 << 20

@@ -20,8 +20,8 @@ from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
+from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Descriptor
-from runner.images.sources.parallel import run_in_parallel
 from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason, short_json
 
 _PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network

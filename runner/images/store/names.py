@@ -13,7 +13,7 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import key_of
 from runner.images import reference as references
 from runner.images.store import owners
-from runner.images.store.failures import unreadable, writing
+from runner.images.store.owners import unreadable, writing
 from runner.images.store.stored_image import Form, StoredImage, form_of
 
 DIRECTORY = "refs"

@@ -1,16 +1,38 @@
-"""Who owns what lies in a store, and whose files are believed there.
-
-A store may be one directory for many users. Whoever may write to it can put any file under any name, but not one that
-belongs to someone else: so a file says who vouches for it by its owner.
-"""
+"""Who owns what lies in a store, whose files are believed there, and what to do where it cannot be read or written."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from runner.core.errors import InfrastructureError
+
+
+def unreadable(path: Path, error: OSError) -> InfrastructureError:
+    """The error to raise for a file or directory of the store that cannot be read."""
+    return InfrastructureError(
+        f"a file of the image store cannot be read: {error.strerror}",
+        where=str(path),
+        fix="ask its owner for permission, or convert the image into a store of your own (--store DIR)",
+    )
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an OSError of the block into an InfrastructureError about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot write to the image store: {error.strerror}",
+            where=str(path),
+            fix="free space, or name a store that you may write to (--store DIR or RUNNER_STORE)",
+        ) from error
+
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

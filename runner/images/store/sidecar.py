@@ -15,7 +15,7 @@ import msgspec
 from runner.core import file_system, files
 from runner.core.errors import InfrastructureError
 from runner.images.store import owners
-from runner.images.store.failures import unreadable, writing
+from runner.images.store.owners import unreadable, writing
 from runner.images.store.stored_image import StoredImage
 
 _SUFFIX = ".json"

@@ -29,7 +29,7 @@ from runner.core import paths, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.images import reference as references
 from runner.images.store import names, owners, sidecar
-from runner.images.store.failures import unreadable, writing
+from runner.images.store.owners import unreadable, writing
 from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, Form, StoredImage
 
 

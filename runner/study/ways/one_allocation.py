@@ -16,10 +16,10 @@ from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.in_allocation import STOPPED, has_begun, never_began
-from runner.jobs.life import WaitInterrupted, tasks_of
-from runner.jobs.submission import connected, scheduler_of
+from runner.jobs.life import WaitInterrupted
+from runner.jobs.states import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
-from runner.model.job import JobState, Submitted
+from runner.model.job import JobState
 from runner.model.study import Launch
 from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
@@ -53,7 +53,7 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
     """See ``Way``: the allocation, and with it all of its launches."""
     cancelled = []
     for own in allocation.allocations(study.path):
-        record = own.read("job.json", Submitted)
+        record = own.submitted
         if record is None or not (record.job_id or connected(own, record).find(own.path)):
             continue  # it never came to the scheduler
         job_id, had_ended = cancel_run(own)
@@ -89,7 +89,7 @@ def _discard_unbegun(study: StudyDirectory) -> None:
     unbegun = [run for run in runs if not has_begun(run)]
     known = states(unbegun)
     for run in unbegun:
-        record = run.read("job.json", Submitted)
+        record = run.submitted
         if record is not None and never_began(run, record, known.get(run.path)):
             directory.discard(run)
 
@@ -97,7 +97,7 @@ def _discard_unbegun(study: StudyDirectory) -> None:
 def _wait(work: Work) -> None:
     """Until each launch has ended and was judged, or the allocation has."""
     for launch, run in separate.open_runs_of(work.study):
-        tasks = tasks_of(run)
+        tasks = run.tasks
 
         def on_progress(now: JobProgress, tasks: int = tasks) -> None:
             work.listener.progress(now, tasks)

@@ -15,10 +15,10 @@ from runner.core.invocation import PROGRAM
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
-from runner.jobs.life import finish, tasks_of
+from runner.jobs.life import finish
 from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState, Submitted
+from runner.model.job import JobState
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
@@ -55,7 +55,7 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
 
 def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
     """See ``Way``."""
-    records = [(run, run.read("job.json", Submitted)) for run in runs]
+    records = [(run, run.submitted) for run in runs]
     found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
     return found
 
@@ -96,7 +96,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
 
 def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
-    tasks = tasks_of(run)
+    tasks = run.tasks
 
     def on_progress(progress: JobProgress) -> None:
         work.listener.progress(progress, tasks)
@@ -119,6 +119,6 @@ def open_runs_of(study: StudyDirectory) -> list[tuple[Launch, RunDirectory]]:
 
 
 def _scheduler(run: RunDirectory) -> str:
-    record = run.read("job.json", Submitted)
+    record = run.submitted
     assert record is not None, "a run that has no record of its job is not open"
     return record.scheduler

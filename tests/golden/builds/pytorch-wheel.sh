@@ -11,6 +11,6 @@ printf '%s\n' 'Step 4/6 : ARG HOROVOD=auto'
 export HOROVOD=auto
 printf '%s\n' 'Step 5/6 : COPY containers/horovod /opt/runner/'
 mkdir -p /opt/runner
-cp -R /mnt/gpu-runner/context/containers/horovod/. /opt/runner/
+cp -R /.gpu-runner-build/context/containers/horovod/. /opt/runner/
 printf '%s\n' 'Step 6/6 : RUN python3 /opt/runner/build.py wheel --framework pytorch --out /opt/wheel     --cxx-standard "${CXX_STANDARD}" --cuda-archs "${CUDA_ARCHS}" --nccl "${NCCL}" --horovod "${HOROVOD}"'
 /bin/sh -c 'python3 /opt/runner/build.py wheel --framework pytorch --out /opt/wheel     --cxx-standard "${CXX_STANDARD}" --cuda-archs "${CUDA_ARCHS}" --nccl "${NCCL}" --horovod "${HOROVOD}"'

@@ -21,7 +21,7 @@ import pytest
 from runner.core.errors import ProgramFailedError
 from runner.core.files import key_of
 from runner.core.progress import Silent
-from runner.images.building import standin, standins
+from runner.images.building import standin
 from runner.images.building.build import BuiltImage, build
 from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside
 from tests.support.gpu_code import gpu_code
@@ -71,9 +71,9 @@ def table(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient) -> str:
-    wanted = standins.find(ROW.framework, ROW.base)
+    wanted = standin.find_standin(ROW.framework, ROW.base)
     assert wanted is not None
-    return standin.ensure(wanted, engine_client, Silent())
+    return standin.ensure_standin(wanted, engine_client, Silent())
 
 
 @dataclass(frozen=True)

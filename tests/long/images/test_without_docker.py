@@ -1,4 +1,4 @@
-"""The image built with no container engine, by an ordinary user: with Charliecloud's real ch-image."""
+"""The image built with no container engine, by an ordinary user: in a writable root, by the real ch-run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import pytest
 
 from runner.core.errors import Exit
 from runner.core.progress import Silent
-from runner.images.building import standin, standins
+from runner.images.building import standin
+from runner.images.building.without_engine import steps
 from runner.images.store import store
 from tests.support import charliecloud, light_base
 from tests.support import registry as registries
@@ -57,37 +58,25 @@ class Login:
         return self(sys.executable, "-m", "runner", *words, code=code)
 
     def build(self, base: str, *words: str) -> dict[str, Any]:
-        """What ``build --with ch-image`` says of the image."""
-        said = self.runner("build", "pytorch", "--with", "ch-image", "--base", base, "--json", *words)
+        """What ``build --with ch-run`` says of the image."""
+        said = self.runner("build", "pytorch", "--with", "ch-run", "--base", base, "--json", *words)
         found = result(said.stdout)
         assert isinstance(found, dict)
         return found
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A registry's certificate and its key: ch-image talks TLS only."""
-    directory = tmp_path_factory.mktemp("tls")
-    files = {"certificate": str(directory / "certificate.pem"), "key": str(directory / "key.pem")}
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files["certificate"], "-keyout", files["key"]]
-    subprocess.run(words, check=True, capture_output=True)
-    directory.chmod(0o755)
-    return files
-
-
-@pytest.fixture(scope="module")
-def registry(certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with registries.running(tmp_path_factory.mktemp("registry"), tls=certificate) as host:
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registries.running(tmp_path_factory.mktemp("registry")) as host:
         yield host
 
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient, registry: str) -> str:
-    """The stand-in base in a registry with TLS, where an engine has pushed it."""
-    wanted = standins.find("pytorch", "standin")
+    """The stand-in base in a registry, where an engine has pushed it."""
+    wanted = standin.find_standin("pytorch", "standin")
     assert wanted is not None
-    local = standin.ensure(wanted, engine_client, Silent())
+    local = standin.ensure_standin(wanted, engine_client, Silent())
     return pushed(engine_client, local, f"{registry}/nvidia/pytorch:25.02-py3")
 
 
@@ -113,7 +102,7 @@ def pushed(client: docker.DockerClient, local: str, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def login(certificate: dict[str, str]) -> Iterator[Login]:
+def login() -> Iterator[Login]:
     """The home of an ordinary user; no engine answers."""
     home = Path(tempfile.mkdtemp(prefix="login-"))
     home.chmod(0o755)
@@ -124,8 +113,6 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
     variables["PYTHONPATH"] = str(CHECKOUT)
     for place in ("home", "tmp", "cache"):
         (home / place).mkdir()
-    shutil.copy(certificate["certificate"], home / "certificate.pem")
-    variables["REQUESTS_CA_BUNDLE"] = str(home / "certificate.pem")
     become: tuple[str, ...] = ()
     if os.geteuid() == 0:
         # An ordinary user but for one thing: whatever holds this checkout and its Python can be read.
@@ -139,7 +126,7 @@ def login(certificate: dict[str, str]) -> Iterator[Login]:
         shutil.rmtree(home)
 
 
-def test_ch_image_does_every_step(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
+def test_every_step_is_done(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
     name = light(engine_client, registry, "1")
     first = login.build(name)
     found = store.lookup(first["reference"], Path(first["path"]).parent)
@@ -149,13 +136,12 @@ def test_ch_image_does_every_step(login: Login, engine_client: docker.DockerClie
     assert found.labels["gpu-runner.part"] == "horovod-pytorch"
     assert {"opt/recipes/lib/launch.py", "results", "opt/runner/image.json"} <= names_in(found.path)
     assert login.build(name)["up_to_date"]
-    nothing_is_left(login, name)
-    login("ch-image", "--no-cache", "delete", name)
+    nothing_is_left(login)
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
     name = light(engine_client, registry, "slow", slow=b"")
-    words = (sys.executable, "-m", "runner", "build", "pytorch", "--with", "ch-image", "--base", name)
+    words = (sys.executable, "-m", "runner", "build", "pytorch", "--with", "ch-run", "--base", name)
     child = subprocess.Popen(
         [*login.become, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=login.home,
         env={**os.environ, **login.variables},
@@ -164,16 +150,15 @@ def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")
-    nothing_is_left(login, name)
-    login("ch-image", "--no-cache", "delete", name)
+    nothing_is_left(login)
 
 
 def test_a_missing_base_is_reported_before_anything_is_pulled(login: Login, registry: str) -> None:
-    said = login.runner("build", "pytorch", "--with", "ch-image", "--base", f"{registry}/no/such:1", code=Exit.REFUSED)
+    said = login.runner("build", "pytorch", "--with", "ch-run", "--base", f"{registry}/no/such:1", code=Exit.REFUSED)
     assert f"{registry} has no such image" in said.stderr
 
 
-def test_ch_image_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Login, base: str) -> None:
+def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Login, base: str) -> None:
     first = login.build(base)
     path = Path(first["path"])
     # A squashfs is mounted by /dev/fuse, which a machine may keep from its users: this is done as we are.
@@ -187,13 +172,13 @@ def test_ch_image_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(logi
     assert found.about["base_digest"] == first["base_digest"] == found.labels["org.opencontainers.image.base.digest"]
     assert (found.environment["PYTORCH_VERSION"], found.workdir) == ("2.13.0", "/workspace")
     assert found.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
-    assert {"ch/metadata.json", "ch/gpu-runner-digest"}.isdisjoint(names_in(path))
+    assert not [name for name in names_in(path) if name.startswith(steps.BROUGHT)]
     rows = result(login.runner("images", "list", "--json").stdout)
     assert [row["problem"] for row in rows if row["path"] == str(path)] == [""]
     again = login.build(base)
     assert (again["up_to_date"], again["path"]) == (True, str(path))
     assert again["seconds"] < 10
-    nothing_is_left(login, base)
+    nothing_is_left(login)
 
 
 def names_in(squashfs: Path) -> set[str]:
@@ -202,8 +187,7 @@ def names_in(squashfs: Path) -> set[str]:
     return {line.removeprefix("squashfs-root/") for line in said.splitlines()}
 
 
-def nothing_is_left(login: Login, base: str) -> None:
-    """Of images in the making; the base stays, as an engine's would."""
-    assert login("ch-image", "--no-cache", "list").stdout.split() == [base]
+def nothing_is_left(login: Login) -> None:
+    """Of images in the making; the base stays in the store, as an engine's would."""
     assert list((login.home / "cache/builds").iterdir()) == []
     assert list((login.home / "tmp").iterdir()) == []

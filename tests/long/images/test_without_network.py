@@ -15,7 +15,7 @@ from runner.core.package_directory import opened
 from runner.core.progress import Silent
 from runner.environments.collect import collect
 from runner.environments.spec import packages_of_images
-from runner.images.building import standin, standins
+from runner.images.building import standin
 from runner.images.building.build import build
 from runner.sites.loader import read_site
 from tests.support.package_directories import collected
@@ -40,9 +40,9 @@ class Recording(Silent):
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient) -> Iterator[str]:
     """The stand-in under another name, as an image that was loaded."""
-    wanted = standins.find("pytorch", "standin")
+    wanted = standin.find_standin("pytorch", "standin")
     assert wanted is not None
-    engine_client.images.get(standin.ensure(wanted, engine_client, Silent())).tag(*BASE.split(":"))
+    engine_client.images.get(standin.ensure_standin(wanted, engine_client, Silent())).tag(*BASE.split(":"))
     yield BASE
     engine_client.images.remove(BASE)
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.jobs.directory import write_script
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY
-from tests.support.golden_jobs import CASES, golden, planned
+from runner.sites.loader import read_site
+from tests.support.golden_jobs import CASES, planned, script
 from tests.support.sites import arrived
 from tests.support.sites.clusters import MACHINES, cpus_of_a_rank
 from tests.support.sites.golden_scripts import APART, TRIED_ON, AtSite, scripts
@@ -21,7 +23,7 @@ from tests.support.sites.golden_scripts import APART, TRIED_ON, AtSite, scripts
 
 def test_no_script_for_slurm_is_left_out() -> None:
     tried = {name for site in MACHINES for name in scripts(site)} | APART
-    assert {name for name in CASES if golden(name).suffix == ".sbatch"} == tried
+    assert {name for name in CASES if read_site(CASES[name][0]).scheduler == "slurm"} == tried
 
 
 @pytest.mark.parametrize("site", MACHINES)
@@ -32,7 +34,7 @@ def test_it_is_accepted_and_its_tasks_lie_and_look_as_planned(at_site: AtSite, s
     for name in scripts(site):
         directory = tmp_path / f"{name}'s run $x"
         (directory / "logs").mkdir(parents=True)
-        (directory / "job.sh").write_bytes(golden(name).read_bytes())
+        write_script(directory, script(name))
         done = subprocess.run(
             [here.box.bin_dir / "sbatch", "--parsable", "job.sh"],
             cwd=directory, capture_output=True, text=True, timeout=60, check=False,

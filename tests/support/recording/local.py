@@ -12,9 +12,11 @@ from pathlib import Path
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
+from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
+from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 
@@ -39,18 +41,18 @@ def stubs() -> Path:
     return directory
 
 
-def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> str:
+def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> JobScript:
     planned = plan(RECIPE, SITE, request, PlannedImage("i", "sha256:ab", image))
     return render(planned, runtime(via).step(planned))
 
 
-def executed(text: str, **extra: str) -> tuple[list[bytes], dict[bytes, bytes]]:
+def executed(script: JobScript, **extra: str) -> tuple[list[bytes], dict[bytes, bytes]]:
     """Run a script in a run directory of its own; returns the words of rank 1 and its environment."""
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "a run's $dir"
         (run / "logs").mkdir(parents=True)
         (run / "recipe").mkdir()
-        (run / "job.sh").write_bytes(text.encode("utf-8", "surrogateescape"))
+        write_script(run, script)
         env = {"PATH": f"{stubs()}:{os.environ['PATH']}", "HOME": name, **extra}
         done = subprocess.run(["/bin/bash", run / "job.sh"], env=env, capture_output=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
@@ -73,12 +75,12 @@ def arrives_or_is_refused(
         arguments=tuple(arguments),
     )
     try:
-        text = script(request, via, image)
+        made = script(request, via, image)
     except UsageError as error:
         bad = "\n" if via == "native" else ":\n"
         assert any(c in path for path in mounts for c in bad) or "mount" in error.where, error
         return False
-    words, environment = executed(text)
+    words, environment = executed(made)
     expected = [os.fsencode(argument) for argument in arguments]
     assert words[len(words) - len(expected) :] == expected
     shown = os.fsencode(option)

@@ -20,12 +20,13 @@ from pathlib import Path
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
+from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES, programs
+from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
-from runner.model.step import StepSpec, Text
 from runner.planning.plan import plan
 
 _IMAGE_WINS = r"""
@@ -51,7 +52,7 @@ for word in "$@"; do [[ $word == */lib/launch.py ]] && launches=1; done
 [ "$launches" ] || exit 0
 case "$*" in *--container-image=*) image_wins "$@" ;; esac
 while [[ $1 == --* ]]; do shift; done
-exec "$@"
+exec "$1" "${{2/#\\/results/$SLURM_SUBMIT_DIR}}" "${{@:3}}"
 """
 # As Enroot does twice, before and after its hooks (common::envfmt).
 _UNQUOTED = r"""
@@ -70,7 +71,10 @@ case $0 in */enroot) unquoted; unquoted ;; esac
 image_wins "$@"
 while [ $# -gt 0 ] && [ "$1" != /bin/bash ]; do shift; done
 [ $# -gt 0 ] || exit 0
-exec "$1" "$2" "${{3//\\/results\\/recipe/.}}" "${{@:4}}"  # the container's directories are not here
+rank=${{2/#\\/results/$SLURM_SUBMIT_DIR}}  # the container's directories are not here
+shift 2
+if [ "$1" = --cd ]; then shift 2; fi
+exec /bin/bash "$rank" "$@"
 """
 _PYTHON = """#!/bin/bash
 printf '%s\\0' "$@" >"$RECORD/arrived"
@@ -79,7 +83,7 @@ env -0 >"$RECORD/environment"
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
 
 
-_CONTAINERS = frozenset(programs().values())
+_CONTAINERS = sorted(set(programs().values()))
 
 
 @dataclass(frozen=True)
@@ -97,14 +101,14 @@ class Arrived:
     environment: dict[bytes, bytes]
 
 
-def executed(script: str, step: StepSpec) -> Arrived:
-    """Run a batch script of this step as Slurm would run it, in a run directory with an awkward name."""
+def executed(script: JobScript) -> Arrived:
+    """Run a batch script as Slurm would run it, in a run directory with an awkward name."""
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "a run's $dir"
         (run / "recipe").mkdir(parents=True)
-        (run / "job.sh").write_bytes(script.encode("utf-8", "surrogateescape"))
+        write_script(run, script)
         env = {
-            "PATH": f"{_stubs(*_programs(step))}:{os.environ['PATH']}",
+            "PATH": f"{_stubs()}:{os.environ['PATH']}",
             "RECORD": name,
             "SLURM_SUBMIT_DIR": str(run),
             "SLURM_JOB_ID": "42",
@@ -165,7 +169,7 @@ def arrives_or_is_refused(
         assert error.where.startswith(("--mount", "--env", "-- "))
         assert any(repr(c)[1:-1] in error.what or c == "\n" for text in given for c in text), error
         return 0
-    arrived = executed(render(planned, step), step)
+    arrived = executed(render(planned, step))
     shown = os.fsencode(option)
     options = [b"--note=" + shown] if shown.startswith(b"-") else [b"--note", shown]
     assert arrived.program == [b"python3", *map(os.fsencode, of_recipe), *options, *map(os.fsencode, arguments)]
@@ -179,19 +183,12 @@ def arrives_or_is_refused(
     return len(arguments) + len(of_recipe) + len(env) + 2 * len(mounts) + 3
 
 
-def _programs(step: StepSpec) -> tuple[str, ...]:
-    """The container programs that a step names, which are found by PATH."""
-    texts = (word[0].value for word in (*step.once_a_node, *step.command) if word and isinstance(word[0], Text))
-    words = (word for text in texts for word in text.split())
-    return tuple(sorted(_CONTAINERS.intersection(words)))
-
-
 @cache
-def _stubs(*programs: str) -> Path:
-    """A directory with a recording srun, these containers and python3, and a scontrol that names two nodes."""
+def _stubs() -> Path:
+    """A directory with a recording srun, containers and python3, and a scontrol that names two nodes."""
     directory = Path(tempfile.mkdtemp(prefix="runner-stubs-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    contents = {"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **dict.fromkeys(programs, _CONTAINER)}
+    contents = {"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **dict.fromkeys(_CONTAINERS, _CONTAINER)}
     for name, content in contents.items():
         (directory / name).write_text(content)
         (directory / name).chmod(0o755)

@@ -15,9 +15,11 @@ from pathlib import Path
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
+from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
+from runner.model.script import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
@@ -56,18 +58,18 @@ def stubs() -> Path:
     return directory
 
 
-def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> str:
+def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> JobScript:
     planned = plan(RECIPE, SITE, request, PlannedImage("i", "sha256:ab", image))
     return render(planned, staging.step(planned, runtime(via)))
 
 
-def executed(text: str, **extra: str) -> Ran:
+def executed(script: JobScript, **extra: str) -> Ran:
     """Run a script in a run directory of its own, with an awkward name."""
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "a run's $dir"
         (run / "logs").mkdir(parents=True)
         (run / "recipe").mkdir()
-        (run / "job.sh").write_bytes(text.encode("utf-8", "surrogateescape"))
+        write_script(run, script)
         env = {"PATH": f"{stubs()}:{os.environ['PATH']}", "HOME": "/submitter", "RECORD": name, **extra}
         done = subprocess.run(["/bin/bash", run / "job.sh"], env=env, capture_output=True, check=False, timeout=60)
         said = done.stderr + b"".join(path.read_bytes() for path in (run / "logs").iterdir())
@@ -101,12 +103,12 @@ def arrives_or_is_refused(
         arguments=tuple(arguments),
     )
     try:
-        text = script(request, via, image)
+        made = script(request, via, image)
     except UsageError as error:
         bad = "\n" if via == "native" else ":\n"
         assert any(c in path for path in mounts for c in bad) or "mount" in error.where, error
         return False
-    ran = executed(text, HERE=here)
+    ran = executed(made, HERE=here)
     ours = (b"exec bash -s", b"me@nodea", b"nodeb", b"--", b"-G", b"-T", b"-x", b"-o")
     assert all(word in ours or word.count(b"=") == 1 for word in ran.ssh)
     expected = [os.fsencode(argument) for argument in arguments]

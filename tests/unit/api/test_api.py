@@ -158,7 +158,7 @@ def test_it_takes_the_options_of_the_command_line() -> None:
     def command(**_values: object) -> None: ...
 
     given = {option.opts[0].lstrip("-").replace("-", "_") for option in command.params if option.opts[0][0] == "-"}
-    assert set(Options.__annotations__) == given - {"gpus", "dry_run", "json", "S"} | {"scheduler_option"}
+    assert set(Options.__annotations__) == given - {"gpus", "dry_run", "full", "json", "S"} | {"scheduler_option"}
 
 
 def test_importing_the_package_imports_none_of_it() -> None:

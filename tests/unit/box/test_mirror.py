@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.box import mirror, root
+from runner.box import root
 
 DEB822 = """\
 Types: deb
@@ -40,7 +40,7 @@ deb https://download.example/linux/ubuntu noble main
 
 
 def test_deb822_sources_of_the_host() -> None:
-    assert [entry.line for entry in mirror.sources("bookworm", [DEB822])] == [
+    assert [entry.line for entry in root.sources("bookworm", [DEB822])] == [
         "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian bookworm main",
         "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian"
         " bookworm-updates main",
@@ -49,13 +49,13 @@ def test_deb822_sources_of_the_host() -> None:
 
 
 def test_one_line_sources_of_the_host() -> None:
-    assert mirror.sources("bookworm", [ONE_LINE]) == (
-        mirror.Source("http://m.example/debian", "bookworm", "/usr/share/keyrings/debian-archive-keyring.gpg"),
+    assert root.sources("bookworm", [ONE_LINE]) == (
+        root.Source("http://m.example/debian", "bookworm", "/usr/share/keyrings/debian-archive-keyring.gpg"),
     )
 
 
 def test_another_suite_comes_from_debian() -> None:
-    assert [entry.line for entry in mirror.sources("trixie", [DEB822, ONE_LINE])] == [
+    assert [entry.line for entry in root.sources("trixie", [DEB822, ONE_LINE])] == [
         "deb http://deb.debian.org/debian trixie main",
         "deb http://deb.debian.org/debian trixie-updates main",
         "deb http://deb.debian.org/debian-security trixie-security main",
@@ -63,7 +63,7 @@ def test_another_suite_comes_from_debian() -> None:
 
 
 def test_a_rolling_suite_has_no_updates() -> None:
-    assert mirror.sources("unstable", []) == (mirror.Source(mirror.DEBIAN, "unstable"),)
+    assert root.sources("unstable", []) == (root.Source(root.DEBIAN, "unstable"),)
 
 
 def test_only_how_the_archive_is_reached_is_taken_over() -> None:
@@ -71,16 +71,16 @@ def test_only_how_the_archive_is_reached_is_taken_over() -> None:
         'APT::Architecture "amd64";\nAcquire::http::Proxy "http://p:3142";\n'
         'Acquire::Check-Valid-Until "false";\nAcquire::Languages "none";\n'
     )
-    kept = mirror.reach_options(dump)
+    kept = root.reach_options(dump)
     assert kept == ('Acquire::http::Proxy "http://p:3142";', 'Acquire::Check-Valid-Until "false";')
-    argv = root.mmdebstrap_argv("bookworm", ("munge",), Path("/t.tar"), "root", (mirror.Source("u", "s"),), kept)
+    argv = root.mmdebstrap_argv("bookworm", ("munge",), Path("/t.tar"), "root", (root.Source("u", "s"),), kept)
     assert '--aptopt=Acquire::Check-Valid-Until "false"' in argv
     assert argv[-3:] == ["bookworm", "/t.tar", "deb u s main"]
 
 
 def test_a_password_stands_on_no_command_line_and_in_no_root() -> None:
     dump = 'Acquire::http::Proxy "http://u:planted@p:3142";\nAcquire::https::Proxy "http://p:3142";\n'
-    assert mirror.reach_options(dump) == ('Acquire::https::Proxy "http://p:3142";',)
-    assert mirror.proxy_variables(dump) == {"http_proxy": "http://u:planted@p:3142"}
+    assert root.reach_options(dump) == ('Acquire::https::Proxy "http://p:3142";',)
+    assert root.proxy_variables(dump) == {"http_proxy": "http://u:planted@p:3142"}
     of_host = ["deb http://u:planted@m.example/debian bookworm main\n"]
-    assert all(entry.uri.startswith(mirror.DEBIAN) for entry in mirror.sources("bookworm", of_host))
+    assert all(entry.uri.startswith(root.DEBIAN) for entry in root.sources("bookworm", of_host))

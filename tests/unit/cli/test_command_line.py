@@ -13,7 +13,9 @@ import pytest
 
 from runner.cli import VERBS, run
 from runner.core.errors import Exit
+from runner.jobs.directory import index
 from tests.support.documents import result
+from tests.support.measured_runs import measured_run
 from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound, submit
 
@@ -231,9 +233,7 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(
     assert "passed" not in said.out + said.err
     assert "image-unusable" in said.err
     assert "  override: --force image-unusable\n" in said.err
-    assert said.err.splitlines()[-1].endswith(
-        "a run directory that has lib/ (the launcher), recipe/, logs/, ranks/ and nccl/; submit makes one"
-    )
+    assert "submit --write DIR" in said.err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -411,6 +411,15 @@ NEVER_PLANNED = {
     "spython",
     "zstandard",
 }  # packages that no planning needs
+
+
+@pytest.mark.parametrize("verb", ["cancel", "logs", "show", "status", "status RUN", "logs RUN", "cancel RUN"])
+def test_of_a_run_that_was_judged_little_is_loaded(verb: str, tmp_path: Path) -> None:
+    judged = measured_run(tmp_path / "runs", 0)
+    index().mkdir(parents=True)
+    (index() / judged.run_id).symlink_to(judged.path)
+    ours = {name for name in imported(*verb.replace("RUN", judged.run_id).split()) if name.startswith("runner")}
+    assert len(ours) <= 60, sorted(ours)
 
 
 def test_the_help_imports_nothing_heavy() -> None:

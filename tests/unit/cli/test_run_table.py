@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runner.cli.run_table import lines
+from runner.model.figure import Figure
 from runner.model.listed_run import ListedRun
 
 NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
@@ -17,15 +18,15 @@ def row(name: str, *, ago_s: int = 60, **changes: Any) -> ListedRun:
     fields: dict[str, Any] = {
         "run": f"20261122-085900-{name}-16", "directory": "/r", "name": name, "job": "4711", "state": "ended",
         "reason": "", "gpus": 16, "site": "technion", "submitted": NOW - timedelta(seconds=ago_s),
-        "outcome": "ran", "images_per_s": None, "demonstration": "",
+        "outcome": "ran",
     }  # fmt: skip
     return ListedRun(**(fields | changes))
 
 
 RUNS = (
     row("bert", ago_s=12, state="running", outcome=None, job="12.pbs-server"),
-    row("resnet50", ago_s=600, outcome="measured", images_per_s=5321.07),
-    row("probe", ago_s=7200, outcome="measured", images_per_s=10.0, demonstration="CPU", job="", gpus=2),
+    row("resnet50", ago_s=600, outcome="measured", figure=Figure(5321.07, "images")),
+    row("probe", ago_s=7200, outcome="measured", figure=Figure(10.0, "images").labelled("CPU"), job="", gpus=2),
     row("old", ago_s=86_400 * 3, outcome="failed", submitted=None),
 )
 

@@ -1,4 +1,4 @@
-"""Backends of other distributions: an entry point is read where no built-in has the name, and what is wrong with it is reported."""
+"""Backends of other distributions: an entry point is read for a name that no built-in has, and its faults reported."""
 
 from __future__ import annotations
 

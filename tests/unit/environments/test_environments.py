@@ -274,7 +274,7 @@ def test_an_environment_stands_for_the_setup_of_the_sites_way(tmp_path: Path) ->
     step = runtime("native").step(planned)
     assert not step.inherits
     said = "\n".join(statement(entry) for entry in step.prelude)
-    assert 'export NCCL_DEBUG_FILE="${runner_run}"/nccl/%h.%p.log' in said
+    assert 'export NCCL_DEBUG_FILE="$runner_run"/nccl/%h.%p.log' in said
     assert "unset" not in "\n".join(statement(entry) for entry in load_lines(planned))
 
 

@@ -15,7 +15,8 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError
 from runner.core.paths import share
-from runner.environments import directory, own
+from runner.environments import directory
+from runner.environments import directory as own
 from runner.model.environment import Activate, Setup
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]

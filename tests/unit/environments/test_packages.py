@@ -20,7 +20,7 @@ from runner.core.errors import Exit, InfrastructureError, ProgramFailedError
 from runner.core.package_directory import PackageFile
 from runner.environments import make
 from runner.environments.collect import framework_version, requirements_of
-from runner.environments.running import failure
+from runner.environments.make import failure
 from runner.environments.script import Places, collection, creation
 from runner.environments.spec import EnvironmentSpec, of_site, packages_of_images, packages_of_site
 from runner.model.environment import Setup

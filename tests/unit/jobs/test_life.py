@@ -12,7 +12,7 @@ import pytest
 from runner.core.errors import UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
-from runner.jobs.life import Standing, finish, standing, tasks_of
+from runner.jobs.life import Standing, finish, standing
 from runner.jobs.watch import JobProgress
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
@@ -82,9 +82,9 @@ def test_a_job_that_its_scheduler_does_not_know_is_not_waited_for(run: RunDirect
 
 
 def test_without_a_readable_plan_the_number_of_ranks_is_unknown(run: RunDirectory) -> None:
-    assert tasks_of(run) == 4
+    assert run.tasks == 4
     (run.path / "plan.json").write_text("{")
-    assert tasks_of(run) == 0
+    assert run.tasks == 0
 
 
 def test_to_show_a_state_nothing_of_the_judgement_is_imported() -> None:

@@ -14,8 +14,10 @@ from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import standing
-from runner.jobs.submission import scheduler_of, submit
+from runner.jobs.states import scheduler_of
+from runner.jobs.submission import submit
 from runner.model.job import Submitted
+from runner.model.script import JobScript
 from tests.support.limits import largest_file
 from tests.support.plans import PLAN
 
@@ -32,8 +34,8 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
 
     def to(clients: Path) -> RunDirectory:
         return submit(
-            PLAN, "#!/bin/sh\n", (), root=tmp_path / "runs", library=tmp_path / "lib", recipe=tmp_path / "recipe",
-            scheduler=Slurm(clients),
+            PLAN, JobScript("#!/bin/sh\n", {}), (), root=tmp_path / "runs", library=tmp_path / "lib",
+            recipe=tmp_path / "recipe", scheduler=Slurm(clients),
         )  # fmt: skip
 
     return to

@@ -12,6 +12,7 @@ import pytest
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
+from runner.backends.schedulers.slurm.script import SLURM
 from runner.core.errors import UsageError
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.plan import PlannedImage
@@ -53,10 +54,10 @@ def test_whole_nodes_may_divide_the_cpus_that_they_turn_out_to_have(asked: dict[
     """And request no number: with hardware threads off, one that counts them would be impossible."""
     site = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_settings | {"cpus": "allocated"})
     planned = plan(RECIPE, site, Request(**asked), IMAGE)
-    script = render(planned, runtime(planned.runtime).step(planned))
+    script = render(planned, runtime(planned.runtime).step(planned)).text
     assert planned.divides_cpus is divided
     assert ("#SBATCH --cpus-per-task" not in script) is divided
-    assert ('--cpus-per-task="${runner_cpus}"' in script) is divided
+    assert ('--cpus-per-task="$runner_cpus"' in script) is divided
 
 
 @pytest.mark.parametrize(("said", "cpus"), [("256(x2)", 32), ("128(x2)", 16), ("256,128", 16), ("16(x2),256(x3)", 2)])
@@ -64,9 +65,9 @@ def test_a_rank_gets_an_equal_part_of_the_smallest_node(said: str, cpus: int) ->
     """By the lines of the script, and Slurm's own form of the numbers."""
     site = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_settings | {"cpus": "allocated"})
     planned = plan(RECIPE, site, Request(gpus=16), IMAGE)
-    script = render(planned, runtime(planned.runtime).step(planned))
+    script = render(planned, runtime(planned.runtime).step(planned)).text
     lines = [line for line in script.splitlines() if line.startswith("runner_cpus=")]
-    shell = "\n".join(("set -euo pipefail", *lines, 'echo "$runner_cpus"'))
+    shell = "\n".join(("set -euo pipefail", f". {SLURM}", *lines, 'echo "$runner_cpus"'))
     environment = {"PATH": os.environ["PATH"], "SLURM_JOB_CPUS_PER_NODE": said}
     ran = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True, env=environment)
     assert ran.stdout == f"{cpus}\n"

@@ -130,7 +130,7 @@ def test_ranks_are_bound_unless_that_is_not_wanted_and_the_script_says_so() -> N
     for asked, said in (("auto", False), ("none", True)):
         planned = plan(RECIPE, read_site("technion"), Request(gpus=16, bind=asked), image())  # type: ignore[arg-type]
         assert planned.bind == asked
-        assert ("--bind none" in render(planned, runtime("pyxis").step(planned))) is said
+        assert ("--bind none" in render(planned, runtime("pyxis").step(planned)).text) is said
 
 
 @pytest.mark.parametrize(("ranks", "seconds"), [(16, 0.05), (64, 0.6), (128, 2.8), (256, 12.3), (512, 65.0)])

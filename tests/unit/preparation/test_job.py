@@ -21,7 +21,7 @@ from runner.preparation.job import prepare
 from runner.preparation.request import make_options
 
 prepared = prepare(make_options(gpus=16, site="technion", recipe="probe", runs=Path(sys.argv[1])))
-sys.stdout.write(prepared.script)
+sys.stdout.write(prepared.script.text)
 print(prepared.is_refused, [finding.code for finding in prepared.findings], file=sys.stderr)
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("click", "rich")), file=sys.stderr)
 print("runner.cli" in sys.modules, file=sys.stderr)

@@ -72,7 +72,7 @@ def test_submit_takes_the_folder_and_refuses_a_wrong_choice(project: Path, capfd
     job = ["submit", "--site", "local", "--runtime", "native", "--gpus", "2", "--recipe", "mine", "--dry-run"]
     capfd.readouterr()
     run([*job, "--set", "lr=0.5", "--set", "amp=true"])
-    assert "-- python train.py --lr 0.1 --lr 0.5 --amp" in capfd.readouterr().out
+    assert "python train.py --lr 0.1 --lr 0.5 --amp" in capfd.readouterr().out
     assert run([*job, "--set", "arch=c"]) == Exit.USAGE
     assert "one of: a, b" in capfd.readouterr().err
 

@@ -10,7 +10,7 @@ import pytest
 
 from runner.preparation.choices import without_scheduler
 from runner.recipes.loader import recipe_of
-from runner.setup.modules import lacking
+from runner.setup.machine import missing_modules
 from runner.sites.loader import read_site
 from runner.sites.machine import Machine, fit_to_machine, observe
 
@@ -67,13 +67,13 @@ def test_the_first_runtime_that_is_there_and_can_use_the_device(
 def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert lacking(()) == lacking(("json", "os")) == ("", "")
-    lacks, fix = lacking(("json", "no_such_module", "horovod"))
+    assert missing_modules(()) == missing_modules(("json", "os")) == ("", "")
+    lacks, fix = missing_modules(("json", "no_such_module", "horovod"))
     assert lacks.endswith("has no no_such_module and no horovod")
     assert "env create NAME --framework pytorch" in fix
-    assert lacking(("json", "no_such_module"))[1].endswith("pip install no_such_module")
+    assert missing_modules(("json", "no_such_module"))[1].endswith("pip install no_such_module")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    assert lacking(())[0] == "no python3 is in PATH"
+    assert missing_modules(())[0] == "no python3 is in PATH"
 
 
 @pytest.mark.parametrize(

@@ -10,32 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from runner.setup import cluster, packages
+from runner.setup import machine
 
 
-def names(found: tuple[packages.Package, ...]) -> list[str]:
+def names(found: tuple[machine.Package, ...]) -> list[str]:
     return [package.name for package in found]
 
 
 def test_a_complete_machine_lacks_nothing() -> None:
-    assert packages.missing(engine=True, has=lambda _: True, debian=True, root=True) == ()
+    assert machine.missing_packages(engine=True, has=lambda _: True, debian=True, root=True) == ()
 
 
 def test_an_engine_is_installed_only_where_none_answers() -> None:
     def without_docker(name: str) -> bool:
         return name != "dockerd"
 
-    assert names(packages.missing(engine=True, has=without_docker, debian=True, root=True)) == ["docker.io"]
-    assert packages.missing(engine=False, has=without_docker, debian=True, root=True) == ()
+    assert names(machine.missing_packages(engine=True, has=without_docker, debian=True, root=True)) == ["docker.io"]
+    assert machine.missing_packages(engine=False, has=without_docker, debian=True, root=True) == ()
 
 
 def test_an_ordinary_user_and_another_distribution_need_more() -> None:
-    lacking = packages.missing(engine=False, has=lambda name: name != "newuidmap", debian=False, root=False)
+    lacking = machine.missing_packages(engine=False, has=lambda name: name != "newuidmap", debian=False, root=False)
     assert names(lacking) == ["uidmap", "debian-archive-keyring"]
 
 
 def test_every_package_says_why() -> None:
-    everything = packages.missing(engine=True, has=lambda _: False, debian=False, root=False)
+    everything = machine.missing_packages(engine=True, has=lambda _: False, debian=False, root=False)
     assert all(package.why for package in everything)
 
 
@@ -55,7 +55,7 @@ def test_every_package_says_why() -> None:
 def test_a_real_cluster_has_clients_and_their_configuration(
     env: dict[str, str], files: set[str], programs: set[str], expected: str | None
 ) -> None:
-    assert cluster.reason(env, files.__contains__, programs.__contains__) == expected
+    assert machine.cluster_reason(env, files.__contains__, programs.__contains__) == expected
 
 
 def test_two_installations_never_overlap(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from runner.jobs.directory import RunDirectory
 from runner.model.plan import LaunchPlace
+from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 from runner.study import gather
 from runner.study.plan import launches
@@ -89,7 +90,7 @@ def test_the_base_of_a_size_is_the_mean_of_its_gpus_in_a_repeat_that_lacks_one()
 def _began(run: RunDirectory, last_s: float) -> None:
     """Its rank 0 did, at the second 1000, and wrote last so many seconds later."""
     start, log = run.ranks / "0.start.json", run.logs / "rank-0.out"
-    start.write_text('{"time_s": 1000.0}')
+    run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0))
     log.touch()
     os.utime(start, (1000.0, 1000.0))
     os.utime(log, (1000.0 + last_s, 1000.0 + last_s))

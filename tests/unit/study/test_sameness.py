@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.jobs.directory import RunDirectory
+from runner.model.plan import LaunchPlace
+from runner.model.records import StartRecord
 from runner.study.sameness import of_runs
+from tests.support.plans import PLAN
 
 GPUS = [f"GPU-{number}" for number in range(8)]
 CPUS = ["48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"]
@@ -21,16 +25,17 @@ def run(
     """A run that was a launch: its ranks on a node, each with its GPU; ``more`` replaces fields of its last rank."""
     path = root / key
     (path / "ranks").mkdir(parents=True)
-    launch = {"first_node": first[0], "first_gpu": first[1], "node_gpus": 8}
-    (path / "plan.json").write_text(json.dumps({"launch": launch}))
+    made = RunDirectory(path)
+    made.write("plan.json", msgspec.structs.replace(PLAN, launch=LaunchPlace(*first, node_gpus=8)))
     for rank in range(ranks):
         gpu = (first[1] + rank) % 8
-        start = {
-            "rank": rank, "local_rank": rank, "node_rank": 0, "host": node, "device_kind": "cuda",
-            "device_uuid": f"{node}-{GPUS[gpu]}", "device_ports": [f"mlx5_{gpu // 2}:1"], "cpus": CPUS[gpu],
-        }  # fmt: skip
-        (path / f"ranks/{rank}.start.json").write_text(json.dumps(start | (more if rank == ranks - 1 else {})))
-    return key, RunDirectory(path)
+        start = StartRecord(
+            "2", rank, ranks, rank, ranks, 0, node, True, "cuda",
+            device_uuid=f"{node}-{GPUS[gpu]}", device_ports=(f"mlx5_{gpu // 2}:1",), cpus=CPUS[gpu],
+        )  # fmt: skip
+        last = more if rank == ranks - 1 else {}
+        made.write(f"ranks/{rank}.start.json", msgspec.structs.replace(start, **last))
+    return key, made
 
 
 def test_all_sizes_and_solo_launches_on_the_same_places(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from runner.backends.schedulers.local.client import Local
     from runner.model.job import ListedLaunch
     from runner.model.plan import Plan
+    from runner.model.script import JobScript
     from runner.model.step import StepSpec
 
 FACTS = SchedulerFacts(title="this machine", nodes="this-machine", launches=True)
@@ -24,14 +25,14 @@ def connect(clients: Path | None) -> Local:
     return Local(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The job's script; see ``script``."""
     from runner.backends.schedulers.local import script
 
     return script.render(plan, step)
 
 
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
     """The script of a study on this machine."""
     from runner.backends.schedulers.launches import on_this_machine
 

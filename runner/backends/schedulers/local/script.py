@@ -6,20 +6,32 @@ foreground.
 
 from __future__ import annotations
 
-from runner.backends.schedulers import supervised_script, versions
-from runner.backends.schedulers.script_parts import CLEANUP_LOG, KEY, node_log, port
-from runner.backends.schedulers.supervised_script import GRACE_S
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    INTO_RUN_DIRECTORY,
+    STRICT,
+    SUPERVISE,
+    at_end,
+    once_a_node,
+    rank,
+    versions,
+)
 from runner.core.errors import UsageError
-from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
+from runner.model.script import JobScript
 from runner.model.step import StepSpec
-from runner.render.shell import folded, statement
+from runner.render.library import checked, job_script
+from runner.render.shell import statement
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
 _STARTERS = ("SLURM", "PMI", "PALS_", "OMPI_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "RUNNER_")
+_OTHER_WORLD = "unset -v " + " ".join(f'"${{!{prefix}@}}"' for prefix in _STARTERS)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The whole script.
 
     Raises:
@@ -27,29 +39,25 @@ def render(plan: Plan, step: StepSpec) -> str:
     """
     if plan.queue is not None:
         raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")
-    parts = [
-        "#!/bin/bash",
-        "set -uo pipefail",
-        "umask 077",
-        supervised_script.without(_STARTERS) if step.inherits else supervised_script.only(),
-        'export USER="${USER:-$(id -un)}"',
-        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
-        supervised_script.OWN_JOB_ID,
-        supervised_script.marker(f"{folded(step.at_end, indent='    ')} {CLEANUP_LOG}" if step.at_end else ""),
-        supervised_script.TRAPS,
-        f"export RUNNER_RDV_HOST=127.0.0.1\nexport {port('$$')}\n{KEY}\n",
-        *(statement(entry) for entry in step.prelude),
-        "",
-        *versions.record(plan),
-    ]
-    if step.once_a_node:
-        parts.append(f"{folded(step.once_a_node)} {node_log('$(hostname)')} || exit {NODE_NOT_READY}\n")
-    tasks = str(plan.tasks)
-    parts += [
-        supervised_script.start_ranks(step.command, plan.tasks, count=tasks, rank="$runner_i", local_world=tasks),
-        supervised_script.time_limit(plan.walltime_s),
-        supervised_script.TELL_RANKS
-        + supervised_script.supervision(supervised_script.ranks(str(GRACE_S)), "  sleep 0.2\n", plan.wait_s)
-        + supervised_script.ENDING,
-    ]
-    return "\n".join(parts)
+    files = (COMMON, SUPERVISE, *step.files)
+    return job_script(_parts(plan, step, files), files)
+
+
+def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield STRICT
+    yield INTO_RUN_DIRECTORY
+    yield checked(files, COMMON, SUPERVISE)
+    yield f"{_OTHER_WORLD}   # of whoever started this shell" if step.inherits else "runner_keep_only"
+    yield "runner_end_at_signals"
+    yield f"{at_end(step)}runner_be_job"
+    yield "runner_meet 127.0.0.1 $$\n"
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    yield from once_a_node(step, output=' >"logs/node-$(hostname).log" 2>&1')
+    yield "# One process for each GPU. A failure, a signal or the time limit ends them all."
+    yield rank(step)
+    yield f"runner_start_ranks 0 {plan.tasks} {plan.tasks}"
+    yield f"runner_supervise {plan.walltime_s} {plan.wait_s}   # seconds"
+    yield "runner_exit_as_supervised\n"

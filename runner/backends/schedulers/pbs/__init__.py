@@ -14,6 +14,7 @@ from runner.model.schedulers import SchedulerFacts, SchedulerSettings
 if TYPE_CHECKING:
     from runner.backends.schedulers.pbs.client import Pbs
     from runner.model.plan import Plan
+    from runner.model.script import JobScript
     from runner.model.step import StepSpec
 
 
@@ -62,6 +63,7 @@ FACTS = SchedulerFacts(
     detection="runner.sites.detection.pbs",
     nodes_differ=True,
     without_launches="its mpiexec has no steps of a size of their own",
+    submit="qsub",
     version=("qstat", "--version"),
     identity=("qstat", "-B", "-f"),
     cluster_name=r"^Server:\s*(\S+)",
@@ -82,7 +84,7 @@ def connect(clients: Path | None) -> Pbs:
     return Pbs(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The batch script; see ``script``."""
     from runner.backends.schedulers.pbs import script
 

@@ -7,16 +7,31 @@ It starts in the run directory, which is ``$PBS_O_WORKDIR``. The tasks are start
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from runner.backends.schedulers import versions
 from runner.backends.schedulers.pbs import settings
-from runner.backends.schedulers.script_head import head
-from runner.backends.schedulers.script_parts import TAIL, TRAPS, around, clock, node_log, world
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    PROFILE,
+    SHELL,
+    STRICT,
+    at_end,
+    clock,
+    environment,
+    grouped,
+    needs_profile,
+    once_a_node,
+    unlock_memory,
+    versions,
+)
 from runner.core.errors import UsageError
+from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, texts
+from runner.model.script import JobScript
+from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Var, library_file, text, texts
+from runner.render.library import checked, job_script
 from runner.render.pbs import directive
-from runner.render.shell import folded, statement
+from runner.render.shell import command, statement
 
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {
@@ -36,13 +51,10 @@ _REFUSED = {
     "X": "a batch job has no display",
 }
 
-# Of PALS and of Hydra; of PALS alone; of Open MPI.
-_RANK = "${PMI_RANK:-${PALS_RANKID:-${OMPI_COMM_WORLD_RANK:?no rank}}}"
-_FILES = f'runner_logs=$1/rank-{_RANK}; shift; exec "$@" >"$runner_logs.out" 2>"$runner_logs.err"'
-_NODE_FILE = f'"$@" {node_log("$(hostname)")}'
+_OUTPUT = SHELL / "output.sh"
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The whole batch script.
 
     Raises:
@@ -55,20 +67,39 @@ def render(plan: Plan, step: StepSpec) -> str:
             where="--nodes",
             fix="leave --nodes out, or ask for a number that divides the GPUs",
         )
-    parts = [
-        "#!/bin/bash",
-        *_directives(plan, step),
-        "set -uo pipefail",
-        "umask 077",
-        head(plan, "$PBS_JOBID", "$PBS_O_WORKDIR"),
-        world(plan, """awk '!seen[$0]++' "$PBS_NODEFILE\""""),
-        *(statement(entry) for entry in step.prelude),
-        "",
-        *versions.record(plan),
-    ]
-    parts += around(_once_a_node(plan, step.once_a_node), _once_a_node(plan, step.at_end))
-    parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
-    return "\n".join(parts)
+    if step.launcher:
+        raise UsageError(
+            f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",
+            where=f"--runtime {plan.runtime}",
+            fix="use another runtime",
+        )
+    files = (COMMON, *((PROFILE,) if needs_profile(plan) else ()), _OUTPUT, *step.files)
+    return job_script(_parts(plan, step, files), files)
+
+
+def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield from _directives(plan, step)
+    yield STRICT
+    yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
+    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+    yield checked(files, COMMON)
+    yield from environment(plan)
+    yield f"{unlock_memory(plan)}\n"
+    yield f"""runner_find_nodes {plan.nodes} < <(awk '!seen[$0]++' "$PBS_NODEFILE")   # else it ends with 73"""
+    yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no PBS to ask\n'
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    each_node = (*_mpiexec(plan, plan.nodes, 1), *library_file(_OUTPUT), text("node"))
+    if step.at_end:
+        yield f"{at_end(step, each_node)}trap runner_at_end EXIT\n"
+    yield from once_a_node(step, each_node)
+    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
+    yield "runner_pass_signals"
+    mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
+    yield f"{command(mpiexec, *grouped(step))} &"
+    yield "runner_finish $!\n"
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
@@ -127,21 +158,3 @@ def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
         *texts("-n", str(ranks), "--ppn", str(per_node), f"--depth={plan.cpus_per_task}"),
         *texts("--cpu-bind", settings(plan).cpu_bind),
     )
-
-
-def _once_a_node(plan: Plan, command: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    if not command:
-        return ()
-    return (*_mpiexec(plan, plan.nodes, 1), *texts("/bin/bash", "-c", _NODE_FILE, "bash"), *command)
-
-
-def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
-    if step.launcher:
-        raise UsageError(
-            f"{plan.runtime} takes its options from srun, and {plan.site} has {plan.scheduler}",
-            where=f"--runtime {plan.runtime}",
-            fix="use another runtime",
-        )
-    yield from _mpiexec(plan, plan.tasks, max(plan.tasks_per_node))
-    yield from (*texts("/bin/bash", "-c", _FILES, "bash"), (Var(RUN_DIRECTORY), Text("/logs")))
-    yield from step.command

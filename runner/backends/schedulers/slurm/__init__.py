@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from runner.backends.schedulers.slurm.client import Slurm
     from runner.model.job import Allocation, ListedLaunch
     from runner.model.plan import Plan
+    from runner.model.script import JobScript
     from runner.model.step import StepSpec
 
 # How much memory a job gets of each node, or for each processor or GPU: sbatch takes one of them (sbatch(1)).
@@ -127,6 +128,7 @@ FACTS = SchedulerFacts(
     detection="runner.sites.detection.slurm",
     steps=True,
     launches=True,
+    submit="sbatch",
     version=("srun", "--version"),
     identity=("scontrol", "show", "config"),
     cluster_name=r"^ClusterName\s*=\s*(\S+)",
@@ -149,14 +151,14 @@ def connect(clients: Path | None) -> Slurm:
     return Slurm(clients)
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The batch script; see ``script``."""
     from runner.backends.schedulers.slurm import script
 
     return script.render(plan, step)
 
 
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
     """The script of a study's one allocation; see ``launches``."""
     from runner.backends.schedulers.slurm import launches as launches_script
 

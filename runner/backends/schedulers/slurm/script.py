@@ -8,63 +8,90 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
-from runner.backends.schedulers import script_head, supervised_script, versions
-from runner.backends.schedulers.script_head import head
-from runner.backends.schedulers.script_parts import KEY, NODES_FILE, TAIL, TRAPS, WAIT, around, memlock, port, world
-from runner.backends.schedulers.slurm import keeper, settings
+from runner.backends.schedulers.script_parts import (
+    COMMON,
+    INTO_RUN_DIRECTORY,
+    PROFILE,
+    SHELL,
+    STRICT,
+    SUPERVISE,
+    environment,
+    grouped,
+    needs_profile,
+    once_a_node,
+    unlock_memory,
+    versions,
+)
 from runner.backends.schedulers.slurm import options as slurm_options
-from runner.model.exit_codes import NO_RUN_DIRECTORY, WRONG_NODES
+from runner.backends.schedulers.slurm import settings
+from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, text, texts
+from runner.model.script import JobScript
+from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, library_file, text, texts
+from runner.render.library import checked, job_script
 from runner.render.sbatch import directive
-from runner.render.shell import folded, quoted_arguments, statement
+from runner.render.shell import command, quoted_arguments, statement
 
+SLURM, _KEEPER = SHELL / "slurm.sh", SHELL / "keeper.sh"
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
+# A keeper is beside the ranks, with all that the job has; the end of one is not the end of the others.
+_KEPT = ("--overlap", "--kill-on-bad-exit=0", "--wait=0")
 
 _CPUS = "runner_cpus"  # of each rank, where the script divides those of the nodes
-
 _NODE_LIST = "runner_nodelist"  # of a launch: its nodes, with commas
 _OF_ALLOCATION = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
-_WITHOUT_SHAPE = f"""\
-for runner_i in "${{!SLURM_@}}" "${{!SRUN_@}}" "${{!SBATCH_@}}" "${{!SQUEUE_@}}"; do
-  case $runner_i in {" | ".join(_OF_ALLOCATION)}) ;; *) unset -v "$runner_i" ;; esac
-done"""
-
-_HELD_TRAPS = """\
-runner_step=
-trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
-"""
 
 
-def render(plan: Plan, step: StepSpec) -> str:
+def render(plan: Plan, step: StepSpec) -> JobScript:
     """The whole batch script.
 
     Raises:
         UsageError: a value that bash or sbatch could not take as it is; says which.
     """
-    if plan.existing_allocation or plan.launch:
-        return _in_allocation(plan, step)
-    parts = [
-        "#!/bin/bash",
-        *directives(plan, step),
-        "set -uo pipefail",
-        "umask 077",
-        "unset SLURM_EXPORT_ENV                         # sbatch's --export would reach srun, too",
-        head(plan, "$SLURM_JOB_ID", "$SLURM_SUBMIT_DIR"),
-        world(plan, 'scontrol show hostnames "$SLURM_JOB_NODELIST"'),
-        *_divided_cpus(plan),
-        *(statement(entry) for entry in step.prelude),
-        "",
-        *versions.record(plan),
-    ]
-    parts += [f"{keeper.AT_END}trap runner_at_end EXIT\n"] if step.at_end else []
-    parts += _ready(plan, step)
-    if _uneven(plan):
-        parts.append(_hostfile(plan))
-    parts += [TRAPS, f"{folded(tuple(_step(plan, step)))} &", TAIL]
-    return "\n".join(parts)
+    in_allocation = plan.existing_allocation is not None or plan.launch is not None
+    files = (
+        *(COMMON, SLURM),
+        *((SUPERVISE,) if in_allocation else ()),
+        *((PROFILE,) if plan.existing_allocation is None and needs_profile(plan) else ()),
+        *((_KEEPER,) if step.at_end else ()),
+        *step.files,
+    )
+    parts = _in_allocation(plan, step, files) if in_allocation else _batch(plan, step, files)
+    return job_script(parts, files)
+
+
+def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield "#!/bin/bash"
+    yield from directives(plan, step)
+    yield STRICT
+    yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
+    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+    yield checked(files, COMMON, SLURM)
+    yield from environment(plan)
+    yield f"{unlock_memory(plan)}\n"
+    yield find_nodes(plan)
+    yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
+    if plan.divides_cpus:
+        yield f"{_CPUS}=$(( $(runner_fewest_cpus) / {max(plan.tasks_per_node)} ))   # of each rank"
+    yield ""
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    if step.at_end:
+        yield "trap runner_at_end EXIT"
+    yield from _ready(plan, step)
+    yield "# One task for each GPU. Signals go to the ranks through this script: it is outside their containers."
+    yield "runner_pass_signals"
+    yield f"{_step(plan, step)} &"
+    yield "runner_finish $!\n"
+
+
+def find_nodes(plan: Plan) -> str:
+    """The line that reads the job's nodes."""
+    return f'runner_find_nodes {plan.nodes} < <(scontrol show hostnames "$SLURM_JOB_NODELIST")   # else it ends with 73'
 
 
 def salloc(plan: Plan, step: StepSpec) -> str:
@@ -75,71 +102,61 @@ def salloc(plan: Plan, step: StepSpec) -> str:
     return quoted_arguments(texts("salloc", *(word for option in shaping for word in shlex.split(option))))
 
 
-def _in_allocation(plan: Plan, step: StepSpec) -> str:
+def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
     """The script of a step: whatever else Slurm, salloc and a login shell have set must not shape it."""
-    parts = [
-        "#!/bin/bash",
-        *_beginning(plan),
-        supervised_script.into_run_directory(NO_RUN_DIRECTORY),
-        supervised_script.OWN_JOB_ID,
-        *((keeper.AT_END,) if step.at_end else ()),
-        supervised_script.marker("runner_at_end" if step.at_end else ""),
-        *_nodes(plan),
-        NODES_FILE,
-        'export RUNNER_RDV_HOST="${runner_hosts[0]}"',
-        f"export {port('SLURM_JOB_ID')}",
-        KEY,
-        *(statement(entry) for entry in step.prelude),
-        "",
-        *versions.record(plan),
-        *_ready(plan, step),
-    ]
-    if _uneven(plan):
-        parts.append(_hostfile(plan))
-    parts += [_HELD_TRAPS, f"{folded(tuple(_step(plan, step)))} &", f'{WAIT}exit "$runner_exit"\n']
-    return "\n".join(parts)
-
-
-def _beginning(plan: Plan) -> Iterator[str]:
-    """The first lines: of a launch the clean environment of a job's own batch script, of another step less."""
+    yield "#!/bin/bash"
     if plan.launch is not None:
         yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
-    yield "set -uo pipefail"
-    yield "umask 077"
+    yield STRICT
+    yield INTO_RUN_DIRECTORY
+    yield checked(files, COMMON, SLURM, SUPERVISE)
     if plan.launch is None:
-        yield supervised_script.only(*_OF_ALLOCATION)
+        yield f"runner_keep_only {' '.join(_OF_ALLOCATION)}"
     else:
-        yield script_head.environment(plan)
-        yield _WITHOUT_SHAPE
-    yield 'export USER="${USER:-$(id -un)}"'
-    yield memlock(plan)
+        yield from environment(plan)
+        yield "runner_unset_shape"
+    yield f"{unlock_memory(plan)}\n"
+    yield "runner_be_job"
+    yield from _nodes(plan)
+    yield 'runner_meet "${runner_hosts[0]}" "$SLURM_JOB_ID"   # where rank 0 serves: a container has no Slurm to ask\n'
+    yield from (statement(entry) for entry in step.prelude)
+    yield from versions(plan)
+    yield ""
+    yield from _ready(plan, step)
+    yield "# One task for each GPU."
+    yield "runner_step=''"
+    yield "trap 'runner_why=CANCELLED; kill -TERM \"$runner_step\" 2>/dev/null' TERM"
+    yield f"{_step(plan, step)} &"
+    yield 'runner_wait $!; exit "$runner_exit"\n'
 
 
 def _nodes(plan: Plan) -> Iterator[str]:
     if plan.existing_allocation is not None:
-        yield f"runner_hosts=({quoted_arguments(texts(*plan.existing_allocation.nodes))})"
+        names = quoted_arguments(texts(*plan.existing_allocation.nodes))
+        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' {names})"
         return
-    threads = "${1:-0} / " + str(max(plan.tasks_per_node))
-    yield f"""\
-runner_hosts=("${{@:2}}") {_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")
-[ "${{#runner_hosts[@]}}" -eq {plan.nodes} ] || {{
-  echo "planned {plan.nodes} nodes, got ${{#runner_hosts[@]}}" >&2; exit {WRONG_NODES}; }}
-{_CPUS}=$(( {threads} ))   # all CPUs of its nodes, at every size: each rank binds itself to its GPU's share
-[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))   # whole cores"""
+    yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' \"${{@:2}}\")   # else it ends with 73"
+    yield f'{_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")'
+    yield "# All CPUs of its nodes, at every size, in whole cores: each rank binds itself to its GPU's share."
+    yield f"{_CPUS}=$(( ${{1:-0}} / {max(plan.tasks_per_node)} ))"
+    yield f'[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))'
 
 
 def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
     """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
     if any(Var(LIVE) in argument for argument in step.once_a_node):
-        yield keeper.ASK_FOR_LIVE
-    if not step.at_end:
-        yield from around(_once_a_node(plan, step.once_a_node, *_FIRST), ())
-        return
-    # Of a held allocation the keeper, too, gets what it needs and no more.
-    options = (*(("--exact",) if plan.existing_allocation or plan.launch else ()), *keeper.OPTIONS)
-    kept = keeper.command(step.once_a_node, step.at_end)
-    shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
-    yield keeper.start((*_srun(plan), *_on_nodes(plan), *shape, *kept))
+        yield "runner_ask_for_live   # jobs of yours that Slurm knows; what others have left on a node may go"
+    if step.at_end:
+        # Of a held allocation the keeper, too, gets what it needs and no more.
+        options = (*(("--exact",) if plan.existing_allocation or plan.launch else ()), *_KEPT)
+        kept = (*library_file(_KEEPER), text(str(len(step.once_a_node))), *step.once_a_node)
+        srun = command((*_srun(plan), *_on_nodes(plan), *_shape(plan, *options)), kept, step.at_end, indent="  ")
+        yield f"# On each node, beside the ranks: {step.does}; cleans up when this script ends."
+        yield f"coproc RUNNER_KEEPER {{\n  exec {srun}\n}}\nrunner_until_ready\n"
+    else:
+        yield from once_a_node(step, (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *_shape(plan, *_FIRST)))
+    if _uneven(plan):
+        yield f"runner_place_ranks {' '.join(map(str, plan.tasks_per_node))}   # on each node\n"
 
 
 def _of_held(plan: Plan) -> tuple[Argument, ...]:
@@ -202,14 +219,6 @@ def _gpus(plan: Plan) -> str:
     return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
 
 
-def _divided_cpus(plan: Plan) -> Iterator[str]:
-    """A rank's share of the node that has the fewest CPUs: ``256(x2)``, ``128,256``."""
-    if plan.divides_cpus:
-        yield f"""\
-{_CPUS}=$(tr , '\\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | sort -n | head -n 1)   # hardware threads, where they are on
-{_CPUS}=$(( ${{{_CPUS}%%[!0-9]*}} / {max(plan.tasks_per_node)} ))"""
-
-
 def _memory(plan: Plan) -> Iterator[str]:
     if slurm_options.memory(plan):
         return
@@ -219,31 +228,19 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
 
 
-def _once_a_node(plan: Plan, command: tuple[Argument, ...], *options: str) -> tuple[Argument, ...]:
-    shape = texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
-    return (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *shape, *command) if command else ()
-
-
-def _hostfile(plan: Plan) -> str:
-    """The node of every rank of an uneven split: without it Slurm fills nodes as it likes (14 and 2, measured)."""
-    counts = " ".join(str(count) for count in plan.tasks_per_node)
-    return f"""\
-runner_counts=({counts})
-for runner_i in "${{!runner_hosts[@]}}"; do
-  for (( runner_n = 0; runner_n < runner_counts[runner_i]; runner_n++ )); do
-    printf '%s\\n' "${{runner_hosts[runner_i]}}"
-  done
-done >hosts
-export SLURM_HOSTFILE="${RUN_DIRECTORY}/hosts"
-unset SLURM_NTASKS_PER_NODE   # srun would warn that it cannot honour both
-"""
+def _shape(plan: Plan, *options: str) -> tuple[Argument, ...]:
+    return texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
 
 
 def _srun(plan: Plan) -> tuple[Argument, ...]:
     return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
 
 
-def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
+def _step(plan: Plan, step: StepSpec) -> str:
+    return command(tuple(_options(plan)), *grouped(step))
+
+
+def _options(plan: Plan) -> Iterator[Argument]:
     yield from _srun(plan)
     if not _uneven(plan):
         yield text(f"--nodes={plan.nodes}")
@@ -266,8 +263,6 @@ def _step(plan: Plan, step: StepSpec) -> Iterator[Argument]:
     yield from (text(f"--{option}={value}") for option, value in sorted(settings(plan).step.items()))
     yield from texts("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}")
     yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
-    yield from step.launcher
-    yield from step.command
 
 
 def _uneven(plan: Plan) -> bool:

@@ -1,7 +1,6 @@
 """Whether listed nodes are ready for a job: the code that each runs through ssh, and what its answer means. Pure.
 
-The code goes to the standard input of the node's bash; answers are lines that begin with MARK, since login shells may
-print anything besides.
+The code, shell/preflight.sh, goes to the standard input of the node's bash; answers are lines that begin with MARK.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from runner.backends.schedulers.script_parts import SHELL
 from runner.core.errors import Exit
 from runner.model.plan import Plan
-from runner.render.shell import quote, quote_always
+from runner.render.shell import quote_always
 
 MARK = "gpu-runner:"
 TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
-SHARED_WITHIN_S = 10  # a network file system may show a new directory late
 
+_QUESTION = SHELL / "preflight.sh"
 _OLDEST_PYTHON = (3, 8)  # recipes/lib
 
 
@@ -44,28 +44,17 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
         path: PATH of the submitting shell, which native programs get there, too; empty for the node's own.
     """
     assert plan.hosts is not None
+    listed = {
+        "mounts": [mount.source for mount in plan.mounts],
+        "programs": plan.hosts.programs,
+        "modules": plan.hosts.modules,
+    }
     lines = [
-        f'say() {{ printf \'{MARK} %s %s\\n\' "$1" "$2"; }}',
         *((f"export PATH={quote_always(path)}",) if path else ()),
-        'say machine "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"',
-        f"for _ in {{1..{2 * SHARED_WITHIN_S}}}; do [ -r {quote(f'{run}/{TOKEN}')} ] && break; sleep 0.5; done",
-        f'say token "$(cat -- {quote(f"{run}/{TOKEN}")} 2>/dev/null)"',
-        'say gpus "$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)"',
-        f'say head "$(getent ahostsv4 {quote(head)} | head -n 1)"',
+        f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
+        *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in listed.items()),
     ]
-    if plan.image.path:
-        lines.append(f'say image "$(stat -Lc %s -- {quote(plan.image.path)} 2>/dev/null)"')
-    for number, mount in enumerate(plan.mounts):
-        lines.append(f"[ -e {quote(mount.source)} ] || say no-mount {number}")
-    for program in plan.hosts.programs:
-        lines.append(f"command -v {quote(program)} >/dev/null || say no-program {quote(program)}")
-    if "python3" in plan.hosts.programs:
-        lines.append("say python \"$(python3 -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)\"")
-    if plan.hosts.modules:
-        code = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
-        asked = " ".join(map(quote, (code, *plan.hosts.modules)))
-        lines.append(f'say no-modules "$(python3 -c {asked} 2>/dev/null)"')
-    return "\n".join([*lines, "say end ''", ""])
+    return "\n".join([*lines, _QUESTION.read_text("utf-8")])
 
 
 def answer(out: str) -> dict[str, list[str]] | None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
-from runner.core import paths, process
+from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import key_of, tree_hash
 from runner.core.lock import locked
 from runner.core.progress import Progress
-from runner.images.building import standins, wheels
+from runner.images.building import standin, wheels
 from runner.images.building.build import (
     DEFAULT_ARGS,
     DEFAULT_BASES,
@@ -25,30 +24,13 @@ from runner.images.building.build import (
     image_name,
     source_state,
 )
-from runner.images.building.without_engine import definition, steps
+from runner.images.building.without_engine import apptainer, in_writable_root, steps
 from runner.images.building.without_engine.build_spec import ARCHIVES, BuildSpec, ResolvedBase
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
+from runner.images.writable_root import tools
 
-TOOLS = {"ch-image": "charliecloud", "enroot": "enroot", "apptainer": "apptainer"}  # what --with takes -> the module
-
-
-class Builder(Protocol):
-    """A module of this package that builds with one program.
-
-    Attributes:
-        PROGRAMS: what it calls. INSTALL: how to get them. FORM: of what it makes.
-    """
-
-    PROGRAMS: tuple[str, ...]
-    INSTALL: str
-    FORM: Form
-
-    def base(self, reference: str, progress: Progress) -> ResolvedBase:
-        """The base image, fetched by the builder with the builder's login."""
-
-    def stored(self, spec: BuildSpec, progress: Progress) -> Path:
-        """The path of the finished image in the store; nothing else is left behind."""
+TOOLS = (*tools.TOOLS, "ch-image")  # what --with takes; ch-image is Charliecloud's ch-run
 
 
 @dataclass(frozen=True)
@@ -86,17 +68,16 @@ def build(
     """
     started = time.monotonic()
     wanted = _base(framework, base)
-    builder = cast(Builder, importlib.import_module(f"{__package__}.{TOOLS[tool]}"))
-    for program in builder.PROGRAMS:
-        if process.find(program) is None:
-            raise RefusedError(f"{program} was not found", where="PATH", fix=builder.INSTALL)
-    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{tool}.lock", progress.step):
-        found = builder.base(wanted, progress)
-        spec = _build_spec(framework, tool, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
-        existing = _existing(spec, builder.FORM)
-        path = existing or builder.stored(spec, progress)
+    found_tool = tools.find(tools.CHARLIECLOUD if tool == "ch-image" else tool)
+    is_sif = found_tool.name == tools.APPTAINER
+    form: Form = "sif" if is_sif else "squashfs"
+    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{found_tool.name}.lock", progress.step):
+        found = (apptainer.base if is_sif else in_writable_root.base)(wanted, progress)
+        spec = _build_spec(framework, found_tool.name, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
+        existing = _existing(spec, form)
+        path = existing or (apptainer.stored if is_sif else in_writable_root.stored)(spec, found_tool, progress)
     took = time.monotonic() - started
-    stored = store.lookup(str(path), form=builder.FORM)
+    stored = store.lookup(str(path), form=form)
     about = stored.about if stored is not None else {}
     return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size, about)
 
@@ -115,7 +96,7 @@ def dockerfile_stages(framework: str, values: Mapping[str, str]) -> tuple[steps.
 
 def _base(framework: str, base: str | None) -> str:
     wanted = base or DEFAULT_BASES[framework]
-    if standins.find(framework, wanted):
+    if standin.find_standin(framework, wanted):
         raise RefusedError(
             f"the stand-in base {wanted} is made in a container engine, and none is used here",
             where="--base",
@@ -177,4 +158,4 @@ def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -
         f"containers/{framework}/Dockerfile, by `python -m runner build {framework} --definition`.",
         "apptainer build --fakeroot IMAGE.sif THIS_FILE",
     )
-    return definition.rendered(stages, context, lambda source: (context / source).is_dir(), head)
+    return apptainer.definition(stages, context, lambda source: (context / source).is_dir(), head)

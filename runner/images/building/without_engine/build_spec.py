@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 
-from runner.core import paths, process_identity
 from runner.core.files import sha256
 from runner.images.building.without_engine.steps import Stage
-from runner.images.building.without_engine.tree import TreeImage
 from runner.images.packing import rootfs
+from runner.images.writable_root.tree import TreeImage
 
 ARCHIVES = ("docker-archive:", "oci-archive:")  # bases that are files
-_WORK = "builds"
 
 
 @dataclass(frozen=True)
@@ -65,21 +61,6 @@ class BuildSpec:
         return TreeImage(root, self.name, digest, created, config, left_out)
 
 
-@contextmanager
-def work_directory() -> Iterator[Path]:
-    """A directory in the cache for this build, removed at its end; those of killed builds are removed first."""
-    home = paths.ensure_directory(paths.cache(_WORK))
-    for left in home.iterdir():
-        if process_identity.state(left.name) == "dead":
-            _removed(left)
-    mine = home / process_identity.unique()
-    try:
-        mine.mkdir()
-        yield mine
-    finally:
-        _removed(mine)
-
-
 def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:
     """The build's context as files below ``directory``."""
     for name, path in files:
@@ -87,16 +68,3 @@ def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
-
-
-def _removed(tree: Path) -> None:
-    """Remove a tree, directories in it that their owner may not read or write to included."""
-    shutil.rmtree(tree, ignore_errors=True)
-    if not tree.exists():
-        return
-    for directory, names, _ in os.walk(tree):  # from the top: what is in a directory is read after it was made readable
-        for path in (Path(directory, name) for name in names):
-            if not path.is_symlink():
-                with suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(tree, ignore_errors=True)

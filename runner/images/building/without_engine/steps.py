@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from runner.core.errors import UsageError
@@ -181,3 +181,60 @@ def _value(text: str, known: Mapping[str, str], where: str) -> str:
         return known[name]
 
     return _VARIABLE.sub(one, text)
+
+
+BROUGHT = ".gpu-runner-build"  # below it is what a build brings into a root: no part of the image
+
+
+def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
+    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``).
+
+    Args:
+        is_directory: whether a source of the context is one.
+    """
+    done = [step for step in stage.steps if isinstance(step, (Copy, Run, Arg, Env))]
+    lines = ["#!/bin/sh", f"# Stage {stage.name or 'of the image'}, on {stage.base}", "set -eu"]
+    for number, step in enumerate(done, 1):
+        lines.append(f"printf '%s\\n' {shlex.quote(f'Step {number}/{len(done)} : {step_text(step)}')}")
+        lines += _commands(step, is_directory)
+    return "\n".join(lines) + "\n"
+
+
+def brought_directories(stage: Stage) -> tuple[tuple[str, str], ...]:
+    """What a stage copies from earlier ones: the stage, and the directory below its root, relative."""
+    copied = [(step.stage, source) for step in stage.steps if isinstance(step, Copy) for source in step.sources]
+    return tuple(dict.fromkeys((origin, source.rpartition("/")[0].strip("/")) for origin, source in copied if origin))
+
+
+def step_text(step: Step) -> str:
+    """A step as an instruction of a Dockerfile."""
+    match step:
+        case Run(command):
+            return f"RUN {command}"
+        case Copy(sources, target, stage):
+            return " ".join(["COPY", *([f"--from={stage}"] if stage else []), *sources, target])
+    return f"{type(step).__name__.upper()} {step.name}={step.value}"
+
+
+def of_shell(command: str) -> str:
+    """A RUN step as an engine runs it: in a separate shell, whose exit status counts whatever ``&&`` it contains."""
+    return f"/bin/sh -c {shlex.quote(command)}"
+
+
+def _commands(step: Step, is_directory: Callable[[str], bool]) -> Iterator[str]:
+    if isinstance(step, (Arg, Env)):
+        yield f"export {step.name}={shlex.quote(step.value)}"
+    elif isinstance(step, Run):
+        yield of_shell(step.command)
+    elif isinstance(step, Copy):
+        target = shlex.quote(step.target.rstrip("/"))
+        yield f"mkdir -p {target}"
+        for source in step.sources:
+            whole = source.endswith("/") if step.stage else is_directory(source)
+            path = f"/{BROUGHT}/" + (f"stages/{step.stage}{source}" if step.stage else f"context/{source}")
+            yield f"cp -R {_globbed(path.rstrip('/'))}{'/.' if whole else ''} {target}/"
+
+
+def _globbed(source: str) -> str:
+    """Quoted but for its stars."""
+    return "*".join(shlex.quote(part) if part else "" for part in source.split("*"))

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from runner.backends.runtimes import runtime, staging
-from runner.backends.runtimes.leftovers import IS_LEFT, known
-from runner.model.step import Argument, Text
+from runner.backends.runtimes.leftovers import FILE, known
+from runner.model.step import RUN_DIRECTORY, Argument, Text
 from runner.model.step import Var as Variable
 from tests.support.plans import PLAN
+from tests.support.shell_files import library
 
 NODE = os.uname().nodename
 
@@ -23,13 +24,18 @@ def arguments(argv: tuple[Argument, ...], values: dict[str, str]) -> list[str]:
     return ["".join(p.value if isinstance(p, Text) else values[p.name] for p in parts) for parts in argv]
 
 
+def in_run(directory: Path) -> dict[str, str]:
+    """The variable of a run directory that has the shell files."""
+    return {RUN_DIRECTORY: str(library(directory))}
+
+
 def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subprocess.CompletedProcess[str]:
     """Run what a job that stages runs once a node."""
     image = disk.parent / "i.sqsh"
     image.write_bytes(bytes(1000))
     planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
     plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
-    values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live}
+    values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live} | in_run(disk.parent)
     command = arguments(staging.step(plan, runtime("apptainer")).once_a_node, values)
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
 
@@ -138,7 +144,7 @@ def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_pat
     (tmp_path / "enroot").chmod(0o755)
     (tmp_path / "names").write_text("\n".join([*mine, "runner-6-another", f"own-{NODE}", "my runner-7-x", ""]))
     plan = msgspec.structs.replace(PLAN, runtime="enroot")
-    values = {"runner_run": str(tmp_path), "runner_job": "12", "runner_live": "11 12"}
+    values = {"runner_job": "12", "runner_live": "11 12"} | in_run(tmp_path)
     command = arguments(runtime("enroot").step(plan).once_a_node, values)
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(command, env=path, check=True, stdout=subprocess.DEVNULL)
@@ -187,7 +193,9 @@ def test_pyxis_containers_of_others_stay(tmp_path: Path) -> None:
 def test_nodes_without_enroot_or_run_directory_fail_no_job_of_pyxis(tmp_path: Path) -> None:
     """What is missing there is reported by the ranks' own step."""
     (tmp_path / "sed").symlink_to("/bin/sed")
-    subprocess.run(sweep_command(), env={"PATH": str(tmp_path)}, cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        sweep_command(tmp_path), env={"PATH": str(tmp_path)}, cwd=tmp_path, check=True, stderr=subprocess.DEVNULL
+    )
 
 
 def container_of_pyxis(directory: Path, name: str) -> Path:
@@ -196,8 +204,8 @@ def container_of_pyxis(directory: Path, name: str) -> Path:
     return made
 
 
-def sweep_command() -> list[str]:
-    values = {"runner_job": "12", "runner_live": "11 12"}
+def sweep_command(directory: Path) -> list[str]:
+    values = {"runner_job": "12", "runner_live": "11 12"} | in_run(directory)
     return arguments(runtime("pyxis").step(PLAN).once_a_node, values)
 
 
@@ -219,11 +227,11 @@ def sweep(
         (directory / name).chmod(0o755)
     (directory / "logs").mkdir(exist_ok=True)
     path = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
-    subprocess.run(sweep_command(), env=path, cwd=directory, check=True)
+    subprocess.run(sweep_command(directory), env=path, cwd=directory, check=True)
 
 
 def is_left(job: str, live: str, alone: str, own: str = "12") -> bool:
-    command = ["bash", "-c", f'{IS_LEFT}is_left "$@"', "bash", job, live, alone, own]
+    command = ["bash", "-c", f'. {FILE}; is_left "$@"', "bash", job, live, alone, own]
     return subprocess.run(command, check=False).returncode == 0
 
 

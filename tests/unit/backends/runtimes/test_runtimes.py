@@ -23,6 +23,7 @@ from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
 from runner.render.shell import folded, statement
 from runner.sites.loader import read_site
+from tests.support.shell_files import library
 from tests.support.users import ALICE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -150,7 +151,7 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
     stand_in.chmod(0o755)
     place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RUNNER_JOB_ID": "1.2.a"}
     env = place | {"RUNNER_NODE": "nodeb", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    code = f"runner_run=/run runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
+    code = f"runner_run={library(tmp_path)} runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=env, timeout=30)
     words = done.stdout.splitlines()
     options = {
@@ -174,7 +175,9 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
 def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: str, code: int) -> None:
     name = f"test-charliecloud-{os.getpid()}"
     top = Path(f"/var/tmp/{name}.ch")
-    ready = folded(runtime("charliecloud").step(planned("charliecloud")).once_a_node)
+    step = runtime("charliecloud").step(planned("charliecloud"))
+    # As text: that user sees neither this checkout nor a directory of pytest's.
+    ready = f"set -- {folded(step.once_a_node[2:])}\n{step.files[0].read_text()}"
     subprocess.run(["bash", "-c", planted, "bash", top], check=True)
     try:
         done = subprocess.run(["bash", "-c", ready], env={"USER": name}, user=ALICE, capture_output=True, check=False)

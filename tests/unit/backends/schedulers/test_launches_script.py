@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from runner.backends.schedulers import render_launches
+from runner.jobs.directory import write_script
 from runner.model.job import ListedLaunch
 from tests.support.golden_launches import prepared
 from tests.support.golden_local_jobs import CPUS, HERE, local
@@ -40,7 +41,7 @@ class Allocation:
         plan, step = prepared(local(CPUS), "native", msgspec.structs.replace(HERE, gpus=1))
         listed = [ListedLaunch(str(run), 100, with_next=run is self.runs[0]) for run in self.runs]
         script = render_launches(msgspec.structs.replace(plan, walltime_s=limit_s), step, listed)
-        (self.path / "job.sh").write_text(script)
+        write_script(self.path, script)
         self.process = subprocess.Popen(["bash", self.path / "job.sh"], cwd=root, start_new_session=True)
 
     def are(self, name: str, *numbers: int) -> Callable[[], bool]:

@@ -22,7 +22,7 @@ IMAGE = PlannedImage("registry.example/i:1", "", "/store/x")
 def script(site: str, *options: tuple[str, str], **asked: Any) -> list[str]:
     facts = read_site(site)
     planned = plan(RECIPE, facts, Request(**({"gpus": 16} | asked), scheduler_options=options), IMAGE)
-    return render(planned, runtime(planned.runtime).step(planned)).splitlines()
+    return render(planned, runtime(planned.runtime).step(planned)).text.splitlines()
 
 
 @pytest.mark.parametrize(

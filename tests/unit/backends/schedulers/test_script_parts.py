@@ -1,30 +1,99 @@
-"""What batch scripts and the launcher inside containers must do alike, since neither can import the other."""
+"""What all job scripts share, in a real bash: a clean environment, where ranks meet, which versions ran."""
 
 from __future__ import annotations
 
-import base64
-import subprocess
+import re
+import time
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import pytest
 from gpu_runner_inside.launcher import network
 
-from runner.backends.schedulers.script_parts import KEY, memlock, port
+from runner.backends.runtimes import charliecloud
+from runner.backends.runtimes.common import PREFIX
+from runner.backends.schedulers import render
+from runner.backends.schedulers.script_parts import SHELL, environment, grouped, needs_profile, unlock_memory, versions
+from runner.model.exit_codes import codes
+from runner.model.plan import ListedHosts
+from runner.model.step import StepSpec, texts
 from tests.support.plans import PLAN
+from tests.support.shell_files import bash, library
+
+Export = Literal["none", "nil", "all"]
+
+# As a cluster's: a default module, and what it needs to be whole. MODULES_READY: guards against a second time.
+PROFILE = """\
+if [ -z "$MODULES_READY" ]; then
+  export MODULES_READY=1 LOADEDMODULES=craype:libfabric LD_LIBRARY_PATH=/opt/libfabric/lib64 https_proxy=http://p:1
+  declare -x DECLARED=yes
+  PATH=/opt/craype/bin:/usr/bin:/bin
+  module() { echo "module $*"; }
+fi
+"""
+# As Slurm's login shell leaves it, or the submitting shell.
+LOGIN = {
+    "PATH": "/home/e/bin:/opt/slurm/bin:/usr/bin:/bin", "HOME": "/home/e", "MODULES_READY": "1",
+    "LOADEDMODULES": "craype:libfabric:mine", "LD_LIBRARY_PATH": "/opt/libfabric/lib64:/home/e/lib",
+    "MINE": "a b\n$(c)", "SLURM_JOB_ID": "7", "SLURM_NODELIST": "n[1-2]", "CUDA_VISIBLE_DEVICES": "0",
+    "BASH_FUNC_module%%": "() { echo stale; }", "HOROVOD_RANK": "3",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("job", [0, 1, 15999, 16000, 4294967295])
-def test_a_script_and_the_launcher_make_the_same_port_of_a_jobs_number(job: int) -> None:
-    code = f'{port(str(job))}\necho "$RUNNER_RDV_PORT"'
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == network.FIRST_PORT + job % network.PORTS
+def begin(tmp_path: Path, env: dict[str, str], export: Export = "none", runtime: str = "native") -> dict[str, str]:
+    """The exported environment after the script's first lines, and what ``module`` says."""
+    (tmp_path / "profile").write_text(PROFILE)
+    plan = msgspec.structs.replace(PLAN, runtime=runtime, scheduler_settings={"export": export})
+    code = "\n".join((*environment(plan), "export SAID=$(type -t module &>/dev/null && module x)", "env -0"))
+    done = bash(library(tmp_path, profile=("/etc/profile", str(tmp_path / "profile"))), code, env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert needs_profile(plan) is ("profile.sh" in code)
+    return dict(entry.partition("=")[::2] for entry in done.stdout.split("\0") if entry)
 
 
-def test_each_run_of_a_script_makes_a_key_of_its_own() -> None:
-    code = f"{KEY}\nprintenv RUNNER_RDV_KEY"
-    runs = [subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
-    keys = {base64.b64decode(run.stdout, validate=False) for run in runs}
-    assert [len(key) for key in keys] == [16, 16]
+@pytest.mark.parametrize("export", ["none", "nil", "all"])
+def test_modules_of_a_login_shell_are_loaded_anew_and_whole(tmp_path: Path, export: Export) -> None:
+    env = begin(tmp_path, LOGIN, export)
+    assert (env["LOADEDMODULES"], env["LD_LIBRARY_PATH"]) == ("craype:libfabric", "/opt/libfabric/lib64")
+    assert env["PATH"] == "/opt/craype/bin:/usr/bin:/bin:/home/e/bin:/opt/slurm/bin:/usr/bin:/bin"
+    assert (env["SAID"], env["DECLARED"]) == ("module x", "yes")
+    assert (env["SLURM_JOB_ID"], env["SLURM_NODELIST"], env["CUDA_VISIBLE_DEVICES"]) == ("7", "n[1-2]", "0")
+    assert not {"MINE", "HOROVOD_RANK", "https_proxy"} & set(env)
+
+
+def test_without_any_environment_there_is_all_that_a_job_needs(tmp_path: Path) -> None:
+    env = begin(tmp_path, {"SLURM_JOB_ID": "7"}, "nil")
+    assert env["PATH"] == "/opt/craype/bin:/usr/bin:/bin", "and not the current directory, as in bash's own"
+    assert env["HOME"].startswith("/")
+    assert env["USER"]
+    assert env["SAID"] == "module x"
+
+
+def test_a_login_shell_without_modules_stays_as_it_is(tmp_path: Path) -> None:
+    """The default is what it was."""
+    plain = {name: value for name, value in LOGIN.items() if name not in ("LOADEDMODULES", "MODULES_READY")}
+    env = begin(tmp_path, plain)
+    assert (env["PATH"], env["MINE"], env["SAID"]) == (plain["PATH"], plain["MINE"], "stale")
+    assert not {"LD_LIBRARY_PATH", "HOROVOD_RANK"} & set(env)
+
+
+@pytest.mark.parametrize("export", ["none", "nil", "all"])
+def test_libraries_of_the_host_stay_out_of_a_container(tmp_path: Path, export: Export) -> None:
+    assert "LD_LIBRARY_PATH" not in begin(tmp_path, LOGIN, export, "charliecloud")
+
+
+@pytest.mark.parametrize("job", ["0", "15999", "16000", "4294967295", "12.pbs-1"])
+def test_a_script_and_the_launcher_make_the_same_port_of_a_jobs_number(tmp_path: Path, job: str) -> None:
+    done = bash(library(tmp_path), f'runner_meet here {job}; echo "$RUNNER_RDV_HOST $RUNNER_RDV_PORT"')
+    assert done.stdout == f"here {network.FIRST_PORT + int(job.partition('.')[0]) % network.PORTS}\n"
+
+
+def test_each_start_of_a_script_has_a_key_of_its_own(tmp_path: Path) -> None:
+    code = "runner_meet here 7; printenv RUNNER_RDV_KEY; runner_meet here 7; printenv RUNNER_RDV_KEY"
+    first, second = bash(library(tmp_path), code).stdout.split()
+    assert first != second
+    assert len(first) == len(second) == 24
 
 
 @pytest.mark.parametrize(
@@ -39,8 +108,89 @@ def test_each_run_of_a_script_makes_a_key_of_its_own() -> None:
     ],
 )
 def test_the_limit_on_locked_memory_is_reported_only_where_rdma_may_need_it(
-    changes: dict[str, object], matters: bool
+    tmp_path: Path, changes: dict[str, object], matters: bool
 ) -> None:
-    line = memlock(msgspec.structs.replace(PLAN, **changes))
-    assert line.startswith("ulimit -l unlimited")
-    assert ("RDMA registration may fail" in line) is matters
+    line = unlock_memory(msgspec.structs.replace(PLAN, **changes))
+    done = bash(library(tmp_path), f"ulimit() {{ [ $# -eq 1 ] && echo 64; }}; {line}")
+    assert ("memlock is 64 kB: RDMA registration may fail" in done.stderr) is matters
+
+
+WARNING = "echo '/bin/bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)' >&2"
+
+
+@pytest.mark.parametrize(
+    ("srun", "enroot", "lines"),
+    [
+        ("echo slurm 22.05.8; echo more", "echo 4.1.2 >&2", ["slurm\tslurm 22.05.8", "enroot\t4.1.2"]),
+        ("echo slurm 22.05.8", f"{WARNING}; echo 4.1.2", ["slurm\tslurm 22.05.8", "enroot\t4.1.2"]),
+        ("echo no version of mine; exit 3", "echo 4.1.2", ["enroot\t4.1.2"]),
+        ("exec sleep 60", "echo 4.1.2", None),
+    ],
+)
+def test_versions_are_queried_on_the_side_and_never_waited_for(
+    tmp_path: Path, srun: str, enroot: str, lines: list[str] | None
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, body in (("srun", srun), ("enroot", enroot)):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (line,) = versions(PLAN)
+    began = time.monotonic()
+    waits = "" if lines is None else "; wait"
+    bash(library(tmp_path), f"{line.partition('  #')[0]} {waits}", {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    assert time.monotonic() - began < 8
+    if lines is not None:
+        assert (tmp_path / "versions").read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize(("scheduler", "via", "asks"), [("local", "native", False), ("local", "charliecloud", True)])
+def test_where_there_is_nothing_to_ask_the_script_asks_nothing(scheduler: str, via: str, asks: bool) -> None:
+    assert bool([*versions(msgspec.structs.replace(PLAN, scheduler=scheduler, runtime=via))]) is asks
+
+
+@pytest.mark.parametrize(
+    ("changes", "wait_s"),
+    [
+        ({"result": "throughput"}, 60),
+        ({"result": "if-left"}, 0),
+        ({"result": "none"}, 0),
+        ({"result": "if-left", "scheduler_settings": {"wait_s": 600}}, 600),
+        ({"result": "throughput", "scheduler_settings": {"wait_s": 0}}, 0),
+    ],
+)
+def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[str, Any], wait_s: int) -> None:
+    """Rank 0 of a user's program may evaluate or save alone; ranks that serve their node's image stay."""
+    plan = msgspec.structs.replace(PLAN, **changes)
+    words = " ".join(word for word in render(plan, charliecloud.step(plan)).text.split() if word != "\\")
+    assert f"--kill-on-bad-exit=1 --wait={wait_s} " in words
+    assert f"--leave-together {wait_s} " in words
+    alone = StepSpec(prelude=(), once_a_node=(), launcher=(), command=texts("python3", "main.py"))
+    usual = 60 if plan.result == "throughput" else 0  # of a scheduler without such a setting
+    here = msgspec.structs.replace(plan, scheduler="local", scheduler_settings={}, tasks_per_node=(2,))
+    assert f"\nrunner_supervise 60 {usual} " in render(here, alone).text
+    hosts = msgspec.structs.replace(plan, scheduler="hosts", scheduler_settings={}, hosts=ListedHosts(("a", "b")))
+    assert f"\nrunner_follow_orders {usual} " in render(hosts, alone).text
+    assert f"runner_control 60 {usual} " in render(hosts, alone).text
+
+
+@pytest.mark.parametrize(
+    "words", [("p", "/lib/rank.sh", "--"), ("/lib/rank.sh",), ("a", "/lib/launch.py", "x"), ("--",)]
+)
+def test_words_stay_the_same_whatever_they_look_like(words: tuple[str, ...]) -> None:
+    for command in (texts(*words), charliecloud.step(msgspec.structs.replace(PLAN, program=words)).command):
+        step = StepSpec(prelude=(), once_a_node=(), launcher=(), command=command)
+        assert tuple(word for group in grouped(step) for word in group) == command
+
+
+def test_every_exit_of_a_shell_file_has_its_meaning() -> None:
+    """Those below 70 are a fault's of what is run once a node, which ends the job with a code of its own."""
+    known = codes("batch script")
+    for path in SHELL.glob("*.sh"):
+        found = {int(code) for code in re.findall(r"\bexit (\d+)", path.read_text())}
+        assert {code for code in found if code > 1} <= set(known), path.name
+
+
+def test_the_prefix_of_variables_is_the_one_that_a_rank_takes_off(tmp_path: Path) -> None:
+    code = f"{PREFIX}A='a b' RUNNER_LIBRARY_PATH=/s LD_LIBRARY_PATH=/i bash lib/rank.sh --cd / env"
+    env = bash(library(tmp_path), code).stdout.splitlines()
+    assert {"A=a b", "LD_LIBRARY_PATH=/s:/i", "PWD=/"} <= set(env)

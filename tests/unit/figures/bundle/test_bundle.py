@@ -18,7 +18,8 @@ from runner.core.errors import Exit
 from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import RunDirectory
 from runner.model.bundle import BundledRun
-from runner.model.verdict import Verdict
+from runner.model.figure import figure_keys
+from runner.model.verdict import ARMS, Verdict
 from runner.render.shell import quote
 from tests.support.bundles import members_of
 from tests.support.documents import result
@@ -153,9 +154,10 @@ def test_a_run_that_is_not_measured_has_no_bundle(
 
 
 def test_a_figure_of_another_arm_is_shown_as_that() -> None:
-    run = BundledRun("r", "horovod", "s", 2, 1, 100.0, "images", None, True, "", "", (), "1", {}, arm="uncoupled")
-    assert ("", "arm uncoupled: no figure of training") in list(run_fields(run))
-    assert not any("arm" in text for _, text in run_fields(msgspec.structs.replace(run, arm="full")))
+    measured = Verdict("measured", images_per_s=100.0, steady=True)
+    for arm in ARMS:
+        run = BundledRun("r", "horovod", "s", 2, 1, None, True, "", (), "1", {}, **figure_keys(measured, arm))
+        assert (("", f"arm {arm}: no figure of training") in list(run_fields(run))) == (arm != "full")
 
 
 def test_only_an_earlier_bundle_is_replaced(
@@ -186,7 +188,11 @@ WRONG = {
     "an empty file": (["verify", "/dev/null"], Exit.USAGE, "cannot be read"),
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
-    "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/x"], Exit.USAGE, "the same id"),
+    "the run twice": (
+        ["export", "RUN", "RUN", "--bundle", "x.tar"],
+        Exit.USAGE,
+        "the same id",
+    ),
     "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
     "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
 }

@@ -21,6 +21,7 @@ from runner.figures.compare.launches import measured_launch
 from runner.figures.compare.points import compare_point
 from runner.jobs.directory import RunDirectory
 from runner.model.compared import Compared
+from runner.model.figure import figure_of
 from runner.model.job import ExitMarker
 from runner.model.origin import CodeRecord
 from runner.model.records import Report, StartRecord
@@ -213,7 +214,7 @@ def test_training_is_not_compared_with_another_arm(sides: Sides, capsys: pytest.
     first, second = sides("ABBABA", 1.1)
     for name in second.split(","):
         run = RunDirectory(Path(name))
-        run.write("plan.json", msgspec.structs.replace(run.plan(), arms=("uncoupled",)))
+        run.write("plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",)))
     assert runner(["compare", first, second]) == Exit.REFUSED
     assert "refused [other-arm]: arm of the figure: A has full, B has uncoupled" in capsys.readouterr().err
     assert compared(capsys, first, second, "--force", "other-arm")["points"][0]["verdict"] == "faster"
@@ -353,6 +354,8 @@ def test_names_of_others_make_no_markup(tmp_path: Path) -> None:
 
 def test_a_figure_whose_synchronisation_was_not_examined_is_no_match_for_a_proven_one(tmp_path: Path) -> None:
     proven = measured_launch(measured_run(tmp_path, 0))
-    other = dataclasses.replace(measured_launch(measured_run(tmp_path, 1)), synchronisation="not-examined")
+    unexamined = figure_of(Verdict("measured", images_per_s=400.0, synchronisation="not-examined"))
+    assert unexamined is not None
+    other = dataclasses.replace(measured_launch(measured_run(tmp_path, 1)), figure=unexamined)
     assert [each.code for each in misfits([proven], [other], frozenset())] == ["other-proof"]
     assert misfits([other], [other], frozenset()) == ()

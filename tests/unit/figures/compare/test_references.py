@@ -97,8 +97,8 @@ def test_a_figure_of_another_arm_is_not_held_against_one_of_training(
 ) -> None:
     """Ranks that train each for itself are faster: that would hide what the reference is there to find."""
     run = measured_run(tmp_path / "runs", 0)
-    program = (*run.plan().program, "--arms=uncoupled")
-    run.write("plan.json", msgspec.structs.replace(run.plan(), arms=("uncoupled",), program=program))
+    program = (*run.needed_plan().program, "--arms=uncoupled")
+    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",), program=program))
     file = tmp_path / "references.yaml"
     file.write_text(ONE.replace("VALUE", "400"))
     assert runner(["compare", str(run.path), "--reference"]) == Exit.USAGE

@@ -22,6 +22,7 @@ from runner.core.errors import Exit
 from runner.figures.export.writers import COLUMNS, WRITERS
 from runner.jobs.directory import RunDirectory
 from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
+from runner.model.figure import figure_keys
 from runner.model.verdict import Verdict
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
@@ -34,16 +35,17 @@ RANK = ExportedRank(
     rank=0, node="n0", device_kind="cuda", device_uuid="GPU-0", exit_status=0, window_s=10.0, steps=100, samples=1000,
     compute_s=0.09, sm_clock_mhz_min=1400.0, sm_clock_mhz_max=1410.0, max_rss_bytes=1 << 30,
 )  # fmt: skip
+MEASURED = Verdict("measured", images_per_s=200.5, steady=True, precision=(199.0, 202.0))
 RUN = ExportedRun(
     run="r-2", outcome="measured", reason="", site="s", recipe="r", runtime="native", image="i@sha256:0", gpus=2,
     nodes=1, options={"model": "resnet50", "compile": ""}, batch_per_gpu=10, started=BEGAN, ended=BEGAN,
-    unit="images", images_per_s=200.5, precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True,
-    transport="", demonstration="", synchronisation="", arm="full",
+    precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True, transport="", arm="full",
+    **figure_keys(MEASURED),
     ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
 )  # fmt: skip
 FAILED = msgspec.structs.replace(
-    RUN, run=HOSTILE, outcome="failed", reason=HOSTILE, site=HOSTILE, images_per_s=None, precision_low=None,
-    precision_high=None, window_s=None, steady=None, started=None, ended=None, batch_per_gpu=None,
+    RUN, run=HOSTILE, outcome="failed", reason=HOSTILE, site=HOSTILE, figure=None, images_per_s=None,
+    precision_low=None, precision_high=None, window_s=None, steady=None, started=None, ended=None, batch_per_gpu=None,
     demonstration=HOSTILE, ranks=(msgspec.structs.replace(RANK, node=HOSTILE),),
 )  # fmt: skip
 
@@ -114,27 +116,9 @@ def test_openmetrics_is_read_by_prometheus_own_parser() -> None:
     assert {family.type for family in families.values()} == {"gauge"}
 
 
-def test_a_figure_of_another_arm_is_none_of_training_in_every_form() -> None:
-    run = msgspec.structs.replace(RUN, arm="uncoupled")
-    assert WRITERS["reframe"]([run]).endswith("claim=uncoupled arm=uncoupled\n")
-    assert 'claim="uncoupled",arm="uncoupled"' in WRITERS["openmetrics"]([run])
-    assert '"arm": "uncoupled"' in WRITERS["mllog"]([run])
-    (row, *_) = csv.DictReader(io.StringIO(WRITERS["csv"]([run])))
-    assert row["arm"] == "uncoupled"
-    assert WRITERS["reframe"]([RUN]).endswith("claim=performance\n")
-
-
-def test_a_figure_whose_synchronisation_was_not_examined_is_labelled_in_every_form() -> None:
-    run = msgspec.structs.replace(RUN, synchronisation="not-examined")
-    assert WRITERS["reframe"]([run]).endswith("claim=unexamined\n")
-    assert 'claim="unexamined"' in WRITERS["openmetrics"]([run])
-    assert '"synchronisation": "not-examined"' in WRITERS["mllog"]([run])
-    assert '"synchronisation": "not-examined"' in WRITERS["json"]([run])
-    assert ",not-examined," in WRITERS["csv"]([run])
-
-
 def test_a_figure_in_tokens_is_called_so() -> None:
-    run = msgspec.structs.replace(RUN, unit="tokens")
+    tokens = msgspec.structs.replace(MEASURED, unit="tokens")
+    run = msgspec.structs.replace(RUN, **figure_keys(tokens))
     assert "throughput=200.500 tokens/s" in WRITERS["reframe"]([run])
     assert 'unit="tokens",claim=' in WRITERS["openmetrics"]([run])
     assert '"unit": "tokens"' in WRITERS["mllog"]([run])

@@ -20,6 +20,7 @@ from runner.core.errors import InfrastructureError, UsageError
 from runner.figures.report.gallery import gallery
 from runner.figures.report.gather import of_runs, of_study
 from runner.figures.report.writing import NAMES, write
+from runner.model.figure import figure_keys
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
@@ -98,6 +99,7 @@ def test_without_permission_the_message_says_where(report: Report) -> None:
 WRITER = """
 import os, pathlib, sys
 import msgspec
+from runner.model.figure import figure_keys
 from runner.model.report import Report
 from runner.figures.report.writing import write
 
@@ -230,12 +232,12 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
 
 def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
-    runs[1].write("plan.json", msgspec.structs.replace(runs[1].plan(), arms=("uncoupled",)))
+    runs[1].write("plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
     both, alone = of_runs([(run, "") for run in runs]), of_runs([(runs[1], "")])
     assert [row.arm for row in both.rows] == ["", "uncoupled"]
     (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
     assert len(picture.table.rows) == 1
-    assert "and no figure of training" not in both.cite[0] and "and no figure of training" in both.cite[1]
+    assert ["no figure of training" in each for each in both.cite[:2]] == [False, True]
     assert any("arm uncoupled" in line for line in lines(both, None))
     assert "and trained in step where they trained together." in " ".join(both.cite)
     assert "trained in step" not in " ".join(alone.cite)
@@ -268,14 +270,14 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> No
 
 
 def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
-    divided = tuple(msgspec.structs.replace(each, synchronisation="not-examined") for each in study.launches[:3])
+    unexamined = figure_keys(Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined"))
+    divided = tuple(msgspec.structs.replace(each, **unexamined) for each in study.launches[:3])
     made = of_study(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
     said = " ".join(made.cite)
     assert "Synchronisation was not examined in 3 of 15 runs" in said
     assert "trained in step" not in said
     write(made, tmp_path / "report", silent)
     assert "proven, synchronisation not examined" in (tmp_path / "report/report.html").read_text()
-    assert any(line.startswith("synchronisation not examined: 3 of 16 runs") for line in lines(made, None))
     assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
 
 

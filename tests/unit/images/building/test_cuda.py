@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.compiler import c_compiler
 from tests.support.container_programs import CONTAINERS, imported
 
 PARTS = ("include/cuda_runtime.h", "lib64/libcudart.so")
@@ -278,7 +279,7 @@ def test_what_is_compiled_is_recorded(
 
 def shared_library(directory: Path, *flags: str) -> bytes:
     (directory / "x.c").write_text("int x;\n")
-    words = ["gcc", "-shared", "-fPIC", "-o", str(directory / "x.so"), str(directory / "x.c"), *flags]
+    words = [c_compiler(), "-shared", "-fPIC", "-o", str(directory / "x.so"), str(directory / "x.c"), *flags]
     subprocess.run(words, check=True)
     return (directory / "x.so").read_bytes()
 

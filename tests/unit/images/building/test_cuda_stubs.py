@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from runner.core import paths
-from runner.images.building import standins
+from runner.images.building import standin
+from tests.support.compiler import c_compiler
 
 PLACE = paths.share("containers") / "standin-cuda"
 # Name of a library, as the loader knows it -> its C source. libcublas has versions, as the real one.
@@ -25,7 +26,7 @@ int all(void) { return cublasCreate() + cublasLtMatmul() + cudnnCreate() + other
 
 
 def compiled(name: Path, source: str, *words: str) -> Path:
-    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(name), *words]
+    command = [c_compiler(), "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(name), *words]
     subprocess.run(command, input=source, text=True, check=True)
     return name
 
@@ -66,7 +67,7 @@ def test_the_list_of_the_base_says_what_its_variables_say() -> None:
     lines = [line for line in (PLACE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     listed = dict(re.findall(r"(?m)^([a-z0-9-]+===?)(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", "\n".join(lines)))
     assert len(listed) == len(lines) / 2
-    base = standins.find("pytorch", "standin-cuda")
+    base = standin.find_standin("pytorch", "standin-cuda")
     assert base is not None
     assert base.variables["PYTORCH_VERSION"] == listed["torch==="]
     assert base.variables["NCCL_VERSION"] == listed["nvidia-nccl-cu13=="]

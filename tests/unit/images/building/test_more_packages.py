@@ -9,7 +9,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
-from runner.images.building import requirements
+from runner.images.building import more_packages
 from runner.model.image import Package, facts_of
 from tests.support.container_programs import imported
 
@@ -30,7 +30,7 @@ def program() -> Iterator[ModuleType]:
     ],
 )
 def test_a_package_with_its_version(text: str, line: str) -> None:
-    assert requirements.requirement(text, "here") == line
+    assert more_packages.requirement(text, "here") == line
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,23 @@ def test_a_package_with_its_version(text: str, line: str) -> None:
 )  # fmt: skip
 def test_what_is_no_package_with_its_version(text: str) -> None:
     with pytest.raises(UsageError, match="is no package with its version"):
-        requirements.requirement(text, "--requirement")
+        more_packages.requirement(text, "--requirement")
 
 
 def test_a_file_of_requirements() -> None:
-    assert requirements.of_file("# ours\n\neinops==0.8.1  # for views\nx==1\n", "r.txt") == ["einops==0.8.1", "x==1"]
+    assert more_packages.requirements_of_file("# ours\n\neinops==0.8.1  # for views\nx==1\n", "r.txt") == [
+        "einops==0.8.1",
+        "x==1",
+    ]
     with pytest.raises(UsageError, match="'numpy' is no package") as refused:
-        requirements.of_file("x==1\nnumpy\n", "r.txt")
+        more_packages.requirements_of_file("x==1\nnumpy\n", "r.txt")
     assert refused.value.where == "r.txt:2"
 
 
 def test_each_package_once_whatever_the_order() -> None:
-    assert requirements.together(["b==1", "a==1", "b==1"]) == ("a==1", "b==1")
+    assert more_packages.together(["b==1", "a==1", "b==1"]) == ("a==1", "b==1")
     with pytest.raises(UsageError, match=r"A_b==2 and a-b==1 are both asked for"):
-        requirements.together(["a-b==1", "A_b==2"])
+        more_packages.together(["a-b==1", "A_b==2"])
 
 
 @pytest.mark.parametrize(

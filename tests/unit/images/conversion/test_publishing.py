@@ -10,12 +10,12 @@ import pytest
 
 from runner.core.errors import InfrastructureError
 from runner.core.progress import Silent
-from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion.publishing import Conversion, about_of, publish
 from runner.images.conversion.sif import SifMaker
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
+from runner.images.writable_root.tree import TreeImage
 from tests.support.sif import sif_of
 from tests.support.squashfs import crashing_mksquashfs
 

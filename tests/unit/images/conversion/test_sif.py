@@ -11,7 +11,7 @@ from runner.cli import run
 from runner.core import process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.files import sha256 as sha256_of
-from runner.images.conversion import apptainer_build
+from runner.images.conversion import sif as apptainer_build
 from runner.images.store import names, sif_file, store
 from runner.images.store.stored_image import StoredImage, file_name
 from runner.preparation.image import pin
@@ -28,11 +28,11 @@ def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     says(tmp_path, "singularity", "Endgame: Singularity 1.00")
     with pytest.raises(RefusedError, match="apptainer"):
-        apptainer_build.program()
+        apptainer_build.apptainer_program()
     says(tmp_path, "singularity", "singularity-ce version 4.1.0")
-    assert apptainer_build.program() == "singularity"
+    assert apptainer_build.apptainer_program() == "singularity"
     says(tmp_path, "apptainer", "apptainer version 1.4.5")
-    assert apptainer_build.program() == "apptainer"
+    assert apptainer_build.apptainer_program() == "apptainer"
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
+from runner.images import editing
 from runner.images.building.build import INPUTS_LABEL
-from runner.images.building.without_engine.tree import TreeImage
 from runner.images.conversion.squashfs import convert_source
-from runner.images.editing import edit
-from runner.images.editing.containers import Tool
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
+from runner.images.writable_root.tools import Tool
+from runner.images.writable_root.tree import TreeImage
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -49,22 +49,22 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredImage:
     ],
 )
 def test_the_result_has_a_name_of_its_own(reference: str, wanted: str | None, name: str) -> None:
-    assert edit.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), wanted) == name
+    assert editing.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), wanted) == name
 
 
 @pytest.mark.parametrize("reference", ["/some/file.sqsh", "sha256:" + "a" * 64])
 def test_an_image_without_a_name_wants_one_for_the_result(reference: str) -> None:
     with pytest.raises(UsageError, match="the image has no name") as caught:
-        edit.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None)
+        editing.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None)
     assert "--name NAME:TAG" in caught.value.fix
 
 
 def edited(image: StoredImage, script: str) -> StoredImage:
     """The image after a script was run in its copy, as no container."""
     target = image.path.parent
-    with edit.writable_copy(image, Silent()) as copy:
+    with editing.writable_copy(image, Silent()) as copy:
         subprocess.run(["sh", "-ec", script], cwd=copy.root, check=True)
-        return edit.stored(image, copy, TOOL, ["sh", "-c", script], "my/new:1", target, Silent()).image
+        return editing.stored(image, copy, TOOL, ["sh", "-c", script], "my/new:1", target, Silent()).image
 
 
 def content(image: StoredImage, name: str) -> str:
@@ -137,14 +137,14 @@ def test_the_history_holds_no_value_of_a_secret_name(image: StoredImage) -> None
 
 
 def test_what_cannot_succeed_is_refused_before_any_work(image: StoredImage, tmp_path: Path) -> None:
-    edit.check(image, TOOL, tmp_path / "another")
+    editing.check(image, TOOL, tmp_path / "another")
     sif = image.path.with_suffix(".sif")
     sif.touch()
     with pytest.raises(RefusedError, match="a SIF is written by Apptainer alone"):
-        edit.check(StoredImage(path=sif, reference="x:1"), TOOL, tmp_path)
+        editing.check(StoredImage(path=sif, reference="x:1"), TOOL, tmp_path)
     os.truncate(image.path, 5000)
     with pytest.raises(InfrastructureError, match="the image is damaged: ") as caught:
-        edit.check(image, TOOL, tmp_path)
+        editing.check(image, TOOL, tmp_path)
     assert "convert it again" in caught.value.fix
 
 
@@ -152,12 +152,12 @@ def test_an_image_that_cannot_be_unpacked_is_reported_and_leaves_nothing(image: 
     raw = bytearray(image.path.read_bytes())
     raw[96:] = bytes(len(raw) - 96)
     image.path.write_bytes(raw)
-    with pytest.raises(InfrastructureError, match="cannot be unpacked"), edit.writable_copy(image, Silent()):
+    with pytest.raises(InfrastructureError, match="cannot be unpacked"), editing.writable_copy(image, Silent()):
         pass
     assert list((tmp_path / "cache/builds").iterdir()) == []
 
 
 def test_a_failure_names_the_command_and_its_exit_code() -> None:
-    error = edit.failed(["sh", "-c", "exit 7"], 7)
+    error = editing.failed(["sh", "-c", "exit 7"], 7)
     assert (error.what, error.where) == ("the command failed with exit code 7; nothing is stored", "sh -c 'exit 7'")
-    assert "was ended by signal 9" in edit.failed(["x"], -9).what
+    assert "was ended by signal 9" in editing.failed(["x"], -9).what

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.backends.schedulers import supervised_script
 from runner.backends.schedulers.local.client import Local
+from runner.backends.schedulers.script_parts import SUPERVISE
 from runner.backends.schedulers.ssh.client import SshHosts
 from runner.core import process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
@@ -160,7 +160,7 @@ def kill_script(job: str) -> None:
 
 def test_what_is_left_of_a_killed_script_is_still_the_job(run: Path) -> None:
     """The script exports the job's id, and what it has started is known by that."""
-    job = submitted(run, f"{supervised_script.OWN_JOB_ID}\nbash -c 'touch started; sleep 300' & wait")
+    job = submitted(run, f". '{SUPERVISE}'; runner_be_job; trap - EXIT\nbash -c 'touch started; sleep 300' & wait")
     until((run / "started").exists, every_s=0.02)
     kill_script(job)
     assert Local().state(job, run) == JobState("running", "RUNNING", nodes=HERE)

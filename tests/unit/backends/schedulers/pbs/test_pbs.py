@@ -15,15 +15,18 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.backends.schedulers.pbs.client import Pbs
 from runner.core.errors import NotAcceptedError, UnknownStateError, UsageError
+from runner.jobs.directory import write_script
 from runner.model.job import JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
+from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render.pbs import directive
-from tests.support.golden_jobs import CASES, golden
+from tests.support.golden_jobs import CASES
 from tests.support.golden_jobs import planned as golden_plan
+from tests.support.golden_jobs import script as golden_script
 from tests.support.hostile import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -37,7 +40,7 @@ def planned(site: Site = SITE, **asked: Any) -> Plan:
     return plan(RECIPE, site, Request(**({"gpus": 8} | asked)), PlannedImage("i", "", "/i.sif"))
 
 
-def script(site: Site = SITE, **asked: Any) -> str:
+def script(site: Site = SITE, **asked: Any) -> JobScript:
     decided = planned(site, **asked)
     return render(decided, runtime(decided.runtime).step(decided))
 
@@ -64,10 +67,10 @@ def arguments_of(line: str) -> list[str]:
     return [*made, word] if inside else made
 
 
-def directives(text: str) -> dict[str, str]:
+def directives(script: JobScript) -> dict[str, str]:
     """Option or resource -> value, of the lines above the first command; none may come twice."""
     found: dict[str, str] = {}
-    for line in text.splitlines()[1:]:
+    for line in script.text.splitlines()[1:]:
         if not line.startswith("#"):
             break
         option, value = arguments_of(line)
@@ -142,7 +145,7 @@ for (( rank = 0; rank < ranks; rank++ )); do PMI_RANK=$rank "$@" || exit; done
 """
 _APPTAINER = """#!/bin/bash
 while [ "$1" != /bin/bash ]; do shift; done
-exec "$@"
+exec "$1" "${2/#\\/results/$PBS_O_WORKDIR}" "${@:3}"
 """
 _PYTHON = """#!/bin/bash
 printf '%s\\0' "$@" >"$RECORD/program"
@@ -150,11 +153,12 @@ echo "rank $PMI_RANK"; echo "trouble $PMI_RANK" >&2; echo "$RUNNER_RDV_HOST $RUN
 """
 
 
-def in_job(directory: Path, text: str, nodes: str) -> tuple[int, str, Path]:
+def in_job(directory: Path, script: JobScript, nodes: str) -> tuple[int, str, Path]:
     """Run a script as PBS would on these nodes; returns its exit status, its standard error and its run directory."""
     stubs, run = directory / "bin", directory / "a run's $dir"
     stubs.mkdir()
     (run / "logs").mkdir(parents=True)
+    write_script(run, script)
     for name, content in (("mpiexec", _MPIEXEC), ("apptainer", _APPTAINER), ("python3", _PYTHON)):
         (stubs / name).write_text(content)
         (stubs / name).chmod(0o755)
@@ -164,7 +168,7 @@ def in_job(directory: Path, text: str, nodes: str) -> tuple[int, str, Path]:
         "PBS_JOBID": "1234.pbs-01", "PBS_NODEFILE": str(directory / "nodefile"),
         "BASH_FUNC_module%%": '() { echo "$*" >>"$RECORD/modules"; }',
     }  # fmt: skip
-    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, check=False, cwd="/", timeout=60)
+    done = subprocess.run(["bash", "-c", script.text], env=env, capture_output=True, check=False, cwd="/", timeout=60)
     return done.returncode, done.stderr.decode(errors="replace"), run
 
 
@@ -193,7 +197,7 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
 def test_a_golden_script_asks_for_what_was_planned_and_starts_it(name: str, tmp_path: Path) -> None:
     """Polaris': its chunks, queue, account and resources, its modules, and every word of the program."""
     decided, _step = golden_plan(name)
-    text = golden(name).read_text()
+    text = golden_script(name)
     asked = directives(text)
     assert asked["select"] == f"{decided.nodes}:system=polaris"
     assert (asked["place"], asked["-q"], asked["-A"]) == ("scatter", decided.queue, decided.account)

@@ -11,7 +11,7 @@ from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import RunDirectory
-from runner.jobs.submission import scheduler_of
+from runner.jobs.states import scheduler_of
 from runner.model.job import ExitMarker, JobState, Submitted
 
 SHOWN = """\

@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.backends.schedulers.slurm.keeper import AT_END, LONGEST_S, LOOK_S, start
 from runner.model.exit_codes import NODE_NOT_READY
 from runner.model.step import texts
+from runner.render.shell import folded
+from tests.support.shell_files import bash, library
+
+
+def job(directory: Path, nodes: str, keeper: str, then: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A script whose keeper is this code, up to its end."""
+    (directory / "logs").mkdir(exist_ok=True)
+    begin = (
+        f"coproc RUNNER_KEEPER {{ exec {folded(texts('bash', '-c', keeper, 'bash', *words))}; }}\nrunner_until_ready"
+    )
+    return bash(directory, f"runner_hosts=({nodes})\ntrap runner_at_end EXIT\n{begin}\n{then}")
 
 
 @pytest.mark.parametrize(
@@ -24,13 +34,9 @@ from runner.model.step import texts
         ("", NODE_NOT_READY),
     ],
 )
-def test_nodes_are_ready_when_each_of_them_is(lines: str, code: int) -> None:
+def test_nodes_are_ready_when_each_of_them_is(tmp_path: Path, lines: str, code: int) -> None:
     stays = "cat" if lines.endswith("ready\n") and not code else ":"
-    keeper = start(texts("bash", "-c", 'printf %s "$1"; "$2" >&2', "bash", lines, stays))
-    script = f"set -uo pipefail\nrunner_hosts=(n1 n2)\n{AT_END}trap runner_at_end EXIT\n{keeper}echo begins\n"
-    done = subprocess.run(
-        ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=20, check=False
-    )
+    done = job(library(tmp_path), "n1 n2", 'printf %s "$1"; "$2" >&2', "echo begins", lines, stays)
     assert (done.returncode, done.stdout) == (code, "" if code else "begins\n")
 
 
@@ -47,26 +53,18 @@ def test_a_task_that_was_killed_is_not_waited_for(tmp_path: Path, report: str, l
     """The other node is ready, and cleans up; a node that only takes long is waited for."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/batch.err").write_text(f"{report}\n")
-    keeper = start(texts("bash", "-c", "echo ready; sleep 1; echo ready; while read -r _; do :; done; touch cleaned"))
-    keeper = keeper.replace(f"read -r -t {LOOK_S} ", "read -r -t 0.3 ")
-    script = f"set -uo pipefail\nrunner_hosts=(n1 n2)\n{AT_END}trap runner_at_end EXIT\n{keeper}echo begins\n"
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False
-    )
-    assert (done.returncode, done.stdout) == ((NODE_NOT_READY, b"") if lost else (0, b"begins\n"))
+    ready = "echo ready; sleep 1; echo ready; while read -r _; do :; done; touch cleaned"
+    done = job(library(tmp_path, slurm=("read -r -t 10 ", "read -r -t 0.3 ")), "n1 n2", ready, "echo begins")
+    assert (done.returncode, done.stdout) == ((NODE_NOT_READY, "") if lost else (0, "begins\n"))
     assert (tmp_path / "cleaned").exists()
 
 
 @pytest.mark.parametrize(("at_end", "longest_s", "late"), [("sleep 1", 20, False), ("exec sleep 60", 1, True)])
 def test_a_clean_up_that_hangs_keeps_no_nodes(tmp_path: Path, at_end: str, longest_s: int, late: bool) -> None:
     """It is waited for, though not for ever, and the script's exit code is its own."""
-    (tmp_path / "logs").mkdir()
-    keeper = start(texts("bash", "-c", f"echo ready; read -r _; {at_end}; touch cleaned"))
-    ending = AT_END.replace(str(LONGEST_S), str(longest_s))
-    script = f"set -uo pipefail\nrunner_hosts=(n1)\n{ending}trap runner_at_end EXIT\n{keeper}exit 3\n"
+    library(tmp_path, slurm=("runner_most=600", f"runner_most={longest_s}"))
     began = time.monotonic()
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=50, check=False)
-    assert done.returncode == 3
+    assert job(tmp_path, "n1", f"echo ready; read -r _; {at_end}; touch cleaned", "exit 3").returncode == 3
     assert time.monotonic() - began < 40
     assert (tmp_path / "cleaned").exists() is not late
     assert (tmp_path / "logs" / "cleanup.log").exists() is late

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Once a node: copies the image to the node's own disk. What is summed is what was read, in one pass. The node stands in
+# the directory: where nodes share the disk, a job is refused, and nothing of another node's is removed. Of a run without
+# a scheduler (PID.START.BOOT, of the machine that submits) its session here stands there, too, and of which boot and
+# space its number is: a session without a process is that of a run that was killed outright, with its ranks.
+# Arguments: the job's directory; the second and third of is_left; the image, its bytes, its SHA-256 (or nothing); what
+# else is to be done once a node.
+set -uo pipefail
+# shellcheck source=leftovers.sh
+. "${BASH_SOURCE%/*}/leftovers.sh" || exit
+boot=$(cat /proc/sys/kernel/random/boot_id) space=$(readlink /proc/self/ns/pid)
+# shellcheck disable=SC2086  # the fields of a line
+session() { local stat; read -r stat <"$1" && set -- ${stat##*) } && echo "$4"; } 2>/dev/null
+is_dead() {
+  [[ ${1##*/gpu-runner-stage-} =~ ^[0-9]+[.][0-9]+[.][0-9a-f]{8}$ ]] || return
+  local own booted numbers process
+  read -r own booted numbers <"$1/session" || return
+  [ "$booted" = "$boot" ] || return 0
+  [ "$numbers" = "$space" ] || return
+  for process in /proc/[0-9]*/stat; do [ "$(session "$process")" != "$own" ] || return; done
+} 2>/dev/null
+say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
+stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
+ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
+for old in "${stage%/*}/gpu-runner-stage-"*; do
+  ours "$old" || continue
+  if is_dead "$old" || is_left "${old##*/gpu-runner-stage-}" "$live" "$alone" "${stage##*/gpu-runner-stage-}"; then
+    rm -rf -- "$old"
+  fi
+done
+if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
+# shellcheck disable=SC2015  # either failing is the fault
+mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {
+  echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2
+  exit 1
+}
+echo "$(session /proc/self/stat) $boot $space" >"$stage/session"
+room=$(df --output=avail -B1 -- "$stage" | tail -n 1)
+[ "$room" -ge "$bytes" ] || say "no room: $bytes bytes needed, $room free in ${stage%/*}"
+found=$(tee -- "$stage/image.sqsh" <"$image" | sha256sum) || say "the copy of $image failed"
+[ "$(stat -c %s -- "$stage/image.sqsh")" = "$bytes" ] || say "the copy has another size than $image had"
+[ -z "$sum" ] || [ "${found%% *}" = "$sum" ] || say "$image is not what was converted: its SHA-256 differs"
+[ $# -eq 0 ] || exec "$@"

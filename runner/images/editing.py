@@ -1,0 +1,185 @@
+"""A stored image changed by hand: unpacked into a writable copy, a command run in it, the result stored as a new image.
+
+The image itself is only read: jobs that use it are not disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from runner.core import paths, process, process_identity
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
+from runner.core.files import sha256
+from runner.core.hide import hidden_command
+from runner.core.progress import Progress
+from runner.images import reference as references
+from runner.images.building.build import INPUTS_LABEL
+from runner.images.conversion import sif
+from runner.images.conversion.publishing import Conversion, publish
+from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.squashfs import convert_source
+from runner.images.packing import mksquashfs, rootfs
+from runner.images.store import integrity
+from runner.images.store.stored_image import Edit, StoredImage, form_of
+from runner.images.writable_root import copies, tools, tree
+from runner.images.writable_root.copies import work_directory
+from runner.images.writable_root.tools import Copy, Tool
+from runner.images.writable_root.tree import TreeImage
+
+_SUFFIX = "-edited"
+# What the conversion has put in and a command may have changed since: kept as it was left.
+_KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
+
+
+@dataclass(frozen=True)
+class EditedTree(TreeImage):
+    """The changed root as a source; start-up files that are in it stay."""
+
+    def packed(
+        self,
+        added: rootfs.Additions,
+        out: Path,
+        packing: mksquashfs.Packing,
+        progress: Progress,
+        capture: tuple[str, ...],
+    ) -> rootfs.Passed:
+        """As ``TreeImage.packed``."""
+        there = {name for name in _KEPT if tree.own_file(self.root, name) is not None}
+        own = tuple(file for file in added.files if file.name not in there)
+        return super().packed(replace(added, files=own), out, packing, progress, capture)
+
+
+def new_name(image: StoredImage, wanted: str | None) -> str:
+    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag.
+
+    Raises:
+        UsageError: it is no reference, or the image has no name to make one of.
+    """
+    if wanted is not None:
+        return str(references.parse(wanted))
+    if references.is_path(image.reference) or image.reference.startswith("sha256:"):
+        raise UsageError("the image has no name", where=image.reference, fix="name the result: --name NAME:TAG")
+    found = references.parse(image.reference)
+    tag = found.tag or "latest"
+    return str(replace(found, tag=tag if tag.endswith(_SUFFIX) else tag[: 128 - len(_SUFFIX)] + _SUFFIX, digest=""))
+
+
+def check(image: StoredImage, tool: Tool, target: Path) -> None:
+    """Refuse before any work what cannot succeed.
+
+    Raises:
+        RefusedError: a SIF without Apptainer, or no unsquashfs. InfrastructureError: image or store are not usable.
+    """
+    if form_of(image.path) == "sif" and tool.name != tools.APPTAINER:
+        raise RefusedError(
+            "a SIF is written by Apptainer alone", where=str(image.path), fix="edit it on a machine with apptainer"
+        )
+    if process.find("unsquashfs") is None:
+        raise RefusedError("unsquashfs is not installed", where="PATH", fix="install the package squashfs-tools")
+    if why := integrity.problem(image):
+        raise InfrastructureError(f"the image is damaged: {why}", where=str(image.path), fix="convert it again")
+    paths.ensure_directory(target)
+    if not os.access(target, os.W_OK):
+        raise InfrastructureError("the store may not be written to", where=str(target), fix="use --store DIR")
+
+
+@contextmanager
+def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
+    """The image's root, unpacked for the length of the block; nothing of it is left then.
+
+    Raises:
+        InfrastructureError: it cannot be unpacked, or the disk is full.
+    """
+    with work_directory() as work:
+        progress.step(f"unpacking {image.reference} into {work}")
+        work.chmod(0o700)
+        root = work / tools.ROOT
+        copies.unpack(image.path, root)
+        variables = {} if form_of(image.path) == "sif" else dict(image.environment)
+        yield Copy(work, image.workdir or "/", variables)
+
+
+def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
+    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal.
+
+    Args:
+        to_stderr: what it writes to standard output goes to standard error.
+    """
+    argv, env = copies.call(tool, copy, words)
+    return process.foreground(argv, env=env, to_stderr=to_stderr)
+
+
+def failed(words: Sequence[str], status: int) -> ProgramFailedError:
+    """The command ended with this status."""
+    how = f"was ended by signal {-status}" if status < 0 else f"failed with exit code {status}"
+    return ProgramFailedError(
+        f"the command {how}; nothing is stored",
+        where=shlex.join(words),
+        fix="its last lines are above; the image is as it was",
+    )
+
+
+def stored(
+    image: StoredImage, copy: Copy, tool: Tool, words: Sequence[str], name: str, target: Path, progress: Progress
+) -> Conversion:
+    """The changed root as an image of the store, under a digest of its own.
+
+    Raises:
+        InfrastructureError: a file cannot be read, or the disk is full; nothing is stored.
+    """
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    parent = image.digest or f"sha256:{sha256(image.path)}"
+    command = hidden_command(words)
+    history = (*image.history, Edit(parent, command, f"{tool.program} {tool.version}".strip(), now))
+    form = form_of(image.path)
+    config = rootfs.Config(
+        environment=dict(image.environment) if form == "sif" else _environment(copy.root, image),
+        workdir=image.workdir,
+        entrypoint=image.entrypoint,
+        command=image.command,
+        # A build may not take it for its own work.
+        labels={key: value for key, value in image.labels.items() if key != INPUTS_LABEL},
+    )
+    # The mark: two edits at once are two images, whatever they did.
+    digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"
+    source = EditedTree(copy.root, name, digest, now, config, tools.LEFT_OUT)
+    if image.architecture:
+        source = replace(source, architecture=image.architecture)
+    copies.make_readable(copy.root)
+    if form == "sif":
+        where = f"edit of {image.reference}"
+
+        def write(out: Path) -> None:
+            options = [] if os.geteuid() == 0 else ["--fakeroot"]
+            sif.apptainer_build([*options, str(out), str(copy.root)], progress.line, where=where)
+
+        return publish(SifMaker(source, write), progress, store_dir=target, history=history)
+    return convert_source(source, progress, store_dir=target, history=history)
+
+
+def shell(root: Path) -> str:
+    """The shell that an image has."""
+    return "/bin/bash" if os.path.lexists(root / "bin/bash") else "/bin/sh"
+
+
+def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
+    """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
+    unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
+    path = tree.own_file(root, "etc/environment")
+    try:
+        lines = path.read_text("utf-8", "surrogateescape").split("\n") if path else None
+    except OSError:  # not even its owner may read it
+        lines = None
+    if lines is None:
+        return dict(image.environment)
+    return {**{found[1]: found[2] for line in lines if (found := _VARIABLE.fullmatch(line))}, **unchanged}

@@ -1,0 +1,213 @@
+"""A measured figure with all that must be said with it: the one struct that every way out of this program embeds.
+
+What makes a figure less than a plain claim about training is one of its ``doubts``. A projection (a row, a list, a file
+of another program) embeds the whole ``Figure``, and prints ``doubts`` where it prints the value, each by its words or
+its code. A new doubt is one row of ``DOUBTS``: every way out has it then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from runner.core.text import counted
+from runner.model.verdict import RunArm, Unit, Verdict
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """A reason not to quote a figure as it stands.
+
+    Attributes:
+        code: stable name. words: what it is, in a few words that may stand beside the value.
+    """
+
+    code: str
+    words: str
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """Throughput of a whole world, from one run whose verdict is ``measured``.
+
+    Attributes:
+        value: in ``unit`` per second. interval: of it within this run (95 %); null where there is none.
+        window_s: length of its window, seconds.
+        arm: that it is of: ``full`` is training as it is; of another one the figure is none of training.
+        demonstration: why it is no performance claim; empty where it is one.
+        proven: what was proven, one sentence each.
+        steady: neither trend nor shift of more than 1 % in the window; null where that is unknown.
+        doubts: all that must be said with the value.
+    """
+
+    value: float
+    unit: Unit
+    interval: tuple[float, float] | None = None
+    window_s: float | None = None
+    arm: RunArm = "full"
+    demonstration: str = ""
+    proven: tuple[str, ...] = ()
+    steady: bool | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def claim(self) -> str:
+        """What it may be quoted as: ``performance``, ``demonstration``, ``unexamined``, or the arm that it is of."""
+        if self.has("demonstration"):
+            return "demonstration"
+        return self.arm if self.arm != "full" else "unexamined" if self.has("not-examined") else "performance"
+
+    def has(self, code: str) -> bool:
+        """Whether it has that doubt."""
+        return any(doubt.code == code for doubt in self.doubts)
+
+    def labelled(self, demonstration: str) -> Figure:
+        """The same as a demonstration, unless it is one: where no figure of its study is a claim, nor is this one."""
+        if not demonstration or self.demonstration:
+            return self
+        doubts = (Doubt("demonstration", demonstration), *self.doubts)
+        return msgspec.structs.replace(self, demonstration=demonstration, doubts=doubts)
+
+
+@dataclass(frozen=True)
+class DoubtKind:
+    """A row of ``DOUBTS``.
+
+    Attributes:
+        words: of a verdict whose figure is of this arm; empty where the doubt does not hold.
+        short: for the narrow cells of a list.
+        of_value: it is said beside the value, else of the run.
+    """
+
+    words: Callable[[Verdict, RunArm], str]
+    short: str
+    of_value: bool = False
+
+
+# code -> doubt, the gravest first.
+DOUBTS: dict[str, DoubtKind] = {
+    "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
+    "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
+    "not-examined": DoubtKind(
+        lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"
+    ),
+    "transport-unproven": DoubtKind(
+        lambda verdict, _: "transport UNPROVEN" if verdict.transport == "unproven" else "", "transport"
+    ),
+    "forced": DoubtKind(lambda verdict, _: f"forced: {', '.join(verdict.forced)}" if verdict.forced else "", "forced"),
+    "not-steady": DoubtKind(lambda verdict, _: "NOT steady" if verdict.steady is False else "", "not steady", True),
+    "steadiness-unknown": DoubtKind(
+        lambda verdict, _: "cannot tell whether steady" if verdict.steady is None else "", "steady?", of_value=True
+    ),
+    "no-interval": DoubtKind(
+        lambda verdict, _: "no interval" if verdict.precision is None else "",
+        "no interval",
+        of_value=True,
+    ),
+}
+
+
+NO_INTERVAL = frozenset(("no-interval",))
+OWN_OF_A_POINT = NO_INTERVAL | {"other-arm"}  # what a point of a study has itself
+
+
+def figure_of(verdict: Verdict | None, arm: RunArm | None = None) -> Figure | None:
+    """The figure of a verdict; None unless it is ``measured``.
+
+    Args:
+        arm: as the plan has it; None where only the verdict says. Verdicts of older versions say nothing of it.
+    """
+    if verdict is None or verdict.outcome != "measured" or verdict.images_per_s is None:
+        return None
+    own = verdict.arm if arm is None else arm
+    found = ((code, kind.words(verdict, own)) for code, kind in DOUBTS.items())
+    return Figure(
+        value=verdict.images_per_s,
+        unit=verdict.unit,
+        interval=verdict.precision,
+        window_s=verdict.window_s,
+        arm=own,
+        demonstration=verdict.demonstration,
+        proven=verdict.proven,
+        steady=verdict.steady,
+        doubts=tuple(Doubt(code, words) for code, words in found if words),
+    )
+
+
+def shared_doubts(
+    figures: Iterable[Figure | None], noun: str = "launch", *, without: Collection[str] = ()
+) -> tuple[Doubt, ...]:
+    """The doubts about several figures, each once, with how many have it where not all do.
+
+    Args:
+        figures: of single runs; None for one without. noun: what a run is called.
+        without: codes of doubts that do not count for what is made of the figures.
+    """
+    known = [figure for figure in figures if figure is not None]
+    words: dict[str, Counter[str]] = {}
+    for doubt in (doubt for figure in known for doubt in figure.doubts):
+        words.setdefault(doubt.code, Counter())[doubt.words] += 1
+    order = {code: place for place, code in enumerate(DOUBTS)}
+    return tuple(
+        Doubt(code, _with_count("; ".join(each), each.total(), len(known), noun))
+        for code, each in sorted(words.items(), key=lambda item: order.get(item[0], len(order)))
+        if code not in without
+    )
+
+
+def is_of_value(doubt: Doubt) -> bool:
+    """Whether it is said beside the value, else of the run."""
+    return doubt.code in DOUBTS and DOUBTS[doubt.code].of_value
+
+
+def in_words(doubts: Iterable[Doubt], *, labelled: bool = False) -> str:
+    """``transport UNPROVEN; NOT steady``; empty for none. ``labelled``: a demonstration is said elsewhere."""
+    return "; ".join(doubt.words for doubt in doubts if not (labelled and doubt.code == "demonstration"))
+
+
+def in_codes(doubts: Iterable[Doubt]) -> str:
+    """``transport-unproven,not-steady``, for other programs; empty for none."""
+    return ",".join(doubt.code for doubt in doubts)
+
+
+def in_short(doubts: Iterable[Doubt]) -> str:
+    """``demo, 2 more``: the gravest one, and how many there are besides; empty for none."""
+    first, *others = [DOUBTS[doubt.code].short if doubt.code in DOUBTS else doubt.code for doubt in doubts] or [""]
+    return f"{first}, {len(others)} more" if others else first
+
+
+class FigureKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """What every projection of a run has of its figure.
+
+    Attributes:
+        figure: with its doubts; null where the run is not measured.
+        images_per_s, unit, demonstration, synchronisation: the same as keys of their own: the value in ``unit`` per
+            second, why it is no performance claim, and ``not-examined`` where nothing showed whether the ranks train
+            together. A reader of ``figure`` needs none of them.
+    """
+
+    figure: Figure | None = None
+    images_per_s: float | None = None
+    unit: str = "images"
+    demonstration: str = ""
+    synchronisation: str = ""
+
+
+def figure_keys(verdict: Verdict | None, arm: RunArm | None = None) -> dict[str, Any]:
+    """The values of ``FigureKeys`` for a run with this verdict; empty without one. ``arm``: as for ``figure_of``."""
+    if verdict is None:
+        return {}
+    figure = figure_of(verdict, arm)
+    return {
+        "figure": figure,
+        "images_per_s": figure.value if figure else None,
+        "unit": verdict.unit,
+        "demonstration": verdict.demonstration,
+        "synchronisation": verdict.synchronisation,
+    }
+
+
+def _with_count(words: str, having: int, of: int, noun: str) -> str:
+    return words if having == of else f"{words} ({having} of {counted(of, noun)})"

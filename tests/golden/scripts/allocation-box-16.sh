@@ -1,0 +1,39 @@
+#!/bin/bash
+#SBATCH --job-name=horovod-pytorch
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=a100:8
+#SBATCH --cpus-per-task=32
+#SBATCH --mem=0
+#SBATCH --exclusive
+#SBATCH --time=01:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --no-requeue
+#SBATCH --export=NONE
+#SBATCH --output=logs/batch.out
+#SBATCH --error=logs/batch.err
+set -uo pipefail; umask 077
+runner_job=$SLURM_JOB_ID
+cd -- "$SLURM_SUBMIT_DIR" || exit 72
+sha256sum --check --quiet >&2 <<'END' || exit 74
+SHA-256  lib/common.sh
+SHA-256  lib/slurm.sh
+SHA-256  lib/supervise.sh
+SHA-256  lib/launches.sh
+SHA-256  lib/slurm-launches.sh
+END
+. lib/common.sh && . lib/slurm.sh && . lib/supervise.sh && . lib/launches.sh && . lib/slurm-launches.sh || exit 74
+
+unset -v "${!SQUEUE_@}" "${!SCONTROL_@}"
+trap runner_mark EXIT
+
+runner_find_nodes 2 < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+runner_order_nodes
+runner_cpus=$(runner_fewest_cpus)
+runner_limit=3600
+runner_expect_launches
+
+runner_launch /lustre/u/runs/s-study/launches/g0016-full-r1/20261122-120000-hvd-16 200 "$runner_cpus" "${runner_nodes[@]:0:2}"
+runner_begin /lustre/u/runs/s-study/launches/g0001-solo-n000d2-r1/20261122-120010-hvd-1 140 "$runner_cpus" "${runner_nodes[@]:0:1}"
+runner_launch '/lustre/u/my '\''runs'\''/$HOME/launches/g0001-solo-n001d3-r1/`id`' 140 "$runner_cpus" "${runner_nodes[@]:1:1}"
+runner_end_launches

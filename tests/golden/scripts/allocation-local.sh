@@ -1,0 +1,20 @@
+#!/bin/bash
+set -uo pipefail; umask 077
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72
+runner_run=$(pwd -P)
+
+sha256sum --check --quiet >&2 <<'END' || exit 74
+SHA-256  lib/common.sh
+SHA-256  lib/supervise.sh
+SHA-256  lib/launches.sh
+END
+. lib/common.sh && . lib/supervise.sh && . lib/launches.sh || exit 74
+
+runner_be_job
+runner_limit=86400
+runner_expect_launches
+
+runner_launch /lustre/u/runs/s-study/launches/g0016-full-r1/20261122-120000-hvd-16 200
+runner_begin /lustre/u/runs/s-study/launches/g0001-solo-n000d2-r1/20261122-120010-hvd-1 140
+runner_launch '/lustre/u/my '\''runs'\''/$HOME/launches/g0001-solo-n001d3-r1/`id`' 140
+runner_end_launches

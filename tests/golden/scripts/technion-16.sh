@@ -1,0 +1,59 @@
+#!/bin/bash
+#SBATCH --job-name=horovod-pytorch
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --mem=0
+#SBATCH --exclusive
+#SBATCH --time=00:20:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --no-requeue
+#SBATCH --export=NONE
+#SBATCH --output=logs/batch.out
+#SBATCH --error=logs/batch.err
+set -uo pipefail; umask 077
+runner_job=$SLURM_JOB_ID runner_run=$SLURM_SUBMIT_DIR
+cd -- "$runner_run" || exit 72
+# What this script calls is in these files, with the reasons. If one was changed since, the job ends with 74.
+sha256sum --check --quiet >&2 <<'END' || exit 74
+SHA-256  lib/common.sh
+SHA-256  lib/slurm.sh
+SHA-256  lib/pyxis-leftovers.sh
+SHA-256  lib/leftovers.sh
+SHA-256  lib/rank.sh
+END
+. lib/common.sh && . lib/slurm.sh || exit 74
+
+# What runs must not depend on your login shell.
+runner_unset_login
+runner_unlock_memory
+
+runner_find_nodes 2 < <(scontrol show hostnames "$SLURM_JOB_NODELIST")   # else it ends with 73
+runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask
+runner_cpus=$(( $(runner_fewest_cpus) / 8 ))   # of each rank
+
+export MELLANOX_VISIBLE_DEVICES='all'
+export NCCL_DEBUG='INFO'
+export NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
+export NCCL_DEBUG_SUBSYS='INIT,NET'
+export OMP_NUM_THREADS='8'
+export PYTHONNOUSERSITE='1'
+export PYTHONUNBUFFERED='1'
+runner_record_versions slurm 'srun --version' enroot 'enroot version'   # in `versions`; nothing waits for it
+
+runner_ask_for_live   # jobs of yours that Slurm knows; what others have left on a node may go
+# Once a node, not once a rank: removes containers that killed jobs of yours have left there.
+srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --output=logs/node-%N.log \
+  /bin/bash "$runner_run"/lib/pyxis-leftovers.sh "$runner_live" yes "$runner_job" || exit 71
+
+# One task for each GPU. Signals go to the ranks through this script: it is outside their containers.
+runner_pass_signals
+srun --mpi=none --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task="$runner_cpus" --cpu-bind=none \
+  --kill-on-bad-exit=1 --wait=60 --output=logs/rank-%t.out --error=logs/rank-%t.err \
+  --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh --container-mounts="$runner_run":/results \
+    --container-workdir=/results/recipe --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
+    --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,RUNNER_RDV_KEY,PYXIS_VERSION,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
+  /bin/bash /results/lib/rank.sh python3 -u /results/lib/launch.py --run /results --umask 022 --caches node --world 16 \
+    --local-sizes 8,8 -- \
+  python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &
+runner_finish $!
