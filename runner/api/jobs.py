@@ -19,7 +19,7 @@ from runner.core.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.facts import run_facts
 from runner.model.names import Wireup
-from runner.model.output import Cancellation, Preparation, RunFacts
+from runner.model.output import Cancellation, Preparation, RunFacts, shown_plan
 from runner.model.plan import Finding
 from runner.model.request import Request
 from runner.model.verdict import Verdict
@@ -212,7 +212,11 @@ def submit(
     prepared = prepare(job, keep=not dry_run)
     if dry_run:
         return Preparation(
-            prepared.script.text, prepared.plan, prepared.findings, prepared.unconfirmed, prepared.script.files
+            prepared.script.text,
+            shown_plan(prepared.plan),
+            prepared.findings,
+            prepared.unconfirmed,
+            prepared.script.files,
         )
     if prepared.is_refused:
         raise CheckRefusedError(prepared.findings)

@@ -8,8 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from runner.checks.registry import Case, rule
 from runner.model.image import Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Hardware, Queue, Site
 
 # ``kernels``: as they are. ``ptx``: the driver must translate them first. ``none``: they do not run. ``unknown``: no
@@ -63,8 +65,6 @@ def coverage(archs: Iterable[str], capability: str) -> Coverage:
     return found
 
 
-# Options of a step that leave a rank its own GPU only (srun(1)).
-_HIDING = ("gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind", "tres-per-task")
 # GRES type as sites name it -> compute capability (NVIDIA's table of CUDA GPUs).
 _CAPABILITIES = {
     **{"k80": "3.7", "p100": "6.0", "v100": "7.0", "v100s": "7.0", "gv100": "7.0", "t4": "7.5", "rtx8000": "7.5"},
@@ -75,16 +75,17 @@ _CAPABILITIES = {
 _SLICE = re.compile(r"\dg\.\d+gb")
 
 
-def findings(plan: Plan) -> Iterator[Finding]:
+@rule("gpus-hidden")
+def check_gpus(case: Case) -> Iterator[Finding]:
     """GPUs that peers would not see, and slices that do not talk to each other."""
-    step = plan.slurm.step
-    hiding = [option for option in _HIDING if step.get(option, "none") != "none"]
+    plan = case.plan
+    hiding = plan.settings.hidden_gpus
     if hiding:
         yield Finding(
             "gpus-hidden",
             "refuse",
             "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
-            f"take {' and '.join(hiding)} out of slurm.step of {plan.site}",
+            f"take {' and '.join(hiding)} out of `{SCHEDULERS[plan.scheduler].section}` of {plan.site}",
         )
     if _SLICE.search(plan.gpu_type) and plan.gpus > 1:
         yield Finding(

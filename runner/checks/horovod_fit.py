@@ -10,11 +10,16 @@ from collections.abc import Iterator
 
 from runner.checks import gpus
 from runner.checks.image_fit import place
+from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
 from runner.model.plan import Finding, Plan
 from runner.model.site import Hardware
 
-CODES = frozenset({"horovod-without-nccl", "horovod-without-kernels"})
+
+@rule("horovod-without-nccl", "horovod-without-kernels")
+def check_horovod(case: Case) -> Iterator[Finding]:
+    """See ``findings``."""
+    yield from findings(case.plan, gpus.hardware(case.plan, case.site), case.observed.horovod_use)
 
 
 def findings(plan: Plan, hardware: Hardware, use: str) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from runner.checks import gpus
+from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
@@ -32,19 +33,15 @@ def missing_packages(recipe: Recipe, environment: Environment) -> tuple[str, str
 
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
 _PRECISION = "--precision"
-CODES = frozenset(
-    {
-        "image-other-processor",
-        "driver-by-compat-package",
-        "driver-too-old",
-        "image-without-cuda",
-        "no-kernels-for-gpu",
-        "no-bf16-on-gpu",
-        "pmi-not-in-image",
-        "image-without-mpi",
-        "mpi-abi-mismatch",
-    }
+
+
+@rule(
+    *("image-other-processor", "driver-too-old", "image-without-cuda", "no-kernels-for-gpu", "no-bf16-on-gpu"),
+    *("pmi-not-in-image", "image-without-mpi", "mpi-abi-mismatch"),
 )
+def check_image(case: Case) -> Iterator[Finding]:
+    """See ``findings``."""
+    yield from findings(case.plan, gpus.hardware(case.plan, case.site))
 
 
 def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:

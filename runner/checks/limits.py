@@ -6,25 +6,62 @@ from collections.abc import Iterator
 
 import msgspec
 
+from runner.checks.registry import Case, rule
 from runner.core.text import counted, gpus_text, instead
 from runner.model.plan import Finding, Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, Site
 from runner.planning.queues import fitting_queue, queue_misfit
 
-CODES = frozenset({"queue-unfit", "walltime-too-long", "too-many-cpus"})
+
+@rule("queue-unfit")
+def _queue(case: Case) -> Iterator[Finding]:
+    plan, site = case.plan, case.site
+    queue, gpus = site.queues.get(plan.queue or ""), plan.gpus
+    why = queue_misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
+    if why:
+        fits = fitting_queue(site.queues, gpus, plan.nodes, plan.walltime_s)
+        fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
+        yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
+    elif plan.queue and site.queues and queue is None:
+        known = f"queues: {', '.join(site.queues)}"
+        what = f"{plan.site} is not known to have a queue {plan.queue!r} ({known}): its limits are not checked"
+        fix = instead(plan.queue, site.queues, f"nothing, if it exists; else one of these {known}")
+        yield Finding("queue-unknown", "warn", what, fix)
 
 
-def findings(plan: Plan, site: Site) -> Iterator[Finding]:
-    """What is asked for beyond the site's limits."""
-    yield from _queue(plan, site)
-    yield from _walltime(plan, site)
-    yield from _cpus(plan, site)
-    yield from _beyond(plan, site)
+@rule("walltime-too-long")
+def _walltime(case: Case) -> Iterator[Finding]:
+    plan, site = case.plan, case.site
+    if site.max_walltime_s is not None and plan.walltime_s > site.max_walltime_s:
+        yield Finding(
+            "walltime-too-long",
+            "refuse",
+            f"{plan.walltime_s} s is longer than {plan.site} allows ({site.max_walltime_s} s)",
+            "ask for less with --time",
+        )
 
 
-def _beyond(plan: Plan, site: Site) -> Iterator[Finding]:
+@rule("too-many-cpus")
+def _cpus(case: Case) -> Iterator[Finding]:
+    plan, site = case.plan, case.site
+    asked, gpus, node = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node, site.node
+    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
+        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {asked}"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
+    elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
+        what = (
+            f"{gpus_text(gpus)} with {counted(asked, 'CPU')} each do not fit on a node of {counted(node.cpus, 'CPU')}"
+        )
+        found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
+        unsure = site.settings.divides_cpus({})  # the node may have hardware threads
+        yield msgspec.structs.replace(found, severity="warn") if unsure else found
+
+
+@rule()
+def _beyond(case: Case) -> Iterator[Finding]:
     """GPUs that the job gets, and may be charged for, though no rank uses them."""
+    plan, site = case.plan, case.site
     used, allocated = plan.gpus, _allocated_gpus(plan, site)
     if allocated <= used:
         return
@@ -44,44 +81,6 @@ def _allocated_gpus(plan: Plan, site: Site) -> int:
     if scheduler.nodes != "allocated" or plan.existing_allocation:
         return 0
     queue = site.queues.get(plan.queue or "", Queue())
-    if plan.pbs.whole_nodes or queue.whole_nodes or "exclusive" in dict(plan.directives):
+    if queue.whole_nodes or plan.settings.takes_whole_nodes(dict(plan.directives)):
         return plan.nodes * site.node.gpus
     return plan.gpus if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
-
-
-def _queue(plan: Plan, site: Site) -> Iterator[Finding]:
-    queue, gpus = site.queues.get(plan.queue or ""), plan.gpus
-    why = queue_misfit(queue, gpus, plan.nodes, plan.walltime_s) if queue is not None else ""
-    if why:
-        fits = fitting_queue(site.queues, gpus, plan.nodes, plan.walltime_s)
-        fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
-        yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
-    elif plan.queue and site.queues and queue is None:
-        known = f"queues: {', '.join(site.queues)}"
-        what = f"{plan.site} is not known to have a queue {plan.queue!r} ({known}): its limits are not checked"
-        fix = instead(plan.queue, site.queues, f"nothing, if it exists; else one of these {known}")
-        yield Finding("queue-unknown", "warn", what, fix)
-
-
-def _walltime(plan: Plan, site: Site) -> Iterator[Finding]:
-    if site.max_walltime_s is not None and plan.walltime_s > site.max_walltime_s:
-        yield Finding(
-            "walltime-too-long",
-            "refuse",
-            f"{plan.walltime_s} s is longer than {plan.site} allows ({site.max_walltime_s} s)",
-            "ask for less with --time",
-        )
-
-
-def _cpus(plan: Plan, site: Site) -> Iterator[Finding]:
-    asked, gpus, node = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node, site.node
-    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
-        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {asked}"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
-        what = (
-            f"{gpus_text(gpus)} with {counted(asked, 'CPU')} each do not fit on a node of {counted(node.cpus, 'CPU')}"
-        )
-        found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
-        unsure = site.slurm.cpus == "allocated"  # the node may have hardware threads
-        yield msgspec.structs.replace(found, severity="warn") if unsure else found

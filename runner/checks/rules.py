@@ -1,122 +1,25 @@
-"""The rules that every submission passes: pure, over a plan, its site, and what was looked at on this machine.
-
-A rule is a function in ``_RULES`` that yields findings; the codes that ``--force`` takes are in ``CODES``.
-"""
+"""Checks of one rule each. What a family of rules shares is in the module of the family."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import get_args
 
-import msgspec
-
-from runner.checks import gpus, horovod_fit, image_fit, limits, storage
-from runner.core.errors import UsageError
+from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.core.text import instead
-from runner.model.plan import Finding, Plan
+from runner.model.plan import Finding
 from runner.model.runtimes import RUNTIMES
-from runner.model.site import Owned, RuntimeAtSite, Site
+from runner.model.schedulers import SCHEDULERS
+from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
-from runner.planning.queues import MEMORY
 from runner.planning.starters import TORCHRUN, conflict, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
-NOTHING_SEEN = storage.Seen()
 
-
-@dataclass(frozen=True)
-class Observed:
-    """What was looked at on this machine; checks themselves look at nothing.
-
-    Attributes:
-        image_fix: what makes the image usable; empty if it is.
-        image_problem: why the image cannot be used; empty if it can.
-        missing_sources: mount sources that do not exist here.
-        run_directory: where run directories are made: the path as given, and with its links resolved.
-        run_directory_problem: why the runtime cannot mount the run directory; None if it can.
-        login_node: why this machine, which would run the job, looks like a cluster's login node; empty if it does not.
-        environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
-        absent: names of the user's values that the site needs and that are not set (``account``).
-        plugin_problem, plugin_fix: why srun could not start the runtime here; empty if it can.
-        left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
-        site_file: the site's file, or its name where it is a shipped one; as a command takes it.
-        defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
-        storage: where the job's files lie.
-        home: the user's home directory, as given.
-        horovod_use: where the user's program, or the recipe's, is known to use Horovod; empty where it is not.
-        caches: directories with the user's caches that exist.
-        links_left_out: tracked links that a copy of the user's files will not have.
-        image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
-    """
-
-    image_problem: str = ""
-    image_fix: str = ""
-    missing_sources: tuple[str, ...] = ()
-    run_directory: tuple[str, ...] = ()
-    run_directory_problem: str | None = None
-    absent: tuple[Owned, ...] = ()
-    login_node: str = ""
-    environment_problem: str = ""
-    environment_fix: str = ""
-    plugin_problem: str = ""
-    plugin_fix: str = ""
-    left_open: tuple[str, ...] = ()
-    site_file: str = ""
-    defaulted: tuple[str, ...] = ()
-    storage: storage.Seen = NOTHING_SEEN
-    home: str = ""
-    image_owner: str = ""
-    horovod_use: str = ""
-    caches: tuple[str, ...] = ()
-    links_left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a rule looks at."""
-
-    plan: Plan
-    site: Site
-    observed: Observed
-
-
-Rule = Callable[[Case], Iterator[Finding]]
-
-
-def check(plan: Plan, site: Site, observed: Observed, force: Iterable[str] = ()) -> tuple[Finding, ...]:
-    """All findings, refusals first; those whose code is in ``force`` only warn, and say that they were forced.
-
-    Raises:
-        UsageError: there is no such code.
-    """
-    codes = frozenset(force)
-    for code in sorted(codes - CODES):
-        raise UsageError(
-            f"no check has the code {code!r}",
-            where="--force",
-            fix=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
-        )
-    case = Case(plan, site, observed)
-    findings = [_forced(found, codes) for rule in _RULES for found in rule(case)]
-    return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
-
-
-def refuses(findings: tuple[Finding, ...]) -> bool:
-    """Whether a submission must not go out."""
-    return any(finding.severity == "refuse" for finding in findings)
-
-
-def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
-    if finding.severity == "refuse" and finding.code in codes:
-        return msgspec.structs.replace(finding, severity="warn", forced=True)
-    return finding
-
-
+@rule("image-unusable")
 def _image(case: Case) -> Iterator[Finding]:
     if case.observed.image_problem:
         yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_fix)
@@ -129,6 +32,7 @@ def _image(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("environment-lacks")
 def _environment(case: Case) -> Iterator[Finding]:
     if case.observed.environment_problem:
         yield Finding("environment-lacks", "refuse", case.observed.environment_problem, case.observed.environment_fix)
@@ -141,6 +45,7 @@ def _environment(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("mount-source-missing", "run-directory-unmountable")
 def _mounts(case: Case) -> Iterator[Finding]:
     for source in case.observed.missing_sources:
         yield Finding(
@@ -155,6 +60,7 @@ def _mounts(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule()
 def _snapshot(case: Case) -> Iterator[Finding]:
     links = case.observed.links_left_out
     if links:
@@ -167,6 +73,7 @@ def _snapshot(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("path-not-visible")
 def _visible(case: Case) -> Iterator[Finding]:
     """Where containers show only some of the host's directories, and a job relies on it."""
     shown = case.site.ways.get(case.plan.runtime, RuntimeAtSite()).visible
@@ -184,21 +91,21 @@ def _visible(case: Case) -> Iterator[Finding]:
             )
 
 
+@rule()
 def _blanks(case: Case) -> Iterator[Finding]:
-    """Which Pyxis and Enroot the nodes have is not known here. Pyxis escapes blanks since 0.24 (``fstab_escape``);
-    Enroot 4.1.2 as released, linked with musl, does not read that (``compat_getmntent_r``), linked with glibc it does.
-    """
     sources = (path for mount in case.plan.mounts for path in (mount.source, mount.target))
     blank = [path for path in (*sources, *case.observed.run_directory) if re.search(r"\s", path)]
-    if blank and case.plan.runtime == "pyxis":
+    why = RUNTIMES[case.plan.runtime].blanks
+    if blank and why:
         yield Finding(
             "mount-with-blank",
             "warn",
-            f"Pyxis before 0.24, and Enroot up to 4.1.2 as released, cannot mount a path with a blank: {blank[0]!r}",
+            f"{why}: {blank[0]!r}",
             "use a path without blanks, unless such a mount is known to work there",
         )
 
 
+@rule("runtime-not-at-site")
 def _runtime(case: Case) -> Iterator[Finding]:
     if case.plan.runtime not in case.site.runtimes:
         yield Finding(
@@ -209,11 +116,13 @@ def _runtime(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("plugin-missing")
 def _plugin(case: Case) -> Iterator[Finding]:
     if case.observed.plugin_problem:
         yield Finding("plugin-missing", "refuse", case.observed.plugin_problem, case.observed.plugin_fix)
 
 
+@rule(*(f"{name}-missing" for name in get_args(Owned)))
 def _personal(case: Case) -> Iterator[Finding]:
     for name in case.observed.absent:
         yield Finding(
@@ -225,6 +134,7 @@ def _personal(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("submit-directory")
 def _submit_directory(case: Case) -> Iterator[Finding]:
     below, here = case.site.submit_below, case.observed.run_directory
     if below and not any(f"{path}/".startswith(f"{top.rstrip('/')}/") for top in below for path in here):
@@ -236,14 +146,7 @@ def _submit_directory(case: Case) -> Iterator[Finding]:
         )
 
 
-def _limits(case: Case) -> Iterator[Finding]:
-    yield from limits.findings(case.plan, case.site)
-
-
-def _gpus(case: Case) -> Iterator[Finding]:
-    yield from gpus.findings(case.plan)
-
-
+@rule()
 def _home(case: Case) -> Iterator[Finding]:
     """Some runtimes show the home directory, elsewhere a mount may."""
     home = case.observed.home.rstrip("/")
@@ -259,6 +162,7 @@ def _home(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule()
 def _caches(case: Case) -> Iterator[Finding]:
     plan = case.plan
     hidden = [path for path in case.observed.caches if not is_visible(path, plan.runtime, plan.mounts)]
@@ -272,13 +176,13 @@ def _caches(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("directive-emptied")
 def _directives(case: Case) -> Iterator[Finding]:
     """An option that the site requires of every job, set to nothing."""
-    demanded = case.site.directives
-    given = dict(case.plan.directives)
-    sized = any(option in given for option in MEMORY)  # one takes the place of any other
-    for option, value in demanded.items():
-        if sized and option in MEMORY:
+    given, memory = dict(case.plan.directives), SCHEDULERS[case.plan.scheduler].memory_options
+    sized = any(option in given for option in memory)
+    for option, value in case.site.settings.directives.items():
+        if sized and option in memory:
             continue
         if value and not given.get(option):
             yield Finding(
@@ -289,6 +193,7 @@ def _directives(case: Case) -> Iterator[Finding]:
             )
 
 
+@rule()
 def _nsys(case: Case) -> Iterator[Finding]:
     """NVIDIA's framework images (NGC) have Nsight Systems; whether others have it is unknown."""
     about = case.plan.image.about
@@ -301,6 +206,7 @@ def _nsys(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("site-unfinished")
 def _left_open(case: Case) -> Iterator[Finding]:
     if case.observed.left_open:
         yield Finding(
@@ -319,10 +225,7 @@ def _left_open(case: Case) -> Iterator[Finding]:
         )
 
 
-def _storage(case: Case) -> Iterator[Finding]:
-    yield from storage.findings(case.plan, case.site, case.observed.storage)
-
-
+@rule()
 def _wireup(case: Case) -> Iterator[Finding]:
     way = f"{case.plan.runtime}/{case.plan.wireup}"
     if case.plan.wireup in BY_MPI and way not in case.site.proven:
@@ -345,6 +248,7 @@ def _wireup(case: Case) -> Iterator[Finding]:
         )
 
 
+@rule("other-world")
 def _starter(case: Case) -> Iterator[Finding]:
     """Programs that start ranks themselves, each of whose starts would form a world of its own."""
     plan, found = case.plan, starter(case.plan.program)
@@ -363,51 +267,3 @@ def _starter(case: Case) -> Iterator[Finding]:
         if what:
             fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
             yield Finding("other-world", "refuse", what, fix)
-
-
-def _fit(case: Case) -> Iterator[Finding]:
-    yield from image_fit.findings(case.plan, gpus.hardware(case.plan, case.site))
-
-
-def _horovod(case: Case) -> Iterator[Finding]:
-    yield from horovod_fit.findings(case.plan, gpus.hardware(case.plan, case.site), case.observed.horovod_use)
-
-
-_RULES: tuple[Rule, ...] = (
-    _image,
-    _environment,
-    _mounts,
-    _snapshot,
-    _visible,
-    _blanks,
-    _runtime,
-    _plugin,
-    _personal,
-    _submit_directory,
-    _limits,
-    _gpus,
-    _home,
-    _caches,
-    _directives,
-    _left_open,
-    _storage,
-    _nsys,
-    _wireup,
-    _starter,
-    _fit,
-    _horovod,
-)
-# Of those that can refuse.
-CODES = frozenset(
-    (
-        *("image-unusable", "mount-source-missing", "run-directory-unmountable", "runtime-not-at-site"),
-        *("environment-lacks", "path-not-visible", "plugin-missing"),
-        *(f"{name}-missing" for name in get_args(Owned)),
-        "submit-directory",
-        *("gpus-hidden", "directive-emptied", "site-unfinished", "other-world"),
-        *limits.CODES,
-        *storage.CODES,
-        *image_fit.CODES,
-        *horovod_fit.CODES,
-    )
-)

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from runner.checks.registry import Case, Seen, Workspace, rule
 from runner.model.plan import Finding, Plan
 from runner.model.site import Site
 
 _DAY_S = 86400
 _QUEUED_S = 2 * _DAY_S  # a workspace that outlives the job by less may end while the job waits for its turn
-CODES = frozenset({"run-directory-in-home", "workspace-expires"})
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """One workspace of the user's; ``left_s``: seconds until it expires."""
-
-    name: str
-    path: str
-    left_s: float
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What was looked at; each path as given and with its links resolved.
-
-    Attributes:
-        runs: where run directories are made.
-        scratch: the user's directory on the site's scratch file system.
-        image_idle_s: seconds since the image's file was last read or written; None where there is none.
-    """
-
-    home: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    scratch: str = ""
-    image_idle_s: float | None = None
-    workspaces: tuple[Workspace, ...] = ()
+@rule("run-directory-in-home", "workspace-expires")
+def check_storage(case: Case) -> Iterator[Finding]:
+    """What the site's rules have against the places of this job's files."""
+    yield from findings(case.plan, case.site, case.observed.storage)
 
 
 def findings(plan: Plan, site: Site, seen: Seen) -> Iterator[Finding]:

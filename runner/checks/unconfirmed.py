@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runner.model.plan import Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
-from runner.planning.queues import MEMORY
 from runner.planning.wireup import BY_MPI
 
 WORD = "unconfirmed"  # in the source of a fact
@@ -39,18 +39,18 @@ def _shapes(key: str, plan: Plan, site: Site) -> bool:
 
 def _decided(key: str, plan: Plan, site: Site) -> bool:
     """Whether the site's value is the one that the job has, and it makes a difference."""
-    given = dict(plan.directives)
-    of_memory = not any(option in given for option in MEMORY)
+    scheduler, given = SCHEDULERS[plan.scheduler], dict(plan.directives)
+    section, _, setting = key.partition(".")
+    if section == scheduler.section:
+        return plan.settings.shapes(setting, given, whole_nodes=plan.whole_nodes, mpi=plan.mpi)
+    of_memory = not any(option in given for option in scheduler.memory_options)
     return {
         "transport": plan.nodes > 1,
         "local_scratch": bool(plan.stage),
         "account_suffix": plan.account is not None,
         "needs": plan.account is not None,
         "queue": plan.queue == site.queue,
-        "node.memory_mb": of_memory and plan.memory_mb > 0 and plan.slurm.memory != "none",
-        "slurm.memory": of_memory,
-        "slurm.mpi": plan.mpi == site.slurm.mpi,
-        "slurm.exclusive": plan.whole_nodes,
+        "node.memory_mb": of_memory and plan.memory_mb > 0 and plan.settings.asks_memory,
     }.get(key, True)
 
 

@@ -109,9 +109,9 @@ def _runtimes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 
 def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.checks.rules import CODES
+    from runner.checks.registry import codes
 
-    return map(CompletionItem, sorted(CODES))
+    return map(CompletionItem, sorted(codes()))
 
 
 def _compare_codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:

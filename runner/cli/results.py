@@ -182,9 +182,11 @@ class ProvenAtSite(msgspec.Struct, frozen=True):
 
 
 class ShownSite(Site, frozen=True, kw_only=True):
-    """A site, and what is proven on its GPUs."""
+    """A site, and what is proven on its GPUs; ``slurm`` and ``pbs`` are ``scheduler_settings`` of these schedulers."""
 
     proven_on_gpus: ProvenAtSite
+    slurm: dict[str, Any] = {}
+    pbs: dict[str, Any] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True):

@@ -39,10 +39,10 @@ def show_prepared(prepared: PreparedJob, *, with_script: bool, as_json: bool, fu
         click.echo(f"UNCONFIRMED facts of {site} that this job uses: {', '.join(prepared.unconfirmed)}", err=True)
     if as_json and (with_script or prepared.is_refused):
         from runner.cli import json_output
-        from runner.model.output import Preparation
+        from runner.model.output import Preparation, shown_plan
 
         code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
-        script, plan = (prepared.script, prepared.plan) if with_script else (None, None)
+        script, plan = (prepared.script, shown_plan(prepared.plan)) if with_script else (None, None)
         text, files = (script.text, script.files if full else {}) if script else (None, {})
         facts = Preparation(text, plan, prepared.findings, prepared.unconfirmed, files)
         json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))

@@ -70,9 +70,12 @@ def show_site(site: str, as_json: bool) -> int:
     proven = proven_by(read_records(), found, gpu_uuids())
     if as_json:
         from runner.cli import json_output
+        from runner.cli.results import ShownSite
 
         records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
-        return json_output.show(msgspec.to_builtins(found) | {"proven_on_gpus": records})
+        facts = SCHEDULERS[found.scheduler]
+        settings = {facts.section: found.scheduler_settings} if facts.section in ShownSite.__struct_fields__ else {}
+        return json_output.show(msgspec.to_builtins(found) | settings | {"proven_on_gpus": records})
     _print(found, proven)
     return Exit.GOOD
 

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,16 +95,23 @@ def read(path: Path) -> Document:
     return document_of(raw, str(path))
 
 
-def typed(document: Document, kind: type[T]) -> T:
+def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[str] = ()) -> T:
     """A document as the struct ``kind``.
+
+    Args:
+        at: the key of what is converted, an empty mapping where it is not given; empty for the whole document.
+        apart: keys of the document that are converted by themselves.
 
     Raises:
         UsageError: it does not fit; says file:line and key.
     """
+    value = document.value.get(at, {}) if at else document.value
+    if apart and isinstance(value, dict):
+        value = {key: item for key, item in value.items() if key not in apart}
     try:
-        return msgspec.convert(document.value, kind, strict=True)
+        return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), kind, document) from None
+        raise _explain(str(error), kind, document, (at,) if at else (), apart) from None
 
 
 def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, over_marks: Marks) -> Any:
@@ -215,18 +223,19 @@ _PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z"
 _STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
 
 
-def _explain(message: str, kind: Any, document: Document) -> UsageError:
+def _explain(message: str, kind: Any, document: Document, below: tuple[str, ...], apart: Collection[str]) -> UsageError:
     """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
     found = re.search(_PATH, message)
-    path = _resolve(found["path"] if found else "")
+    path = (*below, *_resolve(found["path"] if found else ""))
     what = message[: found.start()] if found else message
     fix = ""
     unknown = re.match(_UNKNOWN, message)
     if unknown:
         names = _field_names(kind, [key or index for key, index in re.findall(_STEP, found["path"] if found else "")])
+        names = sorted((*names, *(() if path else apart)))
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
-        fix = instead(unknown["field"], names, f"known keys: {', '.join(sorted(names))}")
+        fix = instead(unknown["field"], names, f"known keys: {', '.join(names)}")
     elif what.startswith(_NO_CHOICE):
         steps = [key or index for key, index in re.findall(_STEP, found["path"] if found else "")]
         fix = f"one of {', '.join(map(str, _choices(kind, steps)))}"

@@ -245,13 +245,14 @@ def _container_fault(
 
 
 def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
-    """What the job recorded of what ran it: by its script, or by Pyxis through the ranks' variables."""
+    """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
-    names += ["pyxis"] if plan.runtime == "pyxis" else []
-    names += RUNTIMES[plan.runtime].versions
+    runtime = RUNTIMES[plan.runtime]
+    names += [plan.runtime] if runtime.version_variable else []
+    names += runtime.versions
     recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
-    by_pyxis = next((start.environment.get("PYXIS_VERSION") for start in starts.values()), None)
-    recorded |= {"pyxis": by_pyxis} if by_pyxis else {}
+    by_ranks = next((start.environment.get(runtime.version_variable) for start in starts.values()), None)
+    recorded |= {plan.runtime: by_ranks} if by_ranks else {}
     return {name: _version(recorded.get(name, "")) for name in names}
 
 

@@ -16,6 +16,7 @@ from runner.model.figure import in_words
 from runner.model.origin import CodeRecord
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount
+from runner.model.schedulers import SCHEDULERS
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 NONE = "none"
@@ -81,9 +82,11 @@ def _decisions(plan: Plan) -> dict[str, str]:
     for name in Plan.__struct_fields__:
         if name in _SEPARATE:
             continue
-        value = getattr(plan, name)
+        own = name == "scheduler_settings"
+        value = plan.settings if own else getattr(plan, name)
         if isinstance(value, msgspec.Struct):
-            found |= {f"{name}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
+            section = SCHEDULERS[plan.scheduler].section if own else name
+            found |= {f"{section}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
         else:
             found[name] = shlex.join(hidden_command(value)) if name == "program" else _text(value)
     return found

@@ -24,8 +24,8 @@ from runner.jobs.collect import Evidence
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Outcome, Verdict
-from runner.planning.queues import MEMORY
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -381,7 +381,8 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
 
 def _memory_limit(evidence: Evidence) -> str:
     plan = evidence.plan
-    requested = [f"{option}={value}" for option, value in plan.directives if option in MEMORY]
+    options = SCHEDULERS[plan.scheduler].memory_options
+    requested = [f"{option}={value}" for option, value in plan.directives if option in options]
     if requested:
         return f"; the job asked for {requested[0]}"
     memory_mb = plan.memory_mb
@@ -391,8 +392,8 @@ def _memory_limit(evidence: Evidence) -> str:
 def _max_rss(evidence: Evidence) -> str:
     """What tells the memory that the ranks used."""
     job = evidence.marker.job if evidence.marker is not None else next((s.job_id for s in evidence.starts.values()), "")
-    is_step = evidence.plan.scheduler == "slurm" and evidence.plan.existing_allocation is None
-    return f"`sacct -j {job} --format=JobID,MaxRSS,ReqMem`" if is_step and job else "named above"
+    command = SCHEDULERS[evidence.plan.scheduler].memory_used if evidence.plan.existing_allocation is None else ""
+    return f"`{command.format(job=job)}`" if command and job else "named above"
 
 
 def missing_records(evidence: Evidence) -> list[str]:
@@ -451,7 +452,7 @@ def _node(evidence: Evidence, rank: int) -> str:
 def _planned_node(evidence: Evidence, rank: int) -> str:
     """Where the plan puts a rank, of the nodes that the job has; empty where that is unknown."""
     counts = evidence.plan.tasks_per_node
-    if len(evidence.hosts) != len(counts) or "distribution" in evidence.plan.slurm.step:
+    if len(evidence.hosts) != len(counts) or evidence.plan.settings.places_ranks:
         return ""
     return next(host for host, end in zip(evidence.hosts, accumulate(counts), strict=True) if rank < end)
 

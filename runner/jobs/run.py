@@ -33,7 +33,7 @@ from runner.core.errors import UsageError
 from runner.model.figure import Figure, figure_of
 from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
 from runner.model.origin import CodeRecord, CommandLine, Provenance
-from runner.model.plan import PlanRecord
+from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.verdict import Verdict
 
@@ -158,7 +158,6 @@ class Run:
         verdict: what it is worth, once it was judged.
     """
 
-    plan = _File(PLAN, PlanRecord)
     code = _File(CODE, CodeRecord)
     submitted = _File(JOB, Submitted)
     marker = _File(EXIT, ExitMarker)
@@ -206,6 +205,14 @@ class Run:
     def ranks(self) -> Path:
         """Where the rank records of the attempt that counts lie."""
         return self.records.ranks
+
+    @property
+    def plan(self) -> PlanRecord | None:
+        """The plan that it was submitted with, and the codes of the checks that were overridden."""
+        plan = self.read(PLAN, PlanRecord)
+        if plan is not None and not plan.scheduler_settings:  # of an earlier version
+            return msgspec.convert(upgraded(self.read(PLAN, dict)), PlanRecord)
+        return plan
 
     @property
     def tasks(self) -> int:

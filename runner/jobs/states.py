@@ -15,15 +15,14 @@ from runner.jobs.directory import is_linked
 from runner.jobs.in_allocation import InAllocation
 from runner.jobs.run import Run
 from runner.model.job import JobState, Submitted
-from runner.model.schedulers import SchedulerName
 
 
 def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
     """The states by run directory; and the errors of schedulers that gave no answer, whose runs are
     left out.
     """
-    by_scheduler: dict[tuple[SchedulerName, str], dict[Path, str]] = {}
-    launches: dict[tuple[SchedulerName, str, str], dict[Path, str]] = {}
+    by_scheduler: dict[tuple[str, str], dict[Path, str]] = {}
+    launches: dict[tuple[str, str, str], dict[Path, str]] = {}
     for run, record in runs:
         if record.allocation:
             key = (record.scheduler, record.clients, record.allocation)

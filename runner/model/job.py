@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.schedulers import SchedulerName
-
 
 class AllocatedNode(msgspec.Struct, frozen=True):
     """What the allocation has of one node: schedulable CPUs, and GPUs."""
@@ -83,7 +81,7 @@ class Submitted(msgspec.Struct, frozen=True):
             is; empty for a job of its own.
     """
 
-    scheduler: SchedulerName
+    scheduler: str
     job_id: str
     clients: str
     script_sha256: str

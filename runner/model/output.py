@@ -11,6 +11,7 @@ from runner.model.figure import Figure
 from runner.model.job import JobState, Phase
 from runner.model.origin import CodeRecord, NodeShare
 from runner.model.plan import Finding, Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
@@ -126,6 +127,22 @@ class ShownRun(RunFacts, frozen=True, kw_only=True):
     forced: tuple[str, ...]
 
 
+class ShownPlan(Plan, frozen=True):
+    """A plan; ``slurm`` and ``pbs`` are ``scheduler_settings`` of these schedulers, empty for any other."""
+
+    slurm: dict[str, Any] = {}
+    pbs: dict[str, Any] = {}
+
+
+def shown_plan(plan: Plan) -> ShownPlan:
+    """A plan as ``--json`` prints it."""
+    values: dict[str, Any] = {name: getattr(plan, name) for name in Plan.__struct_fields__}
+    section = SCHEDULERS[plan.scheduler].section
+    if section in ShownPlan.__struct_fields__:
+        values[section] = plan.scheduler_settings
+    return ShownPlan(**values)
+
+
 class Preparation(msgspec.Struct, frozen=True):
     """A job that was prepared and not submitted: a dry run, or one that a check refuses.
 
@@ -137,7 +154,7 @@ class Preparation(msgspec.Struct, frozen=True):
     """
 
     script: str | None
-    plan: Plan | None
+    plan: ShownPlan | None
     findings: tuple[Finding, ...]
     unconfirmed: tuple[str, ...]
     files: dict[str, str] = {}

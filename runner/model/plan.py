@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from runner.model.image import ImageFacts
 from runner.model.names import Caches, Transport, Wireup
 from runner.model.request import Mount
-from runner.model.schedulers import SchedulerName
-from runner.model.site import PbsFacts, SlurmFacts
+from runner.model.schedulers import SchedulerSettings, settings_of
 from runner.model.verdict import RunArm
 
 
@@ -138,7 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
         memory_mb: memory per node, MiB; 0 means all of it.
         memory_per_cpu_mb: a schedulable CPU's share of a node's memory, MiB.
         queue: queue, partition or QOS; None leaves the choice to the scheduler.
-        slurm, pbs: how the site's scheduler is asked.
+        scheduler_settings: how the site's scheduler is asked: its section of the site file.
         mpi: value of ``srun --mpi``; None leaves the option out.
         directives: further scheduler options, name -> value, in order.
         load: lines that make the runtime available, each an argument list.
@@ -173,7 +172,7 @@ class Plan(msgspec.Struct, frozen=True):
     framework: str
     result: Literal["throughput", "none", "if-left"]
     site: str
-    scheduler: SchedulerName
+    scheduler: str
     runtime: str
     tasks_per_node: tuple[int, ...]
     gpus_per_node: int
@@ -197,8 +196,7 @@ class Plan(msgspec.Struct, frozen=True):
     samples_per_step: int | None = None
     arms: tuple[RunArm, ...] = ("full",)
     memory_per_cpu_mb: int = 0
-    slurm: SlurmFacts = SlurmFacts()
-    pbs: PbsFacts = PbsFacts()
+    scheduler_settings: dict[str, Any] = {}
     load: tuple[tuple[str, ...], ...] = ()
     modules: tuple[str, ...] = ()
     library_path: str = ""
@@ -217,7 +215,12 @@ class Plan(msgspec.Struct, frozen=True):
     launch: LaunchPlace | None = None
 
     @property
-    def started_by(self) -> SchedulerName:
+    def settings(self) -> SchedulerSettings:
+        """How the job is requested from its scheduler."""
+        return settings_of(self.scheduler, self.scheduler_settings)
+
+    @property
+    def started_by(self) -> str:
         """What starts the script: the scheduler, or this machine where the job is a step of an existing allocation."""
         return "local" if self.existing_allocation else self.scheduler
 
@@ -227,8 +230,8 @@ class Plan(msgspec.Struct, frozen=True):
 
         The ranks of a measurement end together. In a user's program, one may evaluate or save alone.
         """
-        if self.slurm.wait_s is not None:
-            return self.slurm.wait_s
+        if self.settings.wait_s is not None:
+            return self.settings.wait_s
         return _MEASURED_WAIT_S if self.result == "throughput" else 0
 
     @property
@@ -271,6 +274,13 @@ class PlanRecord(Plan, frozen=True):
     """
 
     forced: tuple[str, ...] = ()
+
+
+def upgraded(document: Any) -> Any:
+    """A ``plan.json`` of any version as plans are now: how the scheduler was asked had a key for each scheduler."""
+    if not isinstance(document, dict) or "scheduler_settings" in document:
+        return document
+    return document | {"scheduler_settings": document.get(str(document.get("scheduler")), {})}
 
 
 def record_of(plan: Plan, findings: Iterable[Finding]) -> PlanRecord:

@@ -1,12 +1,10 @@
-"""What is known of each runtime besides how it runs a step: one row each, in the order in which a site prefers them.
-
-A new runtime is a module in ``runner.backends.runtimes`` and its row here.
-"""
+"""What is known of each runtime besides how it runs a step. Each runtime's own module has it as FACTS."""
 
 from __future__ import annotations
 
 import msgspec
 
+from runner.core.registry import Registry
 from runner.model.names import ImageForm
 
 NATIVE = "native"  # no container: the program runs in an environment
@@ -36,7 +34,6 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     """One runtime.
 
     Attributes:
-        module: in ``runner.backends.runtimes``.
         title: its name in messages.
         image: the form in which it takes an image.
         mounts: the host paths that it can mount.
@@ -51,9 +48,12 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         install: what installs it on such a machine.
         failure: regular expression of its lines that say why a container did not start; empty where unknown.
         versions: name -> command whose first line of output has the version of what runs its containers on a node.
+        preference: where a site has several runtimes, the one with the lowest number is proposed first.
+        version_variable: variable of the ranks that has the version of the runtime itself; empty without one.
+        builds_images: it runs images that it built itself, ``localhost/NAME``.
+        blanks: why a path with a blank may be no mount; empty where it is one.
     """
 
-    module: str
     title: str
     image: ImageForm
     mounts: MountSyntax = MountSyntax()
@@ -68,6 +68,10 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     install: str = ""
     failure: str = ""
     versions: dict[str, tuple[str, ...]] = {}
+    preference: int = 70
+    version_variable: str = ""
+    builds_images: bool = False
+    blanks: str = ""
 
     @property
     def is_container(self) -> bool:
@@ -75,125 +79,12 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         return self.image != "none"
 
 
-# Enroot's hook reads these variables as NVIDIA's container runtime does (Enroot 4.1, conf/hooks/98-nvidia.sh).
-_BY_ENROOTS_HOOK = (
-    "Enroot's hook 98-nvidia.sh brings the driver, if the image sets NVIDIA_VISIBLE_DEVICES=all and "
-    "NVIDIA_DRIVER_CAPABILITIES=compute,utility, as NVIDIA's do; if it does, ask the site for the hook and for "
-    "nvidia-container-cli (libnvidia-container)"
-)
-_APPTAINER = RuntimeFacts(
-    module="apptainer",
-    title="Apptainer",
-    image="sif",
-    mounts=MountSyntax(forbidden=",:\\"),  # --bind splits at ',' and ':'; newer versions take '\' for an escape
-    program="apptainer",
-    driver="--nv, which the job has, brings the driver: on that node `nvidia-smi` must work, and `ldconfig -p` list "
-    "libcuda",
-    versions={"apptainer": ("apptainer", "--version")},
+RUNTIMES: Registry[RuntimeFacts] = Registry(
+    "runtime", "runner.backends.runtimes", "gpu_runner.runtimes", RuntimeFacts, where="--runtime"
 )
 
-RUNTIMES: dict[str, RuntimeFacts] = {
-    "pyxis": RuntimeFacts(
-        module="pyxis",
-        title="Pyxis",
-        image="squashfs",
-        # It splits mounts at ',' and ':', and hands them to Enroot through a shell's double quotes (0.24).
-        mounts=MountSyntax(forbidden=',:"$`\\'),
-        srun_option="container-image",
-        plugin="spank_pyxis.so",
-        user_namespaces=True,
-        driver=_BY_ENROOTS_HOOK,
-        failure="pyxis: ",
-        versions={"enroot": ("enroot", "version")},  # its own is among the ranks' variables (PYXIS_VERSION)
-    ),
-    "shifter": RuntimeFacts(
-        module="shifter",
-        title="Shifter",
-        image="registry",
-        mounts=MountSyntax(only="A-Z a-z 0-9 _ . + / -"),  # userInputPathFilter drops all else without a message
-        program="shifter",
-        driver="Shifter's module for GPUs brings the driver (`gpu` at NERSC: `ways.shifter.modules` of the site file); "
-        "ask the site for its name",
-        srun_option="image",
-        shows_home=True,
-        versions={"shifter": ("shifter", "--version")},
-    ),
-    "sarus": RuntimeFacts(
-        module="sarus",
-        title="Sarus",
-        image="registry",
-        # --mount splits at ',' and refuses a second '=' in a value (parseMap, common/Utility.cpp).
-        mounts=MountSyntax(
-            forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"
-        ),
-        program="sarus",
-        driver="the site's NVIDIA hook for Sarus brings the driver, where CUDA_VISIBLE_DEVICES is set; ask the site",
-        versions={"sarus": ("sarus", "--version")},
-    ),
-    "apptainer": _APPTAINER,
-    # Apptainer by its older name. Neither is listed with user_namespaces: it may be installed set-uid instead.
-    "singularity": msgspec.structs.replace(
-        _APPTAINER, program="singularity", versions={"singularity": ("singularity", "--version")}
-    ),
-    "enroot": RuntimeFacts(
-        module="enroot",
-        title="Enroot",
-        image="squashfs",
-        # --mount is a line of an fstab whose fields are separated by ':' (4.1, runtime.sh).
-        mounts=MountSyntax(
-            forbidden=": \t\n\v\f\r\\",
-            pair="{source}:{target}:none:x-create=auto,rbind",
-            read_only=",ro",
-            writable=",rw",
-        ),
-        program="enroot",
-        user_namespaces=True,
-        driver=_BY_ENROOTS_HOOK,
-        failure=r"(?:^|[\s/])enroot(?:-\w+)?: |/enroot/\S+\.sh: line",
-        versions={"enroot": ("enroot", "version")},
-    ),
-    "podman-hpc": RuntimeFacts(
-        module="podman_hpc",
-        title="podman-hpc",
-        image="registry",
-        # --volume splits at ':' and has no escape; a relative path would name a volume of Podman's.
-        mounts=MountSyntax(forbidden=":"),
-        program="podman-hpc",
-        driver="--gpu, which the job has, brings the driver (podman-hpc's module `gpu`); ask the site",
-        versions={"podman-hpc": ("podman-hpc", "--version")},
-        user_namespaces=True,
-    ),
-    "charliecloud": RuntimeFacts(
-        module="charliecloud",
-        title="Charliecloud",
-        image="squashfs",
-        mounts=MountSyntax(
-            forbidden=":", absolute=False, read_only=""
-        ),  # ch-run --bind splits at ':' and has no escape
-        program="ch-run",
-        user_namespaces=True,
-        without_scheduler=True,
-        driver="ch-run brings no driver: put it into the image with `ch-fromhost --nvidia`, on a machine that has it, "
-        "or choose another runtime (--runtime)",
-        # ch-run mounts nothing of the host's GPU driver; ch-fromhost changes the image, which our store does not do.
-        brings_driver=False,
-        install="apt-get install charliecloud-runtime squashfuse",
-        failure=r"ch-run\[\d+\]: error",
-        versions={"charliecloud": ("ch-run", "--version")},
-    ),
-    NATIVE: RuntimeFacts(
-        module="native",
-        title=NATIVE,
-        image="none",
-        mounts=MountSyntax(absolute=False),  # host paths are visible under the same path
-        program="python3",
-        shows_home=True,
-        without_scheduler=True,
-        driver="the node itself has the driver: `nvidia-smi` must work there, and `ldconfig -p` list libcuda; some "
-        "sites have a module for it",
-        brings_driver=True,
-        install="apt-get install python3",
-    ),
-}
-# Runtime -> its program, of the containers that have one.
-PROGRAMS = {name: facts.program for name, facts in RUNTIMES.items() if facts.is_container and facts.program}
+
+def programs() -> dict[str, str]:
+    """Runtime -> its program, of the containers that have one."""
+    facts = {name: RUNTIMES[name] for name in RUNTIMES.every()}
+    return {name: each.program for name, each in facts.items() if each.is_container and each.program}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,7 +10,7 @@ from runner.model.environment import FrameworkSource, Kind, Setup
 from runner.model.names import Transport
 from runner.model.recipe import Option
 from runner.model.request import Mount
-from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.schedulers import SchedulerSettings, settings_of
 
 # A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
 FAKE_GPUS = "fake-gpus"
@@ -126,63 +126,6 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hardware: Hardware | None = None
 
 
-class SlurmFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are requested from Slurm.
-
-    Attributes:
-        queue_option: what a queue is: a ``partition``, or a ``qos``.
-        tasks: ``per-node`` for ``--ntasks-per-node``; ``total`` for ``--ntasks`` with ``--mincpus``.
-        gpus: ``per-node`` for ``--gpus-per-node``, ``gres`` for ``--gres=gpu:``, ``total`` for ``--gpus``.
-        cpus: ``planned`` requests for every rank its share of the node's CPUs, as ``node`` has them; ``allocated``
-            requests none for whole nodes, and divides what they turn out to have.
-        memory: ``per-node`` for ``--mem``, ``per-cpu`` for ``--mem-per-cpu``, ``none`` where jobs request none.
-            ``mem``, ``mem-per-cpu`` or ``mem-per-gpu`` in ``directives``, or as ``-S`` of a job, replaces it.
-        mpi: value of ``srun --mpi`` for a launch that needs no PMI; null leaves the option out.
-        exclusive: request ``--exclusive`` when whole nodes are used.
-        export: value of ``sbatch --export``. With ``none``, Slurm starts a login shell on the node for the user's
-            environment; where that is slow, jobs are held ("user env retrieval failed requeued held"). ``nil`` and
-            ``all`` start none: the script cleans the environment and reads the node's /etc/profile. With ``all``,
-            PATH of the submitting shell comes last, for sites where nothing else leads to Slurm's clients.
-        wait_s: how long ``srun`` lets the other ranks go on after the first has ended well, seconds; 0 for as long as
-            they need. By default 60 for recipes that measure and 0 for other programs. ``-S wait=SECONDS`` of a job
-            replaces it.
-        directives: further ``#SBATCH`` options that the site requires, long name without dashes -> value.
-        step: further options of ``srun``, long name -> value.
-    """
-
-    queue_option: Literal["partition", "qos"] = "partition"
-    tasks: Literal["per-node", "total"] = "per-node"
-    gpus: Literal["per-node", "gres", "total"] = "per-node"
-    cpus: Literal["planned", "allocated"] = "planned"
-    memory: Literal["per-node", "per-cpu", "none"] = "per-node"
-    mpi: str | None = "none"
-    exclusive: bool = True
-    export: Literal["none", "nil", "all"] = "none"
-    wait_s: int | None = None
-    directives: dict[str, str] = {}
-    step: dict[str, str] = {}
-
-
-class PbsFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How jobs are requested from PBS Pro or OpenPBS.
-
-    Attributes:
-        chunk: resources of every chunk of ``select`` besides its number (``system: polaris``).
-        whole_nodes: a chunk is a whole node, so that CPUs, GPUs and memory are not requested by number.
-        place: value of ``-l place``.
-        resources: further ``-l NAME=VALUE`` (``filesystems: home:eagle``).
-        directives: further options of ``qsub``, one letter -> value.
-        cpu_bind: value of ``mpiexec --cpu-bind``; the launcher binds where it is ``none``.
-    """
-
-    chunk: dict[str, str] = {}
-    whole_nodes: bool = False
-    place: str = "scatter"
-    resources: dict[str, str] = {}
-    directives: dict[str, str] = {}
-    cpu_bind: str = "none"
-
-
 class SshFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How nodes are reached where no scheduler gives them out.
 
@@ -288,8 +231,10 @@ class WithoutGpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, dict[str, Option]] = {}
 
 
-class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One cluster, a list of hosts, or this machine, with every runtime that jobs can use there.
+
+    Besides these keys a file has its scheduler's section (``slurm``, ``pbs``): how jobs are requested from it.
 
     ``{account}``, ``{project}``, ``{scratch}``, ``{field}`` and ``{user}`` in a value stand for the user's values.
 
@@ -306,8 +251,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             examined) and ``hosts`` (the list of hosts says it).
         without_gpus: what replaces values of this file if the node is this machine and has no GPU:
             ``demonstration``, ``image_tags``, ``env``, ``options``.
-        slurm: how jobs are requested from Slurm.
-        pbs: how jobs are requested from PBS.
         ssh: the nodes, with the scheduler ``hosts``.
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
@@ -340,7 +283,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     description: str
-    scheduler: SchedulerName
+    scheduler: str
     runtimes: tuple[str, ...]
     extends: str = ""
     ways: dict[str, RuntimeAtSite] = {}
@@ -348,8 +291,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: str | None = None
     node: NodeShape = NO_NODE
     without_gpus: WithoutGpus = WithoutGpus()
-    slurm: SlurmFacts = SlurmFacts()
-    pbs: PbsFacts = PbsFacts()
     ssh: SshFacts = SshFacts()
     mpi: MpiFacts = MpiFacts()
     needs: tuple[Owned, ...] = ()
@@ -374,8 +315,17 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, str] = {}
     proven: dict[str, str] = {}
 
+
+class Site(SiteFile, frozen=True):
+    """A site as jobs are planned on it.
+
+    Attributes:
+        scheduler_settings: its scheduler's section of the file.
+    """
+
+    scheduler_settings: dict[str, Any] = {}
+
     @property
-    def directives(self) -> dict[str, str]:
-        """The scheduler's options of every job."""
-        section = SCHEDULERS[self.scheduler].directives
-        return dict(getattr(self, section).directives) if section else {}
+    def settings(self) -> SchedulerSettings:
+        """How jobs are requested from its scheduler."""
+        return settings_of(self.scheduler, self.scheduler_settings)

@@ -14,7 +14,7 @@ from runner.model.names import Caches
 from runner.model.plan import RESULTS
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.runtimes import NATIVE, RUNTIMES
+from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 
@@ -24,7 +24,7 @@ OF_USERS = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "T
 
 def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) -> Caches:
     """Which caches the launcher puts into a directory of the job's own: see ``Plan.caches``."""
-    if runtime == NATIVE and SCHEDULERS[site.scheduler].nodes == "this-machine":
+    if not RUNTIMES[runtime].is_container and SCHEDULERS[site.scheduler].nodes == "this-machine":
         return "shell"
     if RUNTIMES[runtime].shows_home:
         return "home" if site.home.for_jobs else "node"
@@ -33,7 +33,7 @@ def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) 
 
 def is_visible(path: str, runtime: str, mounts: Iterable[Mount]) -> bool:
     """Whether a program sees a directory of the host under the same path."""
-    if runtime == NATIVE:
+    if not RUNTIMES[runtime].is_container:
         return True
     shown = (posixpath.normpath(mount.target) for mount in mounts if _same(mount))
     return any(f"{posixpath.normpath(path)}/".startswith(f"{target.rstrip('/')}/") for target in shown)

@@ -10,7 +10,6 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, Site
 
 NAMES = ("account", "project", "scratch", "field", "user")
@@ -68,9 +67,8 @@ def missing_values(site: Site, personal: Personal, given: Collection[str] = ()) 
             research stands in such an option, and nowhere else.
     """
     document = msgspec.to_builtins(site)
-    for section in filter(None, (scheduler.directives for scheduler in SCHEDULERS.values())):
-        options = document[section]["directives"]
-        document[section]["directives"] = {name: value for name, value in options.items() if name not in given}
+    options = {name: value for name, value in site.settings.directives.items() if name not in given}
+    document["scheduler_settings"] |= {"directives": options}
     placeholders = set(_PLACEHOLDER.findall(str(document)))
     needs = placeholders.union(set(site.needs) - {"field"})
     names: tuple[Owned, ...] = get_args(Owned)

@@ -83,7 +83,7 @@ def plan(
         share = min(node.cpus for node in allocation.nodes) // most
     cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
-    options = queues.merge_directives(site.directives, dict(request.scheduler_options), starter=scheduler.launcher)
+    settings, options = site.settings.merged(dict(request.scheduler_options))
     provided = nccl_log(site) | (environment.env if environment else {})
     mounts = _mounts((*way.mounts, *_with_directory(request)))
     of_shell = caches.carried_caches(dict(request.caches), runtime, mounts)
@@ -114,10 +114,9 @@ def plan(
         walltime_s=walltime_s,
         queue=queues.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
-        slurm=site.slurm if options.wait_s is None else msgspec.structs.replace(site.slurm, wait_s=options.wait_s),
-        pbs=site.pbs,
+        scheduler_settings=msgspec.to_builtins(settings),
         mpi=chosen.mpi,
-        directives=options.options,
+        directives=options,
         load=load,
         modules=way.modules,
         host_paths=bool(way.visible),
@@ -168,8 +167,8 @@ def _profiled(ranks: str, count: int) -> str:
 
 def _divides_cpus(site: Site, request: Request) -> bool:
     """Whether a job has all CPUs of its whole nodes without a number: not where it shares them (``exclusive=user``)."""
-    exclusive = dict(request.scheduler_options).get("exclusive", "" if site.slurm.exclusive else "no")
-    return site.slurm.cpus == "allocated" and not exclusive and SCHEDULERS[site.scheduler].exclusive_nodes
+    divides = site.settings.divides_cpus(dict(request.scheduler_options))
+    return divides and SCHEDULERS[site.scheduler].exclusive_nodes
 
 
 def _cpus(requested: int | None, share: int) -> int:

@@ -87,7 +87,7 @@ def choose(
     if gloo_needed and ranks > 1 and requested in (None, "rendezvous") and _lacks_gloo(image):
         return _without_gloo(site, image, requested)
     if requested in ("own", "torchrun"):
-        return Choice(requested, site.slurm.mpi)
+        return Choice(requested, site.settings.mpi)
     if requested is not None and requested != "rendezvous":
         why = obstacle(site, requested)
         if why:
@@ -97,7 +97,7 @@ def choose(
         for way in BY_MPI:
             if f"{runtime}/{way}" in site.proven and image.mpi and not (obstacle(site, way) or misfit(image, way)):
                 return _started_by(way)
-    return Choice("rendezvous", site.slurm.mpi)
+    return Choice("rendezvous", site.settings.mpi)
 
 
 def _lacks_gloo(image: PlannedImage) -> bool:

@@ -1,12 +1,11 @@
-"""The existing allocation that a job becomes a step of (``run``): Slurm only."""
+"""The existing allocation that a job becomes a step of (``run``)."""
 
 from __future__ import annotations
 
 import shlex
 
 from runner.backends.runtimes import runtime
-from runner.backends.schedulers.slurm.allocation import allocation
-from runner.backends.schedulers.slurm.script import salloc
+from runner.backends.schedulers import with_steps
 from runner.core.errors import RefusedError
 from runner.model.job import Allocation
 from runner.model.plan import Plan
@@ -21,22 +20,24 @@ def existing_allocation(site: Site) -> Allocation | None:
     Raises:
         RefusedError: it has ended, the site is a box that is not up, or its scheduler has no steps.
     """
-    if not SCHEDULERS[site.scheduler].steps:
+    facts = SCHEDULERS[site.scheduler]
+    if not facts.steps:
         raise RefusedError(
-            f"only Slurm can run a step in an existing allocation, and the site has {site.scheduler}",
+            f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can",
             where=f"site {site.name}",
             fix="use `submit`",
         )
-    return allocation(clients(site))
+    return with_steps(site.scheduler).allocation(clients(site))
 
 
 def missing_allocation(planned: Plan, site: Site) -> RefusedError:
     """The error where this shell has none; its fix requests one in the shape of the job."""
     directory = clients(site)
     path = f"{shlex.quote(str(directory))}/" if directory is not None else ""
+    command = with_steps(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
     return RefusedError(
-        "this shell has no allocation: SLURM_JOB_ID is not set",
+        f"this shell has no allocation: {SCHEDULERS[planned.scheduler].job_variable} is not set",
         where="this shell",
-        fix=f"{path}{salloc(planned, runtime(planned.runtime).step(planned))}\n"
+        fix=f"{path}{command}\n"
         "         then run the same command in its shell; or use `submit`, which requests its own allocation",
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from runner.backends.runtimes.schedulerless import choose
 from runner.core.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import NATIVE, RUNTIMES
@@ -54,14 +53,27 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
     if nodes == "this-machine":
         name = _runtime_of_this_machine(site, name, find_program)
     elif nodes == "listed" and name is None:
-        name = choose(site.runtimes, site.device, lambda _program: True)
-    if (name or site.runtimes[0]) == NATIVE and request.image is not None:
-        containers = [each for each in site.runtimes if each != NATIVE]
+        name = without_scheduler(site.runtimes, site.device, lambda _program: True)
+    if request.image is not None and not RUNTIMES[name or site.runtimes[0]].is_container:
+        containers = [each for each in site.runtimes if RUNTIMES[each].is_container]
         fix = f"--runtime {' or '.join(containers)}" if containers else "name the site's container runtime: --runtime"
         raise UsageError("a native job runs in no image", where="--image", fix=f"{fix}; or leave out --image")
     request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
     environment = request.env_name or site.ways.get(NATIVE, RuntimeAtSite()).environment
     return Choices(site, request, name or site.runtimes[0], environment)
+
+
+def without_scheduler(names: Iterable[str], device: str, installed: Callable[[str], bool]) -> str | None:
+    """The first runtime that works without a scheduler, is installed and can use the device; None if none is.
+
+    Args:
+        installed: whether a program is in PATH.
+    """
+    for name in names:
+        facts = RUNTIMES[name]
+        if facts.without_scheduler and installed(facts.program) and (facts.brings_driver or device == "cpu"):
+            return name
+    return None
 
 
 def _runtime_of_environment(request: Request) -> str:
@@ -78,14 +90,14 @@ def _runtime_of_environment(request: Request) -> str:
 def _runtime_of_this_machine(site: Site, requested: str | None, find_program: FindProgram) -> str:
     """The runtime that was requested, or the first of the site's that is installed here."""
     if requested is not None:
-        facts = RUNTIMES.get(requested)
-        if facts and facts.without_scheduler and find_program(facts.program) is None:
+        facts = RUNTIMES[requested]
+        if facts.without_scheduler and find_program(facts.program) is None:
             raise RefusedError(f"{facts.program} is not installed on this machine", where="PATH", fix=facts.install)
         return requested
-    chosen = choose(site.runtimes, site.device, lambda program: find_program(program) is not None)
+    chosen = without_scheduler(site.runtimes, site.device, lambda program: find_program(program) is not None)
     if chosen is None:
-        rows = ((name, RUNTIMES.get(name)) for name in site.runtimes)
-        known = [f"{name}: {facts.install}" for name, facts in rows if facts and facts.without_scheduler]
+        rows = ((name, RUNTIMES[name]) for name in site.runtimes)
+        known = [f"{name}: {facts.install}" for name, facts in rows if facts.without_scheduler]
         raise RefusedError(
             f"none of {', '.join(site.runtimes)} is installed on this machine",
             where="PATH",

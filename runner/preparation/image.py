@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from runner.backends.runtimes import facts
+from runner.backends.runtimes import image_problem
 from runner.core import paths
 from runner.core.invocation import PROGRAM
 from runner.environments import directory
@@ -23,10 +23,10 @@ from runner.model.image import ImageFacts, facts_of
 from runner.model.names import ImageForm
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
 from runner.model.recipe import Recipe
+from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite
 from runner.planning.plan import image_reference
-from runner.preparation import registry_image
 from runner.preparation.choices import Choices
 
 _CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
@@ -58,14 +58,15 @@ def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
     Raises:
         RefusedError, UsageError: there is no such environment or runtime, or the reference is none.
     """
-    form = facts(choices.runtime).image
+    form = RUNTIMES[choices.runtime].image
     if form == "none" and choices.environment:
         return _environment(find(choices.environment, scratch, choices.site.name))
     if form == "none":
         return _environment_of_shell(choices)
     planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
     if form == "registry" and not why:
-        why, fix = registry_image.problem(choices.runtime, planned.reference, _mount_points(choices))
+        local = references.is_local(planned.reference)
+        why, fix = image_problem(choices.runtime, planned.reference, _mount_points(choices), local=local)
     return JobImage(planned, why, fix)
 
 
@@ -123,7 +124,7 @@ def pin(reference: str, form: ImageForm, runtime: str = "") -> tuple[PlannedImag
     if form == "none":
         return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
-        return _registry_image(reference, built_here=runtime == "podman-hpc")
+        return _registry_image(reference, built_here=bool(runtime) and RUNTIMES[runtime].builds_images)
     return _stored(reference, form)
 
 

@@ -25,10 +25,11 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import Scheduler, connect, render
-from runner.checks.rules import check, refuses
+from runner.checks.registry import check, refuses
 from runner.checks.unconfirmed import unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan
+from runner.model.schedulers import SCHEDULERS
 from runner.model.script import JobScript
 from runner.model.site import Site
 from runner.planning.plan import plan
@@ -258,7 +259,7 @@ def _made(
 
 def _check_script(prepared: PreparedJob, runs: Path) -> None:
     if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
-        runs_here = prepared.plan.scheduler == "local"
+        runs_here = SCHEDULERS[prepared.plan.scheduler].nodes == "this-machine"
         mounts = prepared.plan.mounts
         refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
 

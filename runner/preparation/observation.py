@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.backends.runtimes.common import mount_problem
-from runner.checks import image_fit, storage
-from runner.checks.rules import Observed
+from runner.checks import image_fit
+from runner.checks.registry import Observed, Seen
 from runner.core.paths import home
 from runner.images.store import owners, sidecar
 from runner.model.recipe import Recipe
@@ -69,13 +69,13 @@ def observe(
     )
 
 
-def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> storage.Seen:
+def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> Seen:
     idle_s = None
     with suppress(OSError, ValueError):
         if image.environment is None and image.planned.path:
             status = Path(image.planned.path).stat()
             idle_s = time.time() - max(status.st_atime, status.st_mtime)
-    return storage.Seen(
+    return Seen(
         home=_both_names(home()),
         runs=runs,
         scratch=scratch,
@@ -135,12 +135,16 @@ def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) ->
     if not runs_here:
         return "", ""
     lacks, fix = missing_modules(recipe.needs)
-    return lacks, f"{fix}; or a container: {RUNTIMES['charliecloud'].install}" if lacks else ""
+    if not lacks:
+        return "", ""
+    containers = (facts.install for facts in RUNTIMES.values() if facts.is_container and facts.without_scheduler)
+    return lacks, f"{fix}; or a container: {next(containers)}"
 
 
 def _login_node() -> str:
     """Why this machine looks like a cluster's login node; empty if it does not, or if this shell is in a job."""
-    return "" if os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") else real_cluster() or ""
+    variables = (facts.job_variable for facts in SCHEDULERS.values() if facts.job_variable)
+    return "" if any(os.environ.get(variable) for variable in variables) else real_cluster() or ""
 
 
 def _exists(path: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.runtimes import facts, runtime
+from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.checks.unconfirmed import WORD
 from runner.core import files
@@ -15,6 +15,7 @@ from runner.core.strict_yaml import read
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
 from runner.model.plan import Finding, PlannedImage
 from runner.model.request import Request
+from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.plan import plan
@@ -86,7 +87,7 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
         remarks.append(
             f"jobs there also need your {', '.join(missing)}: --{missing[0]} NAME, or set it in your configuration"
         )
-    if offline or not SCHEDULERS[site.scheduler].compared:
+    if offline or not SCHEDULERS[site.scheduler].detection:
         return SiteReport(defaulted=defaulted, remarks=tuple(remarks))
     try:
         detected = detect_cluster(site, on_node=on_node, options=options)
@@ -119,10 +120,9 @@ def site_name(detected: Detected, requested: str | None) -> str:
     Raises:
         UsageError: the one requested is not plain.
     """
-    cluster = detected.slurm.config.get("ClusterName", "") if detected.slurm is not None else ""
     if requested is not None and not PLAIN_NAME.match(requested):
         raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
-    return requested or plain_name(cluster)
+    return requested or plain_name(detected.cluster.name)
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
@@ -143,5 +143,5 @@ def _try_every_way(user_site: UserSite) -> None:
     recipe = read_recipe("probe").recipe
     for name in user_site.site.runtimes:
         request = Request(gpus=1, runtime=name, account=user_site.account)
-        planned = plan(recipe, user_site.site, request, _IMAGES[facts(name).image])
+        planned = plan(recipe, user_site.site, request, _IMAGES[RUNTIMES[name].image])
         render(planned, runtime(name).step(planned))

@@ -19,16 +19,14 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import Document
 from runner.model.names import PLAIN_NAME
+from runner.model.schedulers import SCHEDULERS
 from runner.sites import loader
-from runner.sites.loader import GENERIC, check_shape, names, read_documents, with_bases
+from runner.sites.loader import GENERIC, check_shape, names, read_documents, read_site, with_bases
 
 IDENTITY_S = 10.0  # for a controller to say its name
 THIS_MACHINE = "local"
 _HERE = "-here"
 _NO_CLUSTERS = (GENERIC, THIS_MACHINE, "box", "hosts")  # shipped sites that are no one cluster
-_IDENTITY = {"slurm": ("scontrol", "show", "config"), "pbs": ("qstat", "-B", "-f")}
-_NAMES = {"slurm": r"^ClusterName\s*=\s*(\S+)", "pbs": r"^Server:\s*(\S+)"}
-_TITLES = {"slurm": "Slurm", "pbs": "PBS"}
 
 Say = Callable[[str], None]
 
@@ -39,7 +37,7 @@ def silent(_line: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster that this host belongs to: its name, as a site's, and its scheduler: ``slurm`` or ``pbs``."""
+    """The cluster that this host belongs to: its name, as a site's, and its scheduler."""
 
     name: str
     scheduler: str
@@ -111,11 +109,12 @@ def _cluster_here(named: str | None) -> Cluster | None:
     from runner.sites.detection.answers import ask
 
     unanswered = []
-    for scheduler, words in _IDENTITY.items():
-        if scheduler != "slurm" and named == GENERIC:
+    schedulers = (read_site(GENERIC).scheduler,) if named == GENERIC else SCHEDULERS.every()
+    for scheduler, facts in ((name, SCHEDULERS[name]) for name in schedulers):
+        if not facts.identity:
             continue
-        answer = ask(words, None, IDENTITY_S)
-        found = re.search(_NAMES[scheduler], answer.out, re.MULTILINE)
+        answer = ask(facts.identity, None, IDENTITY_S)
+        found = re.search(facts.cluster_name, answer.out, re.MULTILINE)
         if not answer.problem and found:
             return Cluster(_site_name(found[1]), scheduler)
         if not answer.absent:
@@ -141,13 +140,13 @@ def _detected(cluster: Cluster, say: Say, *, keep: bool) -> tuple[Document, ...]
     path = loader.kept_path(cluster.name)
     if path.exists():
         documents = read_documents(str(path))
-        from_where = loader.kept_origin(documents[0].text) or _TITLES[cluster.scheduler]
+        from_where = loader.kept_origin(documents[0].text) or SCHEDULERS[cluster.scheduler].title
         say(f"site: {cluster.name}, detected from {from_where}, kept in {path} (--site NAME chooses another)")
         return documents
-    say(f"site: asking {_TITLES[cluster.scheduler]} about {cluster.name}; this is done once")
+    say(f"site: asking {SCHEDULERS[cluster.scheduler].title} about {cluster.name}; this is done once")
     found = detect()
-    if found.lacking:
-        why = "; ".join(f"`{command}`: {found.silent[command]}" for command in found.lacking)
+    if found.cluster.lacking:
+        why = "; ".join(f"`{command}`: {found.cluster.silent[command]}" for command in found.cluster.lacking)
         raise RefusedError(
             f"{cluster.name} has answered only in part, so no site file is kept: {why}",
             where=found.scheduler,

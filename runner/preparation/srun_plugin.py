@@ -6,7 +6,7 @@ import re
 
 from runner.core import process
 from runner.core.errors import RunnerError
-from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.runtimes import RUNTIMES, programs
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.preparation.clients import clients
@@ -24,7 +24,9 @@ def problem(site: Site, runtime: str) -> tuple[str, str]:
         done = process.run((where / "srun" if where else "srun", "--help"), timeout_s=_TIMEOUT_S, check=False)
     except RunnerError:  # no srun here, no box, or no answer: submission reports it
         return "", ""
-    here = [name for name, program in PROGRAMS.items() if process.find(program, str(where) if where else None)]
+    if _has(done.out, option):
+        return "", ""
+    here = [name for name, program in programs().items() if process.find(program, str(where) if where else None)]
     return judged(runtime, done, others(site, runtime, done.out, here))
 
 

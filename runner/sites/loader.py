@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from runner.core import files, paths, strict_yaml
 from runner.core.errors import UsageError
@@ -15,10 +17,9 @@ from runner.core.text import instead
 from runner.model.environment import Setup
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.runtimes import NATIVE
-from runner.model.schedulers import SCHEDULERS
-from runner.model.site import NO_NODE, Site
+from runner.model.schedulers import SCHEDULERS, SchedulerSettings
+from runner.model.site import NO_NODE, Site, SiteFile
 from runner.planning import placement
-from runner.render import pbs, sbatch
 from runner.sites.machine import fit_to_machine, observe
 
 _FILES = Path(__file__).parent / "files"
@@ -98,7 +99,7 @@ def site_of(documents: Sequence[Document]) -> Site:
     merged = documents[-1]
     for document in reversed(documents[:-1]):
         merged = _over(document, merged)
-    site = strict_yaml.typed(merged, Site)
+    site = _typed(merged)
     if SCHEDULERS[site.scheduler].nodes == "this-machine" and site.node == NO_NODE:
         site = fit_to_machine(site, observe())
     for name, ranks in site.ssh.hosts.items():
@@ -108,6 +109,38 @@ def site_of(documents: Sequence[Document]) -> Site:
     site = placement.with_hosts(site)
     _check(site, path)
     return site
+
+
+def _typed(document: Document) -> Site:
+    """A document as the site that it describes. Raises UsageError where it does not fit; says file:line and key."""
+    value = document.value
+    name = value.get("scheduler") if isinstance(value, dict) else None
+    if not isinstance(name, str):  # says what is wrong
+        return Site(**msgspec.structs.asdict(strict_yaml.typed(document, SiteFile)))
+    try:
+        scheduler = SCHEDULERS[name]
+    except UsageError as error:
+        raise UsageError(error.what, where=f"{document.marks['scheduler',]}: scheduler", fix=error.fix) from None
+    keys = {field.name for field in msgspec.structs.fields(SiteFile)}
+    own, others = scheduler.section, {key for key in value if key not in keys} - {scheduler.section}
+    if others:  # of schedulers that a file extending this one may have, and right in any case
+        sections = {facts.section: facts.settings for facts in SCHEDULERS.values() if facts.section}
+        others &= sections.keys()
+        for key in others:
+            _settings(document, key, sections[key])
+    settings = _settings(document, own, scheduler.settings) if own else scheduler.settings()
+    file = strict_yaml.typed(document, SiteFile, apart={own, *others} - {""})
+    return Site(**msgspec.structs.asdict(file), scheduler_settings=msgspec.to_builtins(settings))
+
+
+def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -> SchedulerSettings:
+    """A scheduler's section of a site file. Raises UsageError as ``typed``, or where the scheduler takes no value."""
+    settings = strict_yaml.typed(document, kind, at=section)
+    try:
+        settings.check()
+    except UsageError as error:
+        raise UsageError(error.what, where=f"{document.name}: {section}.{error.where}", fix=error.fix) from None
+    return settings
 
 
 def _path(name_or_path: str, below: Path, where: str) -> Path:
@@ -178,23 +211,6 @@ def _check(site: Site, path: Path) -> None:
         if way != NATIVE and (facts.setup != Setup() or facts.environment):
             fix = "write lines that make a container runtime available as `load`"
             raise UsageError("is only for the way `native`", where=f"{path}: ways.{way}.setup", fix=fix)
-    if "wait" in site.slurm.step:
-        raise UsageError(
-            "is decided by slurm.wait_s", where=f"{path}: slurm.step.wait", fix="write `slurm: {wait_s: N}`"
-        )
-    _check_directives(path, "slurm.directives", site.slurm.directives, sbatch.directive)
-    _check_directives(path, "pbs.directives", site.pbs.directives, pbs.directive)
-    _check_directives(path, "pbs.resources", site.pbs.resources, pbs.directive)
-
-
-def _check_directives(
-    path: Path, key: str, directives: Mapping[str, str], directive: Callable[[str, str], str]
-) -> None:
-    for option, text in directives.items():
-        try:
-            directive(option, text)
-        except UsageError as error:
-            raise UsageError(error.what, where=f"{path}: {key}.{option}", fix=error.fix) from None
 
 
 def kept_directory() -> Path:

@@ -14,19 +14,17 @@ from runner.model.names import Transport
 from runner.model.recipe import Option
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.schedulers import SCHEDULERS
 from runner.model.site import (
     Fabric,
     Home,
     MpiFacts,
     NodeShape,
     Owned,
-    PbsFacts,
     Queue,
     RuntimeAtSite,
     Scratch,
-    Site,
-    SlurmFacts,
+    SiteFile,
     SshFacts,
 )
 
@@ -74,15 +72,14 @@ This page is the output of `python -m runner site reference`; a test keeps it up
 """
 
 _SECTIONS: tuple[tuple[str, Any], ...] = (
-    ("The file", Site),
+    ("The file", SiteFile),
     ("`node`", NodeShape),
     ("`queues`: one entry", Queue),
     ("`ways`: one entry", RuntimeAtSite),
     ("`mounts` of a way: one entry", Mount),
     ("`setup` of the way `native`", Setup),
     ("`activate` of a setup", Activate),
-    ("`slurm`", SlurmFacts),
-    ("`pbs`", PbsFacts),
+    *((f"`{facts.section}`", facts.settings) for facts in SCHEDULERS.values() if facts.section),
     ("`ssh`", SshFacts),
     ("`mpi`", MpiFacts),
     ("`home`", Home),
@@ -92,7 +89,7 @@ _SECTIONS: tuple[tuple[str, Any], ...] = (
 _ALIASES = {
     name: str(alias).replace("typing.", "")
     for name, alias in (
-        *(("SchedulerName", SchedulerName), ("Owned", Owned), ("Option", Option)),
+        *(("Owned", Owned), ("Option", Option)),
         *(("Transport", Transport), ("Kind", Kind), ("FrameworkSource", FrameworkSource)),
     )
 }
@@ -137,8 +134,8 @@ def _schedulers() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, facts in SCHEDULERS.items():
         launcher = f"`{facts.launcher}`" if facts.launcher else "the job's own script"
-        options = f"`{facts.directives}.directives`" if facts.directives else ""
-        compared = "yes" if facts.compared else "no"
+        options = f"`{facts.section}.directives`" if facts.section else ""
+        compared = "yes" if facts.detection else "no"
         yield f"| `{name}` | {nodes[facts.nodes]} | {launcher} | {options} | {compared} |"
     yield ""
 
@@ -152,7 +149,7 @@ def _section(title: str, kind: Any) -> str:
 
 
 def _rows(kind: Any) -> Iterator[str]:
-    names = inspect.get_annotations(kind)
+    names = {name: text for base in reversed(kind.__mro__) for name, text in inspect.get_annotations(base).items()}
     for field in msgspec.structs.fields(kind):
         default = "required" if field.required else _default(field)
         kind_of = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), str(names[field.name]))

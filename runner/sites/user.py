@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.checks.storage import Workspace
+from runner.checks.registry import Workspace
 from runner.core import paths, process
 from runner.core.errors import RunnerError, UsageError
 from runner.core.strict_yaml import load

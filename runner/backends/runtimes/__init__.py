@@ -1,18 +1,22 @@
-"""Container runtimes: each one file, from a plan to a StepSpec, pure.
+"""Container runtimes: each one module, from a plan to a StepSpec, pure.
 
-A new runtime is one module here with ``step``, and its row in ``runner.model.runtimes``.
+A runtime is a module with FACTS, what is known of it, and ``step``. It is here, or in another distribution that offers
+it by an entry point of the group ``gpu_runner.runtimes``; no other file names it. Where it keeps images of its own, it
+may have ``image_problem``, too.
 """
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Sequence
 from typing import Protocol, cast
 
-from runner.core.errors import UsageError
-from runner.core.text import instead
+from runner.core import process
+from runner.core.errors import RunnerError
 from runner.model.plan import Plan
-from runner.model.runtimes import RUNTIMES, RuntimeFacts
+from runner.model.runtimes import RUNTIMES
 from runner.model.step import StepSpec
+
+LIMIT_S = 60.0  # for a command of a runtime's to answer
 
 
 class Runtime(Protocol):
@@ -22,21 +26,38 @@ class Runtime(Protocol):
         """How this runtime runs the plan's step. Raises UsageError for what it cannot express."""
 
 
-def facts(name: str) -> RuntimeFacts:
-    """What is known of the runtime of that name.
-
-    Raises:
-        UsageError: there is none; names the nearest.
-    """
-    if name not in RUNTIMES:
-        raise UsageError(
-            f"no runtime named {name!r}",
-            where="--runtime",
-            fix=instead(name, RUNTIMES, f"runtimes: {', '.join(RUNTIMES)}"),
-        )
-    return RUNTIMES[name]
+class _WithImages(Protocol):
+    def image_problem(self, reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]: ...
 
 
 def runtime(name: str) -> Runtime:
-    """The runtime of that name. Raises UsageError as ``facts``."""
-    return cast(Runtime, importlib.import_module(f"runner.backends.runtimes.{facts(name).module}"))
+    """The runtime of that name.
+
+    Raises:
+        UsageError: there is none, and names the nearest; or another distribution's cannot be used.
+    """
+    return cast(Runtime, RUNTIMES.module(name))
+
+
+def image_problem(name: str, reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]:
+    """Why a job could not start in an image that the runtime itself keeps, and the fix; empty if nothing is known
+    against it, as where the runtime's own commands are not on this machine.
+
+    Args:
+        mount_points: directories that must be in the image, where the runtime makes none.
+        local: the image was built there, and comes from no registry.
+    """
+    module = RUNTIMES.module(name)
+    if not hasattr(module, "image_problem"):
+        return "", ""
+    return cast(_WithImages, module).image_problem(reference, mount_points, local=local)
+
+
+def answer_of(program: str, *words: str) -> process.Completed | None:
+    """What a command of a runtime says on this machine; None where it is not here, or does not answer in time."""
+    if process.find(program) is None:
+        return None
+    try:
+        return process.run((program, *words), timeout_s=LIMIT_S, check=False)
+    except RunnerError:
+        return None

@@ -14,8 +14,20 @@ from runner.backends.runtimes.common import (
 )
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import RUNTIMES
+from runner.model.runtimes import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
+
+# Not listed with user_namespaces: it may be installed set-uid instead.
+FACTS = RuntimeFacts(
+    title="Apptainer",
+    image="sif",
+    mounts=MountSyntax(forbidden=",:\\"),  # --bind splits at ',' and ':'; newer versions take '\' for an escape
+    program="apptainer",
+    driver="--nv, which the job has, brings the driver: on that node `nvidia-smi` must work, and `ldconfig -p` list "
+    "libcuda",
+    versions={"apptainer": ("apptainer", "--version")},
+    preference=30,
+)
 
 
 def step(plan: Plan) -> StepSpec:

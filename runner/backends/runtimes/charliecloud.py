@@ -13,7 +13,26 @@ from runner.backends.runtimes.common import (
     shell,
 )
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, library_file, text, texts
+
+FACTS = RuntimeFacts(
+    title="Charliecloud",
+    image="squashfs",
+    mounts=MountSyntax(forbidden=":", absolute=False, read_only=""),  # ch-run --bind splits at ':' and has no escape
+    program="ch-run",
+    user_namespaces=True,
+    without_scheduler=True,
+    driver="ch-run brings no driver: put it into the image with `ch-fromhost --nvidia`, on a machine that has it, "
+    "or choose another runtime (--runtime)",
+    # ch-run mounts nothing of the host's GPU driver; ch-fromhost changes the image, which our store does not do.
+    brings_driver=False,
+    install="apt-get install charliecloud-runtime squashfuse",
+    failure=r"ch-run\[\d+\]: error",
+    versions={"charliecloud": ("ch-run", "--version")},
+    preference=60,
+)
+
 
 _SHELL = SHELL / "charliecloud.sh"
 # slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.

@@ -19,6 +19,7 @@ from runner.backends.runtimes.common import (
 )
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import (
     RENDEZVOUS,
     RUN_DIRECTORY,
@@ -30,6 +31,30 @@ from runner.model.step import (
     library_file,
     text,
     texts,
+)
+
+# Enroot's hook reads these variables as NVIDIA's container runtime does (Enroot 4.1, conf/hooks/98-nvidia.sh).
+BY_ENROOTS_HOOK = (
+    "Enroot's hook 98-nvidia.sh brings the driver, if the image sets NVIDIA_VISIBLE_DEVICES=all and "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility, as NVIDIA's do; if it does, ask the site for the hook and for "
+    "nvidia-container-cli (libnvidia-container)"
+)
+FACTS = RuntimeFacts(
+    title="Enroot",
+    image="squashfs",
+    # --mount is a line of an fstab whose fields are separated by ':' (4.1, runtime.sh).
+    mounts=MountSyntax(
+        forbidden=": \t\n\v\f\r\\",
+        pair="{source}:{target}:none:x-create=auto,rbind",
+        read_only=",ro",
+        writable=",rw",
+    ),
+    program="enroot",
+    user_namespaces=True,
+    driver=BY_ENROOTS_HOOK,
+    failure=r"(?:^|[\s/])enroot(?:-\w+)?: |/enroot/\S+\.sh: line",
+    versions={"enroot": ("enroot", "version")},
+    preference=40,
 )
 
 _SHELL = SHELL / "enroot.sh"

@@ -21,8 +21,8 @@ def job_of(plan: Plan) -> Argument:
 def known(plan: Plan) -> tuple[Argument, Argument]:
     """The second and third argument of ``is_left``."""
     of_slurm = SCHEDULERS[plan.scheduler].launcher == "srun"
-    exclusive = dict(plan.directives).get("exclusive", "" if plan.slurm.exclusive else "no")  # not exclusive=user
-    alone = plan.whole_nodes and not _shares_job(plan) and not (of_slurm and exclusive)
+    shared = plan.settings.lets_share_nodes(dict(plan.directives))
+    alone = plan.whole_nodes and not _shares_job(plan) and not shared
     return (Var(LIVE),) if of_slurm else text(""), text("yes" if alone else "no")
 
 

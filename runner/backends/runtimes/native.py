@@ -7,7 +7,22 @@ import posixpath
 from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
+from runner.model.runtimes import NATIVE, MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
+
+FACTS = RuntimeFacts(
+    title=NATIVE,
+    image="none",
+    mounts=MountSyntax(absolute=False),  # host paths are visible under the same path
+    program="python3",
+    shows_home=True,
+    without_scheduler=True,
+    driver="the node itself has the driver: `nvidia-smi` must work there, and `ldconfig -p` list libcuda; some "
+    "sites have a module for it",
+    brings_driver=True,
+    install="apt-get install python3",
+    preference=100,
+)
 
 
 def step(plan: Plan) -> StepSpec:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import (
     RANK,
     STARTED,
@@ -14,7 +17,21 @@ from runner.backends.runtimes.common import (
     shell,
 )
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, text, texts
+
+FACTS = RuntimeFacts(
+    title="podman-hpc",
+    image="registry",
+    # --volume splits at ':' and has no escape; a relative path would name a volume of Podman's.
+    mounts=MountSyntax(forbidden=":"),
+    program="podman-hpc",
+    driver="--gpu, which the job has, brings the driver (podman-hpc's module `gpu`); ask the site",
+    versions={"podman-hpc": ("podman-hpc", "--version")},
+    user_namespaces=True,
+    builds_images=True,
+    preference=50,
+)
 
 
 def step(plan: Plan) -> StepSpec:
@@ -45,3 +62,17 @@ def step(plan: Plan) -> StepSpec:
         ),
         files=(RANK,),
     )
+
+
+def image_problem(reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]:
+    """Nodes see only what was made a squashfs on scratch: such images are read-only there."""
+    listed = answer_of("podman-hpc", "images", "--filter", f"reference={reference}", "--format", "{{.ReadOnly}}")
+    if listed is None or listed.code:
+        return "", ""
+    read_only = listed.out.split()
+    if not read_only:
+        build = f"podman-hpc build -t {reference} ..., then podman-hpc migrate {reference}"
+        return f"podman-hpc has no image {reference}", build if local else f"podman-hpc pull {reference}"
+    if "true" not in read_only:
+        return f"the nodes do not see {reference}: it is on this machine alone", f"podman-hpc migrate {reference}"
+    return "", ""

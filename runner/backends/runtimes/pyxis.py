@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from runner.backends.runtimes import common, leftovers
 from runner.backends.runtimes.common import image_file, launched_program, loads, mounted, prefixed
+from runner.backends.runtimes.enroot import BY_ENROOTS_HOOK
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.schedulers import SCHEDULERS
 from runner.model.step import (
     RENDEZVOUS,
@@ -18,6 +20,24 @@ from runner.model.step import (
     library_file,
     text,
     texts,
+)
+
+FACTS = RuntimeFacts(
+    title="Pyxis",
+    image="squashfs",
+    # It splits mounts at ',' and ':', and hands them to Enroot through a shell's double quotes (0.24).
+    mounts=MountSyntax(forbidden=',:"$`\\'),
+    srun_option="container-image",
+    plugin="spank_pyxis.so",
+    user_namespaces=True,
+    driver=BY_ENROOTS_HOOK,
+    failure="pyxis: ",
+    versions={"enroot": ("enroot", "version")},
+    version_variable="PYXIS_VERSION",
+    preference=10,
+    # Pyxis escapes blanks since 0.24 (``fstab_escape``); Enroot 4.1.2 as released, linked with musl, does not read that
+    # (``compat_getmntent_r``), linked with glibc it does. Which of them the nodes have is not known here.
+    blanks="Pyxis before 0.24, and Enroot up to 4.1.2 as released, cannot mount a path with a blank",
 )
 
 _LEFTOVERS = common.SHELL / "pyxis-leftovers.sh"

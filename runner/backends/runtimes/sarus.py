@@ -16,7 +16,19 @@ from runner.backends.runtimes.common import (
     shell,
 )
 from runner.model.plan import RESULTS, Plan
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
+
+FACTS = RuntimeFacts(
+    title="Sarus",
+    image="registry",
+    # --mount splits at ',' and refuses a second '=' in a value (parseMap, common/Utility.cpp).
+    mounts=MountSyntax(forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"),
+    program="sarus",
+    driver="the site's NVIDIA hook for Sarus brings the driver, where CUDA_VISIBLE_DEVICES is set; ask the site",
+    versions={"sarus": ("sarus", "--version")},
+    preference=25,
+)
 
 
 def step(plan: Plan) -> StepSpec:

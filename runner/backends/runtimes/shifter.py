@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 
+from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import (
     RANK,
     carried,
@@ -19,8 +21,23 @@ from runner.backends.runtimes.common import (
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
+from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 
+FACTS = RuntimeFacts(
+    title="Shifter",
+    image="registry",
+    mounts=MountSyntax(only="A-Z a-z 0-9 _ . + / -"),  # userInputPathFilter drops all else without a message
+    program="shifter",
+    driver="Shifter's module for GPUs brings the driver (`gpu` at NERSC: `ways.shifter.modules` of the site file); "
+    "ask the site for its name",
+    srun_option="image",
+    shows_home=True,
+    versions={"shifter": ("shifter", "--version")},
+    preference=20,
+)
+
+_MISSING = 'for d in "$@"; do [ -d "$d" ] || printf "%s\\n" "$d"; done'
 _CLOSED = ("/dev", "/etc", "/opt/udiImage", "/proc", "/var")  # validateVolumeMap_userRequest
 
 
@@ -70,3 +87,19 @@ def _volume(mount: Mount, value: str) -> Argument:
             fix="choose another mount point, which must exist in the image",
         )
     return text(f"--volume={value}")
+
+
+def image_problem(reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]:
+    """The image is on the site's shelf, and has the mount points: Shifter makes none."""
+    shelf = answer_of("shifterimg", "lookup", reference)
+    if shelf is not None and (shelf.code or not shelf.out.strip()):
+        return f"Shifter has no image {reference}", f"shifterimg pull {reference}"
+    look = (f"--image=docker:{reference}", "/bin/sh", "-c", _MISSING, "sh", *mount_points)
+    seen = answer_of("shifter", *look) if mount_points else None
+    lacking = seen.out.split() if seen is not None and not seen.code else []
+    if not lacking:
+        return "", ""
+    return (
+        f"{reference} lacks the mount points {', '.join(lacking)}, and Shifter makes none",
+        f"add `RUN mkdir -p {' '.join(lacking)}` to its Dockerfile, or mount at directories that it has",
+    )

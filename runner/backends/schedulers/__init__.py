@@ -1,22 +1,21 @@
 """Schedulers: a pure render from plan and step to a batch script, and thin edges to the scheduler's clients.
 
-``local`` is this machine, with no scheduler at all.
-
-A new scheduler is a folder with two modules, ``client`` with ``connect`` and ``script`` with ``render``, and its row
-in ``runner.model.schedulers``.
+A scheduler is a module, or a folder with such an ``__init__``, that has FACTS, what is known of it, ``connect`` and
+``render``; what its facts say that it can do, besides: ``render_launches``, ``allocation`` and ``salloc``. It is here,
+or in another distribution that offers it by an entry point of the group ``gpu_runner.schedulers``; no other file names
+it. ``local`` is this machine, with no scheduler at all.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from runner.core.errors import RefusedError
-from runner.model.job import JobState
+from runner.model.job import Allocation, JobState
 from runner.model.plan import Plan
-from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.schedulers import SCHEDULERS
 from runner.model.script import JobScript
 
 if TYPE_CHECKING:
@@ -55,31 +54,59 @@ class Scheduler(Protocol):
         """End the job; a job that has ended already is no error."""
 
 
-class _Client(Protocol):
-    def connect(self, clients: Path | None) -> Scheduler: ...
+class SchedulerModule(Protocol):
+    """What every scheduler's module offers."""
+
+    def connect(self, clients: Path | None) -> Scheduler:
+        """The scheduler, through the client programs in ``clients`` (None: PATH)."""
+
+    def render(self, plan: Plan, step: StepSpec) -> JobScript:
+        """The plan's whole batch script: a function of plan and step alone.
+
+        Raises:
+            UsageError: a value that the shell or the scheduler cannot take; says which.
+        """
 
 
-class _Script(Protocol):
-    def render(self, plan: Plan, step: StepSpec) -> JobScript: ...
+class WithLaunches(Protocol):
+    """A scheduler whose job can run a study's launches one after another."""
+
+    def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript: ...
 
 
-def connect(name: SchedulerName, clients: Path | None = None) -> Scheduler:
-    """The scheduler of that name, through the client programs in ``clients`` (None: PATH)."""
-    return cast(_Client, _module(name, "client")).connect(clients)
+class WithSteps(Protocol):
+    """A scheduler whose jobs can be steps of an existing allocation."""
+
+    def allocation(self, clients: Path | None) -> Allocation | None:
+        """The allocation of this shell; None where there is none.
+
+        Raises:
+            RefusedError: it has ended, or has not begun.
+            UnknownStateError: the scheduler does not answer.
+        """
+
+    def salloc(self, plan: Plan, step: StepSpec) -> str:
+        """The command line for a shell that holds an allocation for the plan."""
+
+
+def connect(name: str, clients: Path | None = None) -> Scheduler:
+    """The scheduler of that name. Raises UsageError where there is none."""
+    return _module(name).connect(clients)
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The plan's whole batch script: a function of plan and step alone.
-
-    Raises:
-        UsageError: a value that the shell or the scheduler cannot take; says which.
-    """
-    return cast(_Script, _module(plan.scheduler, "script")).render(plan, step)
+    """See SchedulerModule."""
+    return _module(plan.scheduler).render(plan, step)
 
 
-def has_launches(name: SchedulerName) -> bool:
+def with_steps(name: str) -> WithSteps:
+    """The scheduler of that name, whose facts say that it has steps."""
+    return cast(WithSteps, SCHEDULERS.module(name))
+
+
+def has_launches(name: str) -> bool:
     """Whether the launches of a study can run one after another in one job of this scheduler."""
-    return name != "pbs"
+    return SCHEDULERS[name].launches
 
 
 def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
@@ -92,21 +119,16 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
         RefusedError: this scheduler's jobs cannot have several launches.
         UsageError: a value that the shell or the scheduler cannot take; says which.
     """
-    if not has_launches(plan.scheduler):
+    facts = SCHEDULERS[plan.scheduler]
+    if not facts.launches:
+        why = f": {facts.without_launches}" if facts.without_launches else ""
         raise RefusedError(
-            "in one job of PBS the launches of a study cannot run one after another: its mpiexec has no steps of "
-            "a size of their own",
+            f"in one job of {facts.title} the launches of a study cannot run one after another{why}",
             where="--same-nodes",
             fix="leave --same-nodes out: each launch is then a job of its own",
         )
-    if plan.scheduler == "slurm":
-        from runner.backends.schedulers.slurm import launches as in_slurm
-
-        return in_slurm.render(plan, step, launches)
-    from runner.backends.schedulers.launches import on_this_machine
-
-    return on_this_machine(plan, step, launches)
+    return cast(WithLaunches, SCHEDULERS.module(plan.scheduler)).render_launches(plan, step, launches)
 
 
-def _module(name: SchedulerName, part: str) -> object:
-    return importlib.import_module(f"runner.backends.schedulers.{SCHEDULERS[name].folder}.{part}")
+def _module(name: str) -> SchedulerModule:
+    return cast(SchedulerModule, SCHEDULERS.module(name))

@@ -48,7 +48,7 @@ def environment(plan: Plan) -> Iterator[str]:
     # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
     again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
     yield "# What runs must not depend on your login shell."
-    if plan.slurm.export != "none":
+    if not plan.settings.login_shell:
         yield f"{anew}; {again}"
         return
     yield "runner_unset_login"
@@ -58,7 +58,7 @@ def environment(plan: Plan) -> Iterator[str]:
 
 def needs_profile(plan: Plan) -> bool:
     """Whether ``environment`` reads PROFILE."""
-    return plan.slurm.export != "none" or bool(plan.load) or not RUNTIMES[plan.runtime].is_container
+    return not plan.settings.login_shell or bool(plan.load) or not RUNTIMES[plan.runtime].is_container
 
 
 def versions(plan: Plan) -> Iterator[str]:

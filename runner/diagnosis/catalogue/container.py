@@ -9,11 +9,11 @@ runtime's line before.
 from __future__ import annotations
 
 from runner.diagnosis.failure import Consequence, Failure, Who
-from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.runtimes import RUNTIMES
 from runner.model.verdict import Outcome
 
 _OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failure)
-_PROGRAM = "|".join(sorted(PROGRAMS.values()))
+_PROGRAM = "|".join(sorted(facts.program for facts in RUNTIMES.values() if facts.is_container and facts.program))
 _NOT_STARTED = "the container did not start{where}"
 _DATA_PATH = "ENROOT_DATA_PATH, ENROOT_CACHE_PATH and ENROOT_RUNTIME_PATH"
 

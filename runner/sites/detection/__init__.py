@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runner.sites.detection import host, pbs, slurm
+from runner.sites.detection import host
 from runner.sites.detection.cluster import Detected, detect
 from runner.sites.detection.compare import differences
 from runner.sites.detection.draft import draft
 
-__all__ = ["Detected", "detect", "differences", "draft", "host", "pbs", "slurm"]
+__all__ = ["Detected", "detect", "differences", "draft", "host"]

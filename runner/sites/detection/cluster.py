@@ -6,17 +6,34 @@ import getpass
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
 from runner.core.errors import RefusedError
 from runner.core.text import instead
-from runner.model.runtimes import NATIVE, PROGRAMS, RUNTIMES
-from runner.model.schedulers import SchedulerName
-from runner.sites.detection import answers, host, pbs, slurm
-from runner.sites.detection import slurm as slurm_facts
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.model.runtimes import NATIVE, RUNTIMES, programs
+from runner.model.schedulers import SCHEDULERS
+from runner.sites.detection import answers, host
+from runner.sites.detection.answers import Answer
+from runner.sites.detection.facts import Cluster, Entry, Fact, Note, Unknown
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
+
+
+class Detection(Protocol):
+    """What the module offers that ``SchedulerFacts.detection`` names. It may have ``on_node``, too: from a partition
+    and further options to the command that starts a task on a GPU node.
+    """
+
+    def commands(self, user: str) -> Mapping[str, tuple[str, ...]]:
+        """Name -> argument list of all that is asked; without an answer of the first the scheduler is not here."""
+
+    def answered(self, answers: Mapping[str, Answer]) -> bool:
+        """Whether these are answers of a cluster."""
+
+    def read(self, answers: Mapping[str, Answer]) -> Cluster:
+        """The cluster that gave these answers, by the names of ``commands``."""
 
 
 @dataclass(frozen=True)
@@ -24,51 +41,40 @@ class Detected:
     """What was detected.
 
     Attributes:
-        slurm, pbs: the one that answered; the other is None.
+        scheduler_name: of the scheduler that answered, as a site file names it; cluster: what it tells.
         login: this host. node: a GPU node, where one was asked.
         modules: that ``module avail`` lists here.
-        silent: commands that did not answer, with the reason.
         day: when, ``2026-11-21``.
-        lacking: of the silent commands those without which a site is not described: for nodes, partitions, queues.
     """
 
-    slurm: slurm.Slurm | None
-    pbs: pbs.Pbs | None
+    scheduler_name: str
+    cluster: Cluster
     login: host.Host | None
     node: host.Host | None
     modules: tuple[str, ...]
-    silent: Mapping[str, str]
     day: str
-    lacking: tuple[str, ...] = ()
 
     @property
     def scheduler(self) -> str:
         """What it is, with its version."""
-        if self.slurm is not None:
-            return f"Slurm {self.slurm.version}".strip()
-        return f"PBS {self.pbs.version if self.pbs else ''}".strip()
-
-    @property
-    def scheduler_name(self) -> SchedulerName:
-        """As a site file names it."""
-        return "slurm" if self.slurm is not None else "pbs"
+        return f"{SCHEDULERS[self.scheduler_name].title} {self.cluster.version}".strip()
 
     @property
     def runtimes(self) -> tuple[str, ...]:
         """Container runtimes found: plugins of srun's, programs of the GPU node, else of this host."""
-        options = self.slurm.options if self.slurm is not None else frozenset()
-        plugins = [name for name, facts in RUNTIMES.items() if facts.srun_option in options]
+        plugins = [name for name, facts in RUNTIMES.items() if facts.srun_option in self.cluster.options]
         where = self.node or self.login
-        programs = where.runtimes if where is not None else ()
-        loaded = [name for name in PROGRAMS if self.module_of(name)]
-        return tuple(dict.fromkeys((*plugins, *programs, *loaded)))
+        here = where.runtimes if where is not None else ()
+        loaded = [name for name in programs() if self.module_of(name)]
+        return tuple(dict.fromkeys((*plugins, *here, *loaded)))
 
     def module_of(self, runtime: str) -> str:
         """The last module listed that brings a runtime; empty where there is none, or none is needed."""
         where = self.node or self.login
         if where is not None and runtime in where.runtimes:
             return ""
-        found = [name for name in self.modules if name.split("/")[0].lower() == PROGRAMS.get(runtime, runtime)]
+        program = programs().get(runtime, runtime)
+        found = [name for name in self.modules if name.split("/")[0].lower() == program]
         return found[-1] if found else ""
 
 
@@ -80,53 +86,54 @@ def detect(
     Args:
         clients: where the scheduler's client programs lie; None for PATH.
         partition: whose nodes are meant; None for those with the most GPUs.
-        on_node: also start a task of two minutes at most on one GPU node, with these further options of srun.
+        on_node: also start a task of two minutes at most on one GPU node, with these further options.
 
     Raises:
         RefusedError: no scheduler is here, none answers, or there is no such partition.
     """
     day = time.strftime("%Y-%m-%d")
+    schedulers = {name: SCHEDULERS[name] for name in SCHEDULERS.every() if SCHEDULERS[name].detection}
+    modules = {name: cast(Detection, import_module(facts.detection)) for name, facts in schedulers.items()}
+    commands = {name: module.commands(_user()) for name, module in modules.items()}
     asked = answers.ask_all(
-        {**slurm.commands(_user()), **{f"pbs {name}": words for name, words in pbs.COMMANDS.items()}}
-        | {"here": host.HERE, "modules": host.MODULES},
+        {f"{name} {key}": words for name, those in commands.items() for key, words in those.items()}
+        | {"here": host.here(), "modules": host.MODULES},
         clients,
     )
-    of_slurm = {name: asked[name] for name in slurm.commands(_user())}
-    of_pbs = {name: asked[f"pbs {name}"] for name in pbs.COMMANDS}
-    answered = not of_slurm["nodes"].problem or not of_slurm["partitions"].problem
-    cluster = slurm.read(of_slurm) if answered else None
-    complex_ = pbs.read(of_pbs) if not answered and not of_pbs["nodes"].problem else None
-    if cluster is None and complex_ is None:
-        raise _no_scheduler(of_slurm["nodes"], of_pbs["nodes"])
-    if cluster is not None and partition is not None and partition not in {each.name for each in cluster.partitions}:
-        known = [each.name for each in cluster.partitions]
+    given = {name: {key: asked[f"{name} {key}"] for key in those} for name, those in commands.items()}
+    name = next((name for name, module in modules.items() if module.answered(given[name])), "")
+    if not name:
+        raise _no_scheduler({schedulers[name].title: next(iter(each.values())) for name, each in given.items()})
+    cluster = modules[name].read(given[name])
+    known = cluster.partitions_known
+    if partition is not None and known and partition not in known:
         fix = instead(partition, known, f"partitions: {', '.join(known)}")
         raise RefusedError(f"no partition {partition!r} here", where="--partition", fix=fix)
-    node = _node(cluster, clients, partition, on_node) if on_node is not None else None
-    silent = cluster.silent if cluster is not None else complex_.silent if complex_ is not None else {}
-    needed = (of_slurm["nodes"], of_slurm["partitions"]) if cluster is not None else (of_pbs["queues"],)
+    node = None
+    if on_node is not None:
+        start = getattr(modules[name], "on_node", None)
+        if start is None:
+            raise RefusedError(
+                f"a node of {schedulers[name].title} is asked by a job of your own: it has no command for one task",
+                where="--on-node",
+                fix="leave it out",
+            )
+        node = _node(start(partition, on_node), clients)
     return Detected(
-        slurm=cluster,
-        pbs=complex_,
+        scheduler_name=name,
+        cluster=cluster,
         login=host.read(asked["here"]),
         node=node,
         modules=host.modules(asked["modules"]),
-        silent=silent,
         day=day,
-        lacking=tuple(answer.command for answer in needed if answer.problem),
     )
 
 
 def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
     """All that goes into a site file, in the order of ``draft``."""
-    of_scheduler = (
-        slurm_facts.entries(found.slurm, partition, found.day)
-        if found.slurm is not None
-        else pbs.entries(found.pbs, found.day)
-        if found.pbs is not None
-        else ()
-    )
-    silence = [Note("description", f"no answer from `{command}`: {why}") for command, why in found.silent.items()]
+    of_scheduler = found.cluster.entries(partition, found.day)
+    unanswered = found.cluster.silent.items()
+    silence = [Note("description", f"no answer from `{command}`: {why}") for command, why in unanswered]
     hosts = host.entries(found.login, found.node, found.modules, found.day)
     everything = (*silence, *_runtime_entries(found), *of_scheduler, *hosts)
     known = {entry.key for entry in everything if isinstance(entry, Fact)}
@@ -146,41 +153,28 @@ def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
     )
 
 
-def _node(
-    cluster: slurm.Slurm | None, clients: Path | None, partition: str | None, options: tuple[str, ...]
-) -> host.Host:
-    """What a GPU node says of itself.
-
-    Raises:
-        RefusedError: it cannot be asked, or did not answer.
-    """
-    if cluster is None:
-        raise RefusedError(
-            "a node of PBS is asked by a job of your own: this one asks through srun only",
-            where="--on-node",
-            fix="leave it out, and fill in what stays unknown",
-        )
-    named = (f"--partition={partition}",) if partition else ()
-    words = ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
-    answer = answers.ask((*words, *host.HERE), clients, ON_NODE_S)
+def _node(start: tuple[str, ...], clients: Path | None) -> host.Host:
+    """What a GPU node says of itself, in a task that ``start`` starts. Raises RefusedError where it does not answer."""
+    answer = answers.ask((*start, *host.here()), clients, ON_NODE_S)
     found = host.read(answer)
     if found is None:
         raise RefusedError(
-            f"no GPU node answered: {answer.problem or 'srun said nothing'}",
-            where=" ".join(words),
+            f"no GPU node answered: {answer.problem or f'{start[0]} said nothing'}",
+            where=" ".join(start),
             fix="options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out",
         )
     return found
 
 
-def _no_scheduler(of_slurm: answers.Answer, of_pbs: answers.Answer) -> RefusedError:
-    if of_slurm.absent and of_pbs.absent:
+def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
+    """The error where no scheduler answers; ``first``: the title of each -> what became of its first command."""
+    silent = next((answer for answer in first.values() if not answer.absent), None)
+    if silent is None:
         return RefusedError(
-            "neither Slurm's nor PBS's clients are here",
+            f"no client of {' or '.join(first)} is here",
             where="PATH",
             fix="run this on the cluster's login node; for this machine alone there is `--site local`",
         )
-    silent = of_pbs if of_slurm.absent else of_slurm
     return RefusedError(
         f"the scheduler does not answer: {silent.problem}", where=silent.command, fix="try again when it does"
     )

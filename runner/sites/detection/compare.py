@@ -9,9 +9,7 @@ from runner.checks.image_fit import version
 from runner.core.text import gpus_text, instead
 from runner.model.plan import Finding
 from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, RuntimeAtSite, Site
-from runner.sites.detection import pbs, slurm
 from runner.sites.detection.cluster import Detected
 
 
@@ -33,9 +31,7 @@ def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
 
 def _queues(site: Site, found: Detected) -> Iterator[Finding]:
     live = _live_queues(site, found)
-    if not live:
-        return
-    for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)):
+    for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)) if live else ():
         if name not in live:
             yield Finding(
                 "queue-gone",
@@ -59,50 +55,29 @@ def _limits(name: str, stated: Queue, live: dict[str, int]) -> Iterator[Finding]
 
 
 def _live_queues(site: Site, found: Detected) -> dict[str, dict[str, int]]:
-    """Those that jobs can go to now; empty where a queue of the file is no partition."""
-    if found.slurm is not None:
-        if site.slurm.queue_option != "partition":
-            return {}
-        return {each.name: each.limits for each in found.slurm.partitions if each.up}
-    return {queue.name: dict(queue.limits) for queue in found.pbs.queues if queue.open} if found.pbs else {}
+    """Those that jobs can go to now, with their limits; empty where the file's queues are something else."""
+    return found.cluster.queue_limits() if site.settings.lists_queues else {}
 
 
 def _node(site: Site, found: Detected) -> Iterator[Finding]:
-    node = site.node
-    if found.slurm is not None:
-        there = tuple(name for name in site.queues if name in _live_queues(site, found))
-        alike = slurm.chosen(found.slurm.nodes, there)
-        if not alike:
-            yield _no_gpus(site)
-            return
-        shape = alike[0].shape
-        kinds = dict(shape.gpus)
-        if node.gpu_type and node.gpu_type not in kinds:
-            yield Finding(
-                "gpu-type-differs",
-                "refuse",
-                f"the nodes have GPUs of type {', '.join(kinds) or 'none'}, the file says {node.gpu_type!r}",
-                instead(node.gpu_type, kinds, "correct node.gpu_type; empty where GPUs have no type"),
-            )
-        gpus = kinds.get(node.gpu_type) or slurm.count_of(shape.whole_gpus or shape.gpus)
-        cpus, memory_mb = shape.cores * shape.threads_per_core, min(each.shape.memory_mb for each in alike)
-        up, count = sum(each.usable for each in alike), len(alike)
-    elif found.pbs is not None:
-        group = pbs.chosen(found.pbs.nodes)
-        if not group:
-            yield _no_gpus(site)
-            return
-        gpus, cpus, memory_mb = group[0].gpus, group[0].cpus, min(each.memory_mb for each in group)
-        up, count = sum(each.usable for each in group), len(group)
-    else:
+    node, live = site.node, _live_queues(site, found)
+    there = found.cluster.gpu_nodes(name for name in site.queues if name in live)
+    if there is None:
+        yield _no_gpus(site)
         return
-    yield from _sizes(site, gpus, cpus, memory_mb)
-    if up == 0:
-        yield Finding("nodes-down", "warn", f"none of the {count} GPU nodes is up", "wait", who="administrator")
-    elif node.count is not None and node.count > count:
+    if node.gpu_type and node.gpu_type not in there.kinds:
         yield Finding(
-            "fewer-nodes", "warn", f"there are {count} such nodes, the file says {node.count}", f"node.count: {count}"
+            "gpu-type-differs",
+            "refuse",
+            f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}",
+            instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type"),
         )
+    yield from _sizes(site, there.kinds.get(node.gpu_type) or there.gpus, there.cpus, there.memory_mb)
+    if there.up == 0:
+        yield Finding("nodes-down", "warn", f"none of the {there.count} GPU nodes is up", "wait", who="administrator")
+    elif node.count is not None and node.count > there.count:
+        what = f"there are {there.count} such nodes, the file says {node.count}"
+        yield Finding("fewer-nodes", "warn", what, f"node.count: {there.count}")
 
 
 def _no_gpus(site: Site) -> Finding:
@@ -122,8 +97,8 @@ def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding
         yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
     if memory_mb < node.memory_mb:
         what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
-        asks = SCHEDULERS[site.scheduler].asks_memory or site.slurm.memory != "none"
-        yield Finding("memory-differs", "refuse" if asks else "warn", what, f"node.memory_mb: {memory_mb}")
+        severity: Literal["refuse", "warn"] = "refuse" if site.settings.asks_memory else "warn"
+        yield Finding("memory-differs", severity, what, f"node.memory_mb: {memory_mb}")
 
 
 def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
@@ -155,11 +130,10 @@ def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
 
 
 def _mpi(site: Site, found: Detected) -> Iterator[Finding]:
-    if found.slurm is None or not found.slurm.mpi:
-        return
-    for kind in site.mpi.pmi:
-        if not any(name.startswith(kind) for name in found.slurm.mpi):
-            what = f"srun has no --mpi={kind} (it has {', '.join(found.slurm.mpi)})"
+    ways = found.cluster.mpi
+    for kind in site.mpi.pmi if ways else ():
+        if not any(name.startswith(kind) for name in ways):
+            what = f"srun has no --mpi={kind} (it has {', '.join(ways)})"
             yield Finding("pmi-missing", "refuse", what, "take it out of mpi.pmi")
 
 

@@ -11,8 +11,10 @@ from runner.sites.detection.cluster import Detected, entries
 from runner.sites.detection.facts import Entry, Fact, Unknown, Value
 from runner.sites.loader import CONTINUED, DEFAULT, MARK, read_site
 
+_SECTION = "the scheduler's own section"  # and what else has no place below
 _ORDER = (
-    *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "slurm", "pbs"),
+    *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs"),
+    _SECTION,
     *("mpi", "hardware", "device", "demonstration", "local_scratch", "scratch", "home", "env", "image_tags", "sources"),
 )
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z", re.ASCII)
@@ -55,7 +57,7 @@ def _head(found: Detected, name: str) -> Iterator[Entry]:
     yield Fact("name", name, "")
     yield Fact("description", f"{name}: {found.scheduler}", "")
     base = read_site("slurm")
-    if found.slurm is not None:
+    if found.scheduler_name == base.scheduler:
         yield Fact("extends", base.name, "")
         return
     yield Fact("scheduler", found.scheduler_name, "")
@@ -70,7 +72,7 @@ def _block(found_entries: Sequence[Entry], path: tuple[str, ...], indent: str) -
     for entry in found_entries:
         below.setdefault(_step(entry, depth), []).append(entry)
     order = {name: place for place, name in enumerate(_ORDER)}
-    for step in sorted(below, key=lambda name: order.get(name, len(order)) if depth == 0 else 0):
+    for step in sorted(below, key=lambda name: order.get(name, order[_SECTION]) if depth == 0 else 0):
         here = [entry for entry in below[step] if entry.key == ".".join((*path, step))]
         deeper = [entry for entry in below[step] if entry not in here]
         for entry in (*here, *(() if _holds_facts(deeper) else deeper)):

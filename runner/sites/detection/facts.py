@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 Value = str | int | bool | None | list[str] | list[list[str]] | dict[str, str] | dict[str, dict[str, int]]
 
@@ -40,6 +42,71 @@ class Note:
 
 
 Entry = Fact | Unknown | Note
+
+
+@dataclass(frozen=True)
+class GpuNodes:
+    """The nodes that jobs are planned for.
+
+    Attributes:
+        kinds: type of GPU as the scheduler names it, empty for none -> GPUs of each node.
+        gpus: of each node, of whatever type; slices count only where there is nothing else.
+        cpus: that jobs are given of each. memory_mb: of the smallest.
+        count, up: how many there are, and can be used now.
+    """
+
+    kinds: Mapping[str, int]
+    gpus: int
+    cpus: int
+    memory_mb: int
+    count: int
+    up: int
+
+
+class Cluster(Protocol):
+    """A cluster as its scheduler's clients describe it."""
+
+    @property
+    def name(self) -> str:
+        """As the scheduler names it; empty where unknown."""
+
+    @property
+    def version(self) -> str:
+        """Of the scheduler; empty where unknown."""
+
+    @property
+    def partitions_known(self) -> tuple[str, ...]:
+        """What ``site detect --partition`` takes; empty where it takes nothing."""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Long options, without dashes, that plugins add to the starter of tasks."""
+
+    @property
+    def mpi(self) -> tuple[str, ...]:
+        """The ways of its starter's to start MPI programs; empty where unknown."""
+
+    @property
+    def silent(self) -> Mapping[str, str]:
+        """Commands that did not answer -> the reason."""
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Of the silent commands those without which a site is not described: for nodes, partitions, queues."""
+
+    def queue_limits(self) -> dict[str, dict[str, int]]:
+        """The queues that jobs can go to now, each with its limits as a site file has them; empty where unknown."""
+
+    def gpu_nodes(self, queues: Iterable[str], /) -> GpuNodes | None:
+        """The nodes that jobs are planned for, of these queues if any are given; None where none has GPUs."""
+
+    def entries(self, partition: str | None, day: str, /) -> Iterable[Entry]:
+        """Facts, unknowns and remarks for a site file.
+
+        Args:
+            partition: whose nodes to take; None for those with the most GPUs.
+            day: when the cluster was asked.
+        """
 
 
 def seconds(clock: str) -> int | None:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core.text import gpus_text
-from runner.model.runtimes import PROGRAMS
+from runner.model.runtimes import programs
 from runner.sites.detection.answers import Answer
 from runner.sites.detection.facts import Entry, Fact, Note, Unknown
 
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()
-HERE = ("sh", "-c", SCRIPT, "host.sh", *PROGRAMS.values())
 # `module` is a function that a login shell defines; it answers on the second stream.
 MODULES = ("bash", "--noprofile", "--norc", "-c", "type module &>/dev/null || . /etc/profile; module -t avail 2>&1")
 
@@ -47,7 +46,12 @@ class Host:
     @property
     def runtimes(self) -> tuple[str, ...]:
         """Container runtimes whose program is on PATH there."""
-        return tuple(name for name, program in PROGRAMS.items() if program in self.programs)
+        return tuple(name for name, program in programs().items() if program in self.programs)
+
+
+def here() -> tuple[str, ...]:
+    """The command that describes the host on which it runs."""
+    return ("sh", "-c", SCRIPT, "host.sh", *programs().values())
 
 
 def read(answer: Answer) -> Host | None:

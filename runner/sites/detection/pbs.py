@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown, natural, seconds
+from runner.sites.detection.facts import Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "nodes": ("pbsnodes", "-a", "-v"),
     "server": ("qstat", "-B", "-f"),
     "queues": ("qstat", "-Q", "-f"),
-    "nodes": ("pbsnodes", "-a", "-v"),
 }
 _UNITS_KB = {"b": 1 / 1024, "kb": 1, "mb": 1024, "gb": 1024**2, "tb": 1024**3}
 _UNUSABLE = ("down", "offline", "stale", "unknown")
@@ -48,13 +48,45 @@ class Queue:
 
 @dataclass(frozen=True)
 class Pbs:
-    """A complex; ``silent``: commands that did not answer, with the reason."""
+    """A complex; ``silent``: commands that did not answer, with the reason; ``lacking``: the one for queues of them."""
 
     version: str
     default_queue: str
     nodes: tuple[Node, ...]
     queues: tuple[Queue, ...]
     silent: Mapping[str, str]
+    lacking: tuple[str, ...] = ()
+    name: str = ""
+    partitions_known: tuple[str, ...] = ()
+    options: frozenset[str] = frozenset()
+    mpi: tuple[str, ...] = ()
+
+    def queue_limits(self) -> dict[str, dict[str, int]]:
+        """Of the open queues."""
+        return {queue.name: dict(queue.limits) for queue in self.queues if queue.open}
+
+    def gpu_nodes(self, _queues: Iterable[str]) -> GpuNodes | None:
+        """See ``chosen``: queues do not say which nodes they have."""
+        group = chosen(self.nodes)
+        if not group:
+            return None
+        gpus, cpus = group[0].gpus, group[0].cpus
+        memory_mb = min(each.memory_mb for each in group)
+        return GpuNodes({"": gpus}, gpus, cpus, memory_mb, len(group), sum(each.usable for each in group))
+
+    def entries(self, _partition: str | None, day: str) -> Iterator[Entry]:
+        """See ``entries``."""
+        return entries(self, day)
+
+
+def commands(_user: str) -> dict[str, tuple[str, ...]]:
+    """Name -> argument list of all that is asked."""
+    return dict(COMMANDS)
+
+
+def answered(answers: Mapping[str, Answer]) -> bool:
+    """Whether these are answers of a complex."""
+    return not answers["nodes"].problem
 
 
 def read(answers: Mapping[str, Answer]) -> Pbs:
@@ -66,6 +98,7 @@ def read(answers: Mapping[str, Answer]) -> Pbs:
         nodes=tuple(_node(name, fields) for name, fields in _records(answers["nodes"].out).items()),
         queues=tuple(_queue(name, fields) for name, fields in _records(answers["queues"].out).items()),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
+        lacking=(answers["queues"].command,) if answers["queues"].problem else (),
     )
 
 

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import DEMONSTRATION, FAKE_GPUS
 from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown, natural, seconds
+from runner.sites.detection.facts import Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
 
 _NODE_FORMAT = "%N|%R|%T|%c|%X|%Y|%Z|%m|%G|%f"  # sinfo(1): a line for each node in each partition
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "config": ("scontrol", "show", "config"),
-    "partitions": ("scontrol", "--oneliner", "show", "partition"),
     "nodes": ("sinfo", "--noheader", "--all", "--Node", f"--format={_NODE_FORMAT}"),
+    "partitions": ("scontrol", "--oneliner", "show", "partition"),
+    "config": ("scontrol", "show", "config"),
     "srun": ("srun", "--help"),
     "mpi": ("srun", "--mpi=list"),
 }
 _ACCOUNTS = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=Account")
 _UNUSABLE = re.compile(r"down|drain|fail|maint|unknown|power_down|planned_down", re.IGNORECASE)
-_ADDED = tuple(facts.srun_option for facts in RUNTIMES.values() if facts.srun_option)
-_OPTION = re.compile(rf"^\s+--({'|'.join(map(re.escape, _ADDED))})\b", re.MULTILINE)
 _MIG = re.compile(r"\dg\.\d+gb", re.IGNORECASE)
 
 
@@ -83,7 +81,7 @@ class Slurm:
         mpi: plugins of ``srun --mpi``.
         options: long options of srun that a plugin adds (Pyxis, Shifter), without dashes.
         accounts: of this user, where accounting tells.
-        silent: commands that did not answer, with the reason.
+        silent: commands that did not answer, with the reason; lacking: of them those for nodes and partitions.
     """
 
     config: Mapping[str, str]
@@ -93,16 +91,61 @@ class Slurm:
     options: frozenset[str]
     accounts: tuple[str, ...]
     silent: Mapping[str, str]
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As Slurm names it."""
+        return self.config.get("ClusterName", "")
 
     @property
     def version(self) -> str:
         """``22.05.8``."""
         return self.config.get("SLURM_VERSION", "")
 
+    @property
+    def partitions_known(self) -> tuple[str, ...]:
+        """Of all partitions."""
+        return tuple(each.name for each in self.partitions)
+
+    def queue_limits(self) -> dict[str, dict[str, int]]:
+        """Of the partitions that are up."""
+        return {each.name: each.limits for each in self.partitions if each.up}
+
+    def gpu_nodes(self, queues: Iterable[str]) -> GpuNodes | None:
+        """See ``chosen``."""
+        alike = chosen(self.nodes, queues)
+        if not alike:
+            return None
+        shape = alike[0].shape
+        return GpuNodes(
+            kinds=dict(shape.gpus),
+            gpus=count_of(shape.whole_gpus or shape.gpus),
+            cpus=shape.cores * shape.threads_per_core,
+            memory_mb=min(each.shape.memory_mb for each in alike),
+            count=len(alike),
+            up=sum(each.usable for each in alike),
+        )
+
+    def entries(self, partition: str | None, day: str) -> Iterator[Entry]:
+        """See ``entries``."""
+        return entries(self, partition, day)
+
 
 def commands(user: str) -> dict[str, tuple[str, ...]]:
     """Name -> argument list of all that is asked; accounts are the user's."""
     return {**COMMANDS, "accounts": (*_ACCOUNTS, f"user={user}")}
+
+
+def answered(answers: Mapping[str, Answer]) -> bool:
+    """Whether these are answers of a cluster."""
+    return not (answers["nodes"].problem and answers["partitions"].problem)
+
+
+def on_node(partition: str | None, options: tuple[str, ...]) -> tuple[str, ...]:
+    """What starts a task of two minutes at most on one GPU node; its command comes after it."""
+    named = (f"--partition={partition}",) if partition else ()
+    return ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
 
 
 def read(answers: Mapping[str, Answer]) -> Slurm:
@@ -113,10 +156,17 @@ def read(answers: Mapping[str, Answer]) -> Slurm:
         partitions=tuple(_partitions(good["partitions"].out)),
         nodes=_nodes(good["nodes"].out),
         mpi=_mpi(good["mpi"].both_streams),
-        options=frozenset(_OPTION.findall(good["srun"].both_streams)),
+        options=_plugins_options(good["srun"].both_streams),
         accounts=_accounts(good["accounts"].out),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
+        lacking=tuple(answers[name].command for name in ("nodes", "partitions") if answers[name].problem),
     )
+
+
+def _plugins_options(text: str) -> frozenset[str]:
+    """Of all options in srun's help those that a runtime's plugin adds."""
+    added = {RUNTIMES[name].srun_option for name in RUNTIMES.every()} - {""}
+    return frozenset(re.findall(r"^\s+--([\w-]+)", text, re.MULTILINE)) & added
 
 
 def chosen(nodes: Iterable[Node], partitions: Iterable[str] = ()) -> tuple[Node, ...]:

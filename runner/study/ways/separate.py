@@ -19,7 +19,7 @@ from runner.jobs.life import finish
 from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
-from runner.model.schedulers import SCHEDULERS, SchedulerName
+from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import start
@@ -118,7 +118,7 @@ def open_runs_of(study: StudyDirectory) -> list[tuple[Launch, RunDirectory]]:
     return [each for each, attempt in made if attempt is not None and not attempt.gone]
 
 
-def _scheduler(run: RunDirectory) -> SchedulerName:
+def _scheduler(run: RunDirectory) -> str:
     record = run.submitted
     assert record is not None, "a run that has no record of its job is not open"
     return record.scheduler

@@ -24,9 +24,9 @@ from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.runtimes import RUNTIMES, programs
 from runner.model.script import JobScript
-from runner.model.site import NodeShape, Site, SlurmFacts
+from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 
 _IMAGE_WINS = r"""
@@ -83,7 +83,7 @@ env -0 >"$RECORD/environment"
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
 
 
-_CONTAINERS = sorted(set(PROGRAMS.values()))
+_CONTAINERS = sorted(set(programs().values()))
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def arrives_or_is_refused(
     recipe_env: dict[str, str | None] = {**envs[1]}
     site = Site(
         name="s", description="", scheduler="slurm", runtimes=(via,), node=NodeShape(cores=8, memory_mb=1, gpus=4),
-        slurm=SlurmFacts(mpi=mpi), env=site_env,
+        scheduler_settings={"mpi": mpi}, env=site_env,
     )  # fmt: skip
     recipe = Recipe(
         name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=recipe_env

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.checks.rules import CODES
+from runner.checks.registry import codes
 from runner.environments.directory import IN_HOME
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ def written_codes() -> set[str]:
     return {code for code in codes if isinstance(code, str)}
 
 
-ALL = sorted(CODES | {IN_HOME} | written_codes())
+ALL = sorted(codes() | {IN_HOME} | written_codes())
 
 
 def test_the_codes_are_found_where_they_are_written() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runner.checks.image_fit import CODES, findings
+from runner.checks.image_fit import findings
+from runner.checks.registry import codes
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
 from runner.model.names import Wireup
 from runner.model.plan import Plan, PlannedImage
@@ -68,7 +69,7 @@ def test_what_does_not_fit_is_reported(
 ) -> None:
     image, site = msgspec.structs.replace(FACTS, **facts), msgspec.structs.replace(DGX, **hardware)
     assert findings_of(image, site) == wanted
-    assert {code for code, severity in wanted.items() if severity == "refuse"} <= CODES
+    assert {code for code, severity in wanted.items() if severity == "refuse"} <= codes()
 
 
 def test_v100_has_no_bf16() -> None:
@@ -109,7 +110,7 @@ def test_ranks_that_meet_by_mpi_need_an_image_whose_mpi_fits(
     wireup: Wireup, site: Site, about: ImageFacts | None, wanted: dict[str, str]
 ) -> None:
     assert met_by(wireup, site, about) == wanted
-    assert set(wanted) <= CODES
+    assert set(wanted) <= codes()
 
 
 def test_a_mixture_of_mpis_is_recognised_by_the_library_that_horovod_needs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,14 @@ import msgspec
 import pytest
 
 from runner.backends.runtimes import runtime
-from runner.checks import horovod_fit, image_fit, storage
-from runner.checks.rules import CODES, Observed, check, refuses
+from runner.checks import horovod_fit, image_fit, registry
+from runner.checks.registry import Case, Observed, Seen, Workspace, check, codes, refuses, rule, rules
 from runner.core.errors import UsageError
 from runner.model.image import ImageFacts
 from runner.model.plan import Finding, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.site import Home, MpiFacts, RuntimeAtSite, SlurmFacts
+from runner.model.site import Home, MpiFacts, RuntimeAtSite
 from runner.model.step import Text
 from runner.planning.plan import plan
 from runner.recipes.loader import recipe_of
@@ -128,7 +129,7 @@ def test_gpus_that_are_allocated_and_not_used_are_counted(site: str, asked: dict
 
 
 def test_memory_of_a_job_takes_the_place_of_memory_that_the_site_requires() -> None:
-    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(directives={"mem-per-cpu": "4G"}))
+    site = msgspec.structs.replace(read_site("technion"), scheduler_settings={"directives": {"mem-per-cpu": "4G"}})
     planned = plan(RECIPE, site, Request(gpus=16, scheduler_options=(("mem", "100G"),)), IMAGE)
     assert planned.directives == (("mem", "100G"),)
     assert "directive-emptied" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
@@ -181,11 +182,11 @@ def test_every_refusal_can_be_forced() -> None:
         everything,
         plugin_problem="no plugin",
         left_open=("node",),
-        storage=storage.Seen(home=("/home",), runs=("/home",), workspaces=(storage.Workspace("w", "/home", 0.0),)),
+        storage=Seen(home=("/home",), runs=("/home",), workspaces=(Workspace("w", "/home", 0.0),)),
     )
     site = msgspec.structs.replace(
         read_site("neuron"),
-        slurm=SlurmFacts(step={"gpu-bind": "single:1"}, directives={"comment": "x"}),
+        scheduler_settings={"step": {"gpu-bind": "single:1"}, "directives": {"comment": "x"}},
         home=Home(for_jobs=False),
         max_walltime_s=10,
         runtimes=("pyxis",),
@@ -195,9 +196,25 @@ def test_every_refusal_can_be_forced() -> None:
     request = Request(gpus=16, cpus_per_gpu=99, runtime="singularity", scheduler_options=emptied, walltime_s=10**6)
     started = msgspec.structs.replace(RECIPE, program=("mpirun", "p"))
     findings = check(plan(started, site, request, IMAGE), site, everything)
-    assert {
-        finding.code for finding in findings if finding.severity == "refuse"
-    } == CODES - image_fit.CODES - horovod_fit.CODES  # those have tests of their own
+    apart = {image_fit.check_image, horovod_fit.check_horovod}  # have tests of their own
+    refused = {finding.code for finding in findings if finding.severity == "refuse"}
+    assert refused == {code for function, refuses in rules() for code in refuses if function not in apart}
+
+
+def test_a_check_registers_itself_and_may_refuse_with_the_codes_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = list(rules())
+    monkeypatch.setattr(registry, "_RULES", own)
+    monkeypatch.setattr(registry, "rules", lambda: own)
+
+    @rule("too-late")
+    def check_clock(case: Case) -> Iterator[Finding]:
+        yield Finding("too-late" if case.plan.gpus == 2 else "too-early", "refuse", "it is late", "sleep")
+
+    assert "too-late" in codes()
+    assert findings_of(gpus=2)["too-late"].severity == "refuse"
+    assert findings_of(gpus=2, force=("too-late",))["too-late"].forced
+    with pytest.raises(AssertionError, match="check_clock refuses with 'too-early'"):
+        findings_of(gpus=4)
 
 
 @pytest.mark.parametrize(("nodes", "walltime_s", "queue"), [(1, 600, "debug"), (4, 600, "debug-scaling"),
@@ -257,7 +274,7 @@ def test_a_slice_of_a_gpu_is_warned_of() -> None:
 
 @pytest.mark.parametrize("option", ["gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind"])
 def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
-    site = msgspec.structs.replace(read_site("technion"), slurm=SlurmFacts(step={option: "1"}))
+    site = msgspec.structs.replace(read_site("technion"), scheduler_settings={"step": {option: "1"}})
     told = check(plan(RECIPE, site, Request(gpus=16), IMAGE), site, NOTHING_WRONG)
     refused = [finding for finding in told if finding.severity == "refuse"]
     assert [(finding.code, option in finding.fix) for finding in refused] == [("gpus-hidden", True)]

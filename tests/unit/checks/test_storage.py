@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.checks.storage import Seen, Workspace, findings
+from runner.checks.registry import Seen, Workspace
+from runner.checks.storage import findings
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe

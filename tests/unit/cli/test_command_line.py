@@ -139,7 +139,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "proofs on no GPUs": (["prove", "--pretend-cpu", "--gpus", "0"], Exit.USAGE, "0 GPUs"),
     "packages for an image": (["prove", "--pretend-cpu", "--image", "x", "--wheels", "."], Exit.USAGE, "or --image"),
     "a rung that there is not": (["prove", "--pretend-cpu", "--again", "devcies"], Exit.USAGE, "mean 'devices'?"),
-    "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "neither Slurm's nor PBS's clients are here"),
+    "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "no client of Slurm or PBS is here"),
     "a rank to profile that there is not": (submit("--nsys", "16"), Exit.USAGE, "not one of 16 ranks"),
     "a rank to profile that is no number": (submit("--nsys", "first"), Exit.USAGE, "--nsys 0, 0,8 or all"),
     "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),

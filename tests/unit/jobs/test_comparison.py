@@ -12,7 +12,6 @@ from runner.jobs.directory import RunDirectory
 from runner.model.origin import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount
-from runner.model.site import SlurmFacts
 from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
 
@@ -29,7 +28,7 @@ def test_decisions_images_and_variables() -> None:
         tasks_per_node=(4,),
         mounts=(Mount("/a", "/b", True),),
         program=("p", "--password", "planted"),
-        slurm=SlurmFacts(export="nil"),
+        scheduler_settings={"export": "nil"},
         image=PlannedImage("i@sha256:00", "sha256:00", "/other.sqsh"),
         env=(("HF_TOKEN", "planted"), ("LR", "1")),
         unset=("X",),

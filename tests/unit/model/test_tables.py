@@ -1,55 +1,43 @@
-"""Every row of the tables of runtimes and schedulers has its module, and every module its row."""
+"""Every backend here has what the programs ask of it; a name that none has is refused."""
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS, SchedulerName
-from runner.model.site import Site
+from runner.model.schedulers import SCHEDULERS
 
-ROOT = Path(__file__).parents[3] / "runner"
-SHARED = {"common", "leftovers", "schedulerless", "staging"}  # modules of runner.backends.runtimes that are no runtime
+ROOT = Path(__file__).parents[3] / "runner/backends"
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
-def test_a_runtime_has_a_module_that_makes_its_step(name: str) -> None:
-    assert callable(importlib.import_module(f"runner.backends.runtimes.{RUNTIMES[name].module}").step)
-
-
-def test_every_module_of_a_runtime_has_a_row() -> None:
-    modules = {path.stem for path in (ROOT / "backends/runtimes").glob("*.py")} - SHARED - {"__init__"}
-    assert modules == {facts.module for facts in RUNTIMES.values()}
+def test_a_module_with_facts_is_all_that_a_backend_needs() -> None:
+    files = {
+        kind: [*(ROOT / kind).glob("*.py"), *(ROOT / kind).glob("*/__init__.py")] for kind in ("runtimes", "schedulers")
+    }
+    own = {kind: sum("\nFACTS = " in file.read_text() for file in files[kind]) for kind in files}
+    assert own == {"runtimes": len(RUNTIMES), "schedulers": len(SCHEDULERS)}
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_a_row_says_how_the_runtime_is_found_and_mounts(name: str) -> None:
+def test_a_runtime_says_how_it_is_found_and_mounts(name: str) -> None:
     facts = RUNTIMES[name]
-    assert facts.program or facts.srun_option
+    assert callable(RUNTIMES.module(name).step)
+    assert facts.program or (facts.srun_option and facts.plugin), "what is missing can be named"
     assert bool(facts.install) is facts.without_scheduler
-    assert facts.program or facts.plugin, "what is missing can be named"
     assert facts.mounts.pair.format(source="/a b", target="/c").startswith(("/a b", "type="))
     re.compile(facts.failure)
 
 
-@pytest.mark.parametrize("name", get_args(SchedulerName))
-def test_a_scheduler_has_a_client_and_a_script(name: SchedulerName) -> None:
-    facts = SCHEDULERS[name]
-    assert callable(importlib.import_module(f"runner.backends.schedulers.{facts.folder}.client").connect)
-    assert callable(importlib.import_module(f"runner.backends.schedulers.{facts.folder}.script").render)
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_has_what_its_facts_say(name: str) -> None:
+    facts, module = SCHEDULERS[name], SCHEDULERS.module(name)
+    offered = {
+        part for part in ("connect", "render", "render_launches", "allocation", "salloc") if hasattr(module, part)
+    }
+    wanted = {"connect", "render"} | ({"render_launches"} if facts.launches else set())
+    assert offered == wanted | ({"allocation", "salloc"} if facts.steps else set())
     assert (facts.launcher != "") == (facts.nodes == "allocated")
-
-
-def test_every_folder_of_a_scheduler_has_a_row() -> None:
-    folders = {path.parent.name for path in (ROOT / "backends/schedulers").glob("*/script.py")}
-    assert folders == {facts.folder for facts in SCHEDULERS.values()}
-
-
-@pytest.mark.parametrize("name", get_args(SchedulerName))
-def test_a_sites_options_are_those_of_its_schedulers_section(name: SchedulerName) -> None:
-    assert Site(name="s", description="", scheduler=name, runtimes=("native",)).directives == {}
+    assert facts.settings().directives == {}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from runner.backends.runtimes import runtime
-from runner.backends.schedulers.slurm.allocation import allocation
+from runner.backends.schedulers.slurm.client import allocation
 from runner.backends.schedulers.slurm.script import salloc
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.model.job import AllocatedNode, Allocation

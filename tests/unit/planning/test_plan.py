@@ -17,7 +17,7 @@ from runner.core.errors import UsageError
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
-from runner.model.site import Site, SlurmFacts
+from runner.model.site import Site
 from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
 from runner.planning.plan import image_reference, plan
@@ -52,7 +52,7 @@ def test_part_of_a_node_takes_its_share() -> None:
 )
 def test_whole_nodes_may_divide_the_cpus_that_they_turn_out_to_have(asked: dict[str, Any], divided: bool) -> None:
     """And request no number: with hardware threads off, one that counts them would be impossible."""
-    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    site = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_settings | {"cpus": "allocated"})
     planned = plan(RECIPE, site, Request(**asked), IMAGE)
     script = render(planned, runtime(planned.runtime).step(planned)).text
     assert planned.divides_cpus is divided
@@ -63,7 +63,7 @@ def test_whole_nodes_may_divide_the_cpus_that_they_turn_out_to_have(asked: dict[
 @pytest.mark.parametrize(("said", "cpus"), [("256(x2)", 32), ("128(x2)", 16), ("256,128", 16), ("16(x2),256(x3)", 2)])
 def test_a_rank_gets_an_equal_part_of_the_smallest_node(said: str, cpus: int) -> None:
     """By the lines of the script, and Slurm's own form of the numbers."""
-    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    site = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_settings | {"cpus": "allocated"})
     planned = plan(RECIPE, site, Request(gpus=16), IMAGE)
     script = render(planned, runtime(planned.runtime).step(planned)).text
     lines = [line for line in script.splitlines() if line.startswith("runner_cpus=")]
@@ -74,7 +74,7 @@ def test_a_rank_gets_an_equal_part_of_the_smallest_node(said: str, cpus: int) ->
 
 
 def test_a_step_of_an_allocation_divides_what_that_has() -> None:
-    site = msgspec.structs.replace(SITE, slurm=msgspec.structs.replace(SITE.slurm, cpus="allocated"))
+    site = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_settings | {"cpus": "allocated"})
     held = Allocation("1", (AllocatedNode("a", cpus=128, gpus=8), AllocatedNode("b", cpus=256, gpus=8)))
     planned = plan(RECIPE, site, Request(gpus=16), IMAGE, allocation=held)
     assert (planned.cpus_per_task, planned.divides_cpus) == (16, False)
@@ -213,7 +213,7 @@ def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
 def test_directives_come_sorted() -> None:
     site = Site(
         name="s", description="", scheduler="slurm", runtimes=("pyxis",), node=SITE.node,
-        slurm=SlurmFacts(directives={"qos": "b", "comment": "a"}),
+        scheduler_settings={"directives": {"qos": "b", "comment": "a"}},
     )  # fmt: skip
     assert plan(RECIPE, site, Request(gpus=1), IMAGE).directives == (("comment", "a"), ("qos", "b"))
 

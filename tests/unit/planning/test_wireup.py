@@ -9,7 +9,7 @@ import pytest
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
-from runner.checks.rules import Observed, check
+from runner.checks.registry import Observed, check
 from runner.core.errors import RefusedError
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.plan import PlannedImage

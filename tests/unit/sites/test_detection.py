@@ -12,7 +12,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.model.runtimes import PROGRAMS, RUNTIMES
+from runner.model.runtimes import RUNTIMES, programs
 from runner.model.site import Site
 from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
 from runner.sites.detection.answers import Answer, ask_all
@@ -87,12 +87,11 @@ def mixed(**texts: str) -> slurm.Slurm:
 
 def detected(cluster: slurm.Slurm | None, *, node: str = "", login: str = LOGIN, modules: str = "") -> Detected:
     return Detected(
-        slurm=cluster,
-        pbs=None if cluster else of_pbs(),
+        scheduler_name="slurm" if cluster else "pbs",
+        cluster=cluster or of_pbs(),
         login=host.read(Answer("", login)),
         node=host.read(Answer("", node)),
         modules=host.modules(Answer("", modules)),
-        silent={},
         day="2026-11-21",
     )
 
@@ -127,7 +126,7 @@ def test_each_version_of_slurm_is_understood(version: str, tmp_path: Path) -> No
     assert (node.gpus, node.gpu_type, node.cores, node.threads_per_core) == (8, "a100", 128, 2)
     assert (node.memory_mb, node.count) == (1000000, 2)
     assert site.mpi.pmi == (("pmi2",) if version == "26.05" else ("pmix", "pmi2"))
-    assert (site.slurm.gpus, site.slurm.memory, site.slurm.mpi) == ("per-node", "none", "none")
+    assert tuple(site.scheduler_settings[name] for name in ("gpus", "memory", "mpi")) == ("per-node", "none", "none")
     assert (site.local_scratch, site.needs) == ("/tmp", ())
     assert (site.transport, "NCCL_NET" in site.env) == ("verbs", False)
     assert site.sources["node"].startswith("sinfo")
@@ -145,7 +144,7 @@ def test_the_kind_of_node_with_the_most_gpus_is_planned_for(tmp_path: Path) -> N
     assert list(site.queues) == ["a100", "a100-debug"], "those of these nodes, the default first"
     assert (site.queues["a100"].max_walltime_s, site.queues["a100-debug"].max_nodes) == (216000, 1)
     assert site.runtimes == ("pyxis", "native")
-    assert (site.slurm.memory, site.mpi.pmi, site.needs) == ("per-node", ("pmix",), ("account",))
+    assert (site.scheduler_settings["memory"], site.mpi.pmi, site.needs) == ("per-node", ("pmix",), ("account",))
     assert "p_hvd, p_other" in site.sources["needs"]
     assert site.scratch.path == "/scratch/{user}/x"
 
@@ -202,7 +201,7 @@ def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
 def test_pbs_is_understood(tmp_path: Path) -> None:
     site = completed_file(drafted(tmp_path, detected(None), "polaris-2"))
     assert site.runtimes == ("native",), "what needs no container runtime"
-    assert (site.scheduler, site.pbs.chunk) == ("pbs", {"system": "polaris"})
+    assert (site.scheduler, site.scheduler_settings["chunk"]) == ("pbs", {"system": "polaris"})
     assert (site.node.gpus, site.node.cpus, site.node.memory_mb, site.node.count) == (4, 64, 515305, 2)
     assert (site.queues["prod"].min_nodes, site.queues["prod"].max_walltime_s) == (10, 86400)
     assert set(site.queues) == {"debug", "prod"}, "not those that are closed, or that queues alone route to"
@@ -339,7 +338,7 @@ def test_every_shipped_site_is_sound_in_each_of_its_ways(name: str, capfd: pytes
 
 
 def test_this_host_is_described() -> None:
-    told = host.read(ask_all({"here": host.HERE})["here"])
+    told = host.read(ask_all({"here": host.here()})["here"])
     assert told is not None
     assert (told.kernel, told.cpu, told.name) == (os.uname().release, os.uname().machine, os.uname().nodename)
     assert told.libc.startswith("glibc 2.")
@@ -395,9 +394,9 @@ def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypa
     assert "SLURM_CLUSTERS" not in told["srun"].out
 
 
-@pytest.mark.parametrize("runtime", PROGRAMS)
+@pytest.mark.parametrize("runtime", programs())
 def test_a_program_on_a_host_is_its_runtime(runtime: str) -> None:
-    seen = host.read(Answer("host.sh", f"host=n1\nprogram={PROGRAMS[runtime]}\n"))
+    seen = host.read(Answer("host.sh", f"host=n1\nprogram={programs()[runtime]}\n"))
     assert seen is not None
     assert seen.runtimes == (runtime,)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
+from runner.model.schedulers import SCHEDULERS
 from runner.planning.personal import Personal, account, expand_placeholders, missing_values
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
@@ -34,7 +36,7 @@ def test_a_shipped_site_has_only_runtimes_that_there_are_and_says_where_its_fact
     for source in site.sources.values():
         assert source
     for key in site.sources:  # a source of a fact that is not there would be a leftover
-        value: object = site
+        value: object = msgspec.to_builtins(site) | {SCHEDULERS[site.scheduler].section: site.settings}
         for step in key.split("."):
             value = value.get(step, value) if isinstance(value, dict) else getattr(value, step)
 

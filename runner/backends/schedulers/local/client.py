@@ -26,11 +26,6 @@ GRACE_S = 45.0  # more than the script gives its ranks
 _POLL_S = 0.1
 
 
-def connect(clients: Path | None) -> Local:
-    """This machine; ``clients`` are programs that the job finds first (those of an allocation's scheduler)."""
-    return Local(clients)
-
-
 class Local:
     """Jobs of this user on this machine, with no daemon and no privilege."""
 

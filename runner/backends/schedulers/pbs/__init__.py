@@ -1,0 +1,91 @@
+"""PBS Pro and OpenPBS: how jobs are requested from them; clients and script are imported when they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from runner.core.errors import UsageError
+from runner.model.schedulers import SchedulerFacts, SchedulerSettings
+
+if TYPE_CHECKING:
+    from runner.backends.schedulers.pbs.client import Pbs
+    from runner.model.plan import Plan
+    from runner.model.script import JobScript
+    from runner.model.step import StepSpec
+
+
+class PbsFacts(SchedulerSettings, frozen=True):
+    """How jobs are requested from PBS Pro or OpenPBS.
+
+    Attributes:
+        chunk: resources of every chunk of ``select`` besides its number (``system: polaris``).
+        whole_nodes: a chunk is a whole node, so that CPUs, GPUs and memory are not requested by number.
+        place: value of ``-l place``.
+        resources: further ``-l NAME=VALUE`` (``filesystems: home:eagle``).
+        directives: further options of ``qsub``, one letter -> value.
+        cpu_bind: value of ``mpiexec --cpu-bind``; the launcher binds where it is ``none``.
+    """
+
+    chunk: dict[str, str] = {}
+    whole_nodes: bool = False
+    place: str = "scatter"
+    resources: dict[str, str] = {}
+    cpu_bind: str = "none"
+
+    def check(self) -> None:
+        from runner.render.pbs import directive
+
+        for key, options in (("directives", self.directives), ("resources", self.resources)):
+            for option, value in options.items():
+                try:
+                    directive(option, value)
+                except UsageError as error:
+                    raise UsageError(error.what, where=f"{key}.{option}", fix=error.fix) from None
+
+    def takes_whole_nodes(self, options: Mapping[str, str]) -> bool:
+        return self.whole_nodes
+
+    @property
+    def asks_memory(self) -> bool:
+        return True
+
+
+FACTS = SchedulerFacts(
+    title="PBS",
+    nodes="allocated",
+    launcher="mpiexec",
+    section="pbs",
+    settings=PbsFacts,
+    detection="runner.sites.detection.pbs",
+    nodes_differ=True,
+    without_launches="its mpiexec has no steps of a size of their own",
+    submit="qsub",
+    version=("qstat", "--version"),
+    identity=("qstat", "-B", "-f"),
+    cluster_name=r"^Server:\s*(\S+)",
+    job_variable="PBS_JOBID",
+    preference=20,
+)
+
+
+def settings(plan: Plan) -> PbsFacts:
+    """How the plan's job is requested."""
+    return msgspec.convert(plan.scheduler_settings, PbsFacts)
+
+
+def connect(clients: Path | None) -> Pbs:
+    """The complex that the client programs in ``clients`` (None: PATH) speak to."""
+    from runner.backends.schedulers.pbs.client import Pbs
+
+    return Pbs(clients)
+
+
+def render(plan: Plan, step: StepSpec) -> JobScript:
+    """The batch script; see ``script``."""
+    from runner.backends.schedulers.pbs import script
+
+    return script.render(plan, step)

@@ -29,11 +29,6 @@ _TERMINATED = 91  # substate of a job that was deleted
 _GONE = ("Unknown Job", "has finished")
 
 
-def connect(clients: Path | None) -> Pbs:
-    """The PBS complex that the client programs in ``clients`` (None: PATH) speak to."""
-    return Pbs(clients)
-
-
 class Pbs:
     """One PBS complex, through the client programs in ``clients`` (None: PATH)."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from runner.backends.schedulers.pbs import settings
 from runner.backends.schedulers.script_parts import (
     BEFORE_RANKS,
     COMMON,
@@ -108,16 +109,16 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     if plan.account is not None:
         yield directive("A", plan.account)
     yield directive("select", _select(plan))
-    yield directive("place", plan.pbs.place)
+    yield directive("place", settings(plan).place)
     yield directive("walltime", clock(plan.walltime_s))
-    resources = dict(sorted(plan.pbs.resources.items())) | dict(plan.directives) | dict(step.directives)
+    resources = dict(sorted(settings(plan).resources.items())) | dict(plan.directives) | dict(step.directives)
     for option, value in resources.items():
         if option in _REFUSED:
             what = f"-{option} is not available: {_REFUSED[option]}"
             raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
         if option in _PLANNED:
             by = _PLANNED[option]
-            of_the_site = option in plan.pbs.resources or option in plan.pbs.directives
+            of_the_site = option in settings(plan).resources or option in settings(plan).directives
             raise UsageError(
                 f"{option} is decided by the plan",
                 where=f"site {plan.site}: pbs: {option}" if of_the_site else f"--scheduler-option {option}",
@@ -132,8 +133,8 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
 
 def _select(plan: Plan) -> str:
     """Chunks, one a node: alike ones are counted together."""
-    own = [f"{name}={value}" for name, value in sorted(plan.pbs.chunk.items())]
-    if plan.pbs.whole_nodes:
+    own = [f"{name}={value}" for name, value in sorted(settings(plan).chunk.items())]
+    if settings(plan).whole_nodes:
         return ":".join((str(plan.nodes), *own))
     chunks: list[str] = []
     for tasks in dict.fromkeys(plan.tasks_per_node):
@@ -155,5 +156,5 @@ def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
         *texts("mpiexec", "--hostfile"),
         (Var("PBS_NODEFILE"),),
         *texts("-n", str(ranks), "--ppn", str(per_node), f"--depth={plan.cpus_per_task}"),
-        *texts("--cpu-bind", plan.pbs.cpu_bind),
+        *texts("--cpu-bind", settings(plan).cpu_bind),
     )

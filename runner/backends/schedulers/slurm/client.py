@@ -14,9 +14,9 @@ import msgspec
 from runner.backends.schedulers import client_call
 from runner.backends.schedulers.slurm import messages
 from runner.core import process
-from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.model.job import JobState, Phase
+from runner.model.job import AllocatedNode, Allocation, JobState, Phase
 
 # Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
 _PHASES: Final[dict[str, Phase]] = {
@@ -63,12 +63,10 @@ _SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
 _ANSWER_LOST = re.compile(
     r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
 )
+# Of an allocation's job, as scontrol shows it in detail.
+_ALLOCATED = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
+_GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)\(")
 _DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
-
-
-def connect(clients: Path | None) -> Slurm:
-    """The Slurm cluster that the client programs in ``clients`` (None: PATH) speak to."""
-    return Slurm(clients)
 
 
 class Slurm:
@@ -250,3 +248,52 @@ def _exit_code(field: str) -> int | None:
     """Slurm's ``CODE:SIGNAL``."""
     code = field.partition(":")[0]
     return int(code) if code.isdigit() else None
+
+
+def allocation(clients: Path | None) -> Allocation | None:
+    """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable.
+
+    Raises:
+        RefusedError: it has ended, or has not begun.
+        UnknownStateError: Slurm does not answer.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not job_id.isdigit():
+        return None
+    shown = _asked(clients, "scontrol", "--details", "show", "job", job_id)
+    state = re.search(r"^ +JobState=(\S+)", shown.out, re.MULTILINE)
+    if shown.code != 0 and "Invalid job id" not in shown.err:
+        raise UnknownStateError(f"Slurm does not answer: {shown.last_lines(2)}", where=f"scontrol show job {job_id}")
+    if state is None or state[1] != "RUNNING":
+        raise RefusedError(
+            f"allocation {job_id} is not running: {state[1] if state else 'Slurm does not know it'}",
+            where="SLURM_JOB_ID",
+            fix="get one with salloc, or `unset SLURM_JOB_ID` and use `submit`",
+        )
+    nodes = [
+        AllocatedNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
+        for names, cpu_ids, gres in _ALLOCATED.findall(shown.out)
+        for name in _asked(clients, "scontrol", "show", "hostnames", names).out.split()
+    ]
+    return Allocation(
+        job_id,
+        tuple(sorted(nodes, key=lambda node: node.name)),
+        in_step=os.environ.get("SLURM_STEP_ID", "").isdigit(),
+    )
+
+
+def _asked(clients: Path | None, program: str, *options: str) -> process.Completed:
+    try:
+        return client_call.call("Slurm", clients, program, *options)
+    except NotAcceptedError as error:
+        raise RefusedError(
+            f"SLURM_JOB_ID is set, but {program} was not found",
+            where="PATH",
+            fix="run this on a Slurm host",
+        ) from error
+
+
+def _count(ids: str) -> int:
+    """How many numbers Slurm's ``0-63,128-191`` names."""
+    ranges = [part.partition("-") for part in ids.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from runner.backends.schedulers.slurm import MEMORY, settings
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
-from runner.planning.queues import MEMORY
 
 # Option -> what it follows from.
 _PLANNED = {
@@ -84,13 +84,13 @@ def refuse(option: str, plan: Plan) -> None:
         )
     # getopt_long(3) takes the beginning of a name for the name.
     name = option if option in _PLANNED or option in _REFUSED else _abbreviated(option)
-    if option == plan.slurm.queue_option:
+    if option == settings(plan).queue_option:
         name = "partition"
     elif option.startswith(("container-", "no-container-")):  # Pyxis's
         name = "container"
     if not name:
         return
-    of_the_site = option in plan.slurm.directives
+    of_the_site = option in settings(plan).directives
     where = f"site {plan.site}: slurm.directives.{option}" if of_the_site else f"--scheduler-option {option}"
     value = dict(plan.directives)[option]
     if option == "wait" and value:

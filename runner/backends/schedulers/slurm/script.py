@@ -26,6 +26,7 @@ from runner.backends.schedulers.script_parts import (
     versions,
 )
 from runner.backends.schedulers.slurm import options as slurm_options
+from runner.backends.schedulers.slurm import settings
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.script import JobScript
@@ -175,7 +176,7 @@ def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
 def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     yield directive("job-name", plan.job_name)
     if plan.queue is not None:
-        yield directive(plan.slurm.queue_option, plan.queue)
+        yield directive(settings(plan).queue_option, plan.queue)
     if plan.account is not None:
         yield directive("account", plan.account)
     yield directive("nodes", str(plan.nodes))
@@ -184,7 +185,7 @@ def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     if not plan.divides_cpus:
         yield directive("cpus-per-task", str(plan.cpus_per_task))
     yield from _memory(plan)
-    if plan.whole_nodes and plan.slurm.exclusive and "exclusive" not in dict(plan.directives):
+    if plan.whole_nodes and settings(plan).exclusive and "exclusive" not in dict(plan.directives):
         yield directive("exclusive")
     for option, value in plan.directives:
         slurm_options.refuse(option, plan)
@@ -195,14 +196,14 @@ def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     if plan.walltime_s >= 5:
         yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
     yield directive("no-requeue")
-    yield directive("export", plan.slurm.export.upper())
+    yield directive("export", settings(plan).export.upper())
     yield directive("output", "logs/batch.out")
     yield directive("error", "logs/batch.err")
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
     most = max(plan.tasks_per_node)
-    if plan.slurm.tasks == "per-node":
+    if settings(plan).tasks == "per-node":
         yield directive("ntasks-per-node", str(most))
     else:
         yield directive("ntasks", str(plan.tasks))
@@ -211,9 +212,9 @@ def _tasks(plan: Plan) -> Iterator[str]:
 
 def _gpus(plan: Plan) -> str:
     typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
-    if plan.slurm.gpus == "gres":
+    if settings(plan).gpus == "gres":
         return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
-    if plan.slurm.gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
+    if settings(plan).gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
         return directive("gpus", f"{typed}{plan.gpus}")
     return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
 
@@ -221,9 +222,9 @@ def _gpus(plan: Plan) -> str:
 def _memory(plan: Plan) -> Iterator[str]:
     if slurm_options.memory(plan):
         return
-    if plan.slurm.memory == "per-node":
+    if settings(plan).memory == "per-node":
         yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
-    elif plan.slurm.memory == "per-cpu":
+    elif settings(plan).memory == "per-cpu":
         yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
 
 
@@ -259,7 +260,7 @@ def _options(plan: Plan) -> Iterator[Argument]:
     yield (Text("--cpus-per-task="), Var(_CPUS) if divided else Text(str(plan.cpus_per_task)))
     if plan.whole_nodes or plan.launch:
         yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
-    yield from (text(f"--{option}={value}") for option, value in sorted(plan.slurm.step.items()))
+    yield from (text(f"--{option}={value}") for option, value in sorted(settings(plan).step.items()))
     yield from texts("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}")
     yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
 

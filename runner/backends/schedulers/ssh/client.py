@@ -22,16 +22,11 @@ from runner.backends.schedulers.ssh import command, preflight
 from runner.core import file_system, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.job import JobState
-from runner.model.plan import ListedHosts, Plan
+from runner.model.plan import ListedHosts, Plan, upgraded
 from runner.model.runtimes import RUNTIMES
 
 ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
 _QUICK_S = 20.0
-
-
-def connect(clients: Path | None) -> SshHosts:
-    """The hosts of each job's plan; ``clients`` are programs that the controller finds first."""
-    return SshHosts(clients)
 
 
 class SshHosts(client.Local):
@@ -79,7 +74,7 @@ def _plan(run_directory: Path) -> Plan:
     """The run's plan. Raises UnknownStateError where it cannot be read."""
     try:
         # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
-        return msgspec.convert(json.loads(file_system.read_bytes(run_directory / "plan.json")), Plan)
+        return msgspec.convert(upgraded(json.loads(file_system.read_bytes(run_directory / "plan.json"))), Plan)
     except (OSError, ValueError) as error:
         raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 

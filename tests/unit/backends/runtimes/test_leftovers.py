@@ -247,10 +247,10 @@ def test_without_an_answer_of_slurm_only_an_exclusive_job_removes() -> None:
     [
         ({}, "yes"),
         ({"whole_nodes": False}, "no"),
-        ({"slurm": msgspec.structs.replace(PLAN.slurm, exclusive=False)}, "no"),
+        ({"scheduler_settings": {"exclusive": False}}, "no"),
         ({"directives": (("exclusive", "user"),)}, "no"),
         ({"scheduler": "pbs"}, "yes"),
-        ({"scheduler": "pbs", "slurm": msgspec.structs.replace(PLAN.slurm, exclusive=False)}, "yes"),
+        ({"scheduler": "pbs", "scheduler_settings": {}}, "yes"),
     ],
 )
 def test_all_gpus_of_a_node_are_not_the_node(change: dict[str, object], alone: str) -> None:

@@ -15,7 +15,7 @@ from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
-from runner.model.site import NodeShape, Site, SlurmFacts
+from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render.sbatch import directive
 from tests.support.hostile import HARD, HOSTILE
@@ -51,7 +51,7 @@ def test_a_directive_is_one_line_or_refused(value: str) -> None:
 def test_a_newline_in_a_sites_directive_is_refused_with_its_key() -> None:
     site = Site(
         name="s", description="", scheduler="slurm", runtimes=("pyxis",), node=NodeShape(cores=8, memory_mb=1, gpus=4),
-        slurm=SlurmFacts(directives={"comment": "a\nb"}),
+        scheduler_settings={"directives": {"comment": "a\nb"}},
     )  # fmt: skip
     planned = plan(RECIPE, site, Request(gpus=1), PlannedImage("i", "", "/i"))
     with pytest.raises(UsageError) as caught:

@@ -17,7 +17,6 @@ from runner.backends.schedulers import render
 from runner.backends.schedulers.script_parts import SHELL, environment, grouped, needs_profile, unlock_memory, versions
 from runner.model.exit_codes import codes
 from runner.model.plan import ListedHosts
-from runner.model.site import SlurmFacts
 from runner.model.step import StepSpec, texts
 from tests.support.plans import PLAN
 from tests.support.shell_files import bash, library
@@ -45,7 +44,7 @@ LOGIN = {
 def begin(tmp_path: Path, env: dict[str, str], export: Export = "none", runtime: str = "native") -> dict[str, str]:
     """The exported environment after the script's first lines, and what ``module`` says."""
     (tmp_path / "profile").write_text(PROFILE)
-    plan = msgspec.structs.replace(PLAN, runtime=runtime, slurm=SlurmFacts(export=export))
+    plan = msgspec.structs.replace(PLAN, runtime=runtime, scheduler_settings={"export": export})
     code = "\n".join((*environment(plan), "export SAID=$(type -t module &>/dev/null && module x)", "env -0"))
     done = bash(library(tmp_path, profile=("/etc/profile", str(tmp_path / "profile"))), code, env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -155,8 +154,8 @@ def test_where_there_is_nothing_to_ask_the_script_asks_nothing(scheduler: str, v
         ({"result": "throughput"}, 60),
         ({"result": "if-left"}, 0),
         ({"result": "none"}, 0),
-        ({"result": "if-left", "slurm": SlurmFacts(wait_s=600)}, 600),
-        ({"result": "throughput", "slurm": SlurmFacts(wait_s=0)}, 0),
+        ({"result": "if-left", "scheduler_settings": {"wait_s": 600}}, 600),
+        ({"result": "throughput", "scheduler_settings": {"wait_s": 0}}, 0),
     ],
 )
 def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[str, Any], wait_s: int) -> None:
@@ -166,11 +165,12 @@ def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[st
     assert f"--kill-on-bad-exit=1 --wait={wait_s} " in words
     assert f"--leave-together {wait_s} " in words
     alone = StepSpec(prelude=(), once_a_node=(), launcher=(), command=texts("python3", "main.py"))
-    here = msgspec.structs.replace(plan, scheduler="local", tasks_per_node=(2,))
-    assert f"\nrunner_supervise 60 {wait_s} " in render(here, alone).text
-    hosts = msgspec.structs.replace(plan, scheduler="hosts", hosts=ListedHosts(("a", "b")))
-    assert f"\nrunner_follow_orders {wait_s} " in render(hosts, alone).text
-    assert f"runner_control 60 {wait_s} " in render(hosts, alone).text
+    usual = 60 if plan.result == "throughput" else 0  # of a scheduler without such a setting
+    here = msgspec.structs.replace(plan, scheduler="local", scheduler_settings={}, tasks_per_node=(2,))
+    assert f"\nrunner_supervise 60 {usual} " in render(here, alone).text
+    hosts = msgspec.structs.replace(plan, scheduler="hosts", scheduler_settings={}, hosts=ListedHosts(("a", "b")))
+    assert f"\nrunner_follow_orders {usual} " in render(hosts, alone).text
+    assert f"runner_control 60 {usual} " in render(hosts, alone).text
 
 
 @pytest.mark.parametrize(

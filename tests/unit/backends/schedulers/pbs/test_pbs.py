@@ -21,7 +21,7 @@ from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.script import JobScript
-from runner.model.site import NodeShape, PbsFacts, Site
+from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render.pbs import directive
 from tests.support.hostile import HOSTILE
@@ -107,7 +107,7 @@ def test_an_uneven_request_has_a_chunk_of_its_own() -> None:
 def test_whole_nodes_are_counted_only() -> None:
     site = Site(
         name="s", description="", scheduler="pbs", runtimes=("apptainer",), node=SITE.node,
-        pbs=PbsFacts(chunk={"system": "x"}, whole_nodes=True, resources={"filesystems": "home"}),
+        scheduler_settings={"chunk": {"system": "x"}, "whole_nodes": True, "resources": {"filesystems": "home"}},
     )  # fmt: skip
     asked = directives(script(site, gpus=7, account="p", scheduler_options=(("filesystems", "scratch"), ("m", "abe"))))
     assert asked["select"] == "2:system=x"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.preparation.registry_image import problem
+from runner.backends.runtimes import image_problem
 
 NAME = "registry.example.org/m1234/horovod:25.02"
 SHIFTERIMG = """\
@@ -22,6 +22,10 @@ PODMAN = """\
 [ "$1 $2 $3" = "images --filter reference=registry.example.org/m1234/horovod:25.02" ] || exit 2
 printf "%s"
 """
+
+
+def problem(runtime: str, reference: str, mount_points: tuple[str, ...]) -> tuple[str, str]:
+    return image_problem(runtime, reference, mount_points, local=reference.startswith("localhost/"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.backends.runtimes.schedulerless import choose
+from runner.preparation.choices import without_scheduler
 from runner.recipes.loader import recipe_of
 from runner.setup.machine import missing_modules
 from runner.sites.loader import read_site
@@ -61,7 +61,7 @@ def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:
 def test_the_first_runtime_that_is_there_and_can_use_the_device(
     there: set[str], device: str, chosen: str | None
 ) -> None:
-    assert choose(("pyxis", "charliecloud", "native"), device, there.__contains__) == chosen
+    assert without_scheduler(("pyxis", "charliecloud", "native"), device, there.__contains__) == chosen
 
 
 def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
