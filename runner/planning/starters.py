@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,17 @@ _MODULES = {
     "horovod.runner.launch": "horovodrun",
 }
 # Options of torchrun that take no value (torch.distributed.run).
-_FLAGS = frozenset(("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "-h", "--help"))
+_FLAGS = (
+    *("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"),
+    *("-h", "--help"),
+)
+_RANKS, _NODES = "--nproc-per-node", "--nnodes"
+# Programs that start the command after their own options.
+_WRAPPERS = frozenset(
+    ("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "numactl", "taskset", "uv", "poetry")
+)
+# Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
+_PYTHON_OPTION = re.compile(r"-[^-cmWX]*([cmWX])(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,10 @@ class Starter:
 
 
 def starter(program: Sequence[str]) -> Starter | None:
-    """The one that an argument list begins with, by any path, behind ``python`` or ``python -m``, too; else None."""
-    words = iter(program)
+    """The one that an argument list begins with, by any path, behind ``python``, ``python -m`` or ``env``, too; else
+    None.
+    """
+    words = iter(program[_wrapped(program) :])
     name = _base(next(words, ""))
     if _is_python(name):
         name = _run_by_python(words)
@@ -67,7 +80,7 @@ def conflict(torchrun: Starter, nodes: int, gpus: int, *, by_gpu: bool) -> str:
         by_gpu: torch sees GPUs there, so that it can count them.
     """
     options = dict(_options(torchrun.arguments))
-    ranks, count = options.get("--nproc-per-node"), options.get("--nnodes")
+    ranks, count = options.get(_RANKS), options.get(_NODES)
     if ranks is not None and ranks != str(gpus) and not (by_gpu and ranks in ("gpu", "auto")):
         return f"--nproc-per-node is {ranks}, and the job has {counted(gpus, 'GPU')} on each node"
     if count is not None and count not in (str(nodes), f"{nodes}:{nodes}"):
@@ -77,26 +90,39 @@ def conflict(torchrun: Starter, nodes: int, gpus: int, *, by_gpu: bool) -> str:
     return ""
 
 
+def _wrapped(program: Sequence[str]) -> int:
+    """Where the command begins that a wrapper starts: at Python or a starter, unless that is an option's value."""
+    if not program or _base(program[0]) not in _WRAPPERS:
+        return 0
+    for place in range(1, len(program)):
+        if (_is_python(program[place]) or _base(program[place]) in _NAMES) and program[place - 1][:2] != "--":
+            return place
+    return 0
+
+
 def _run_by_python(words: Iterator[str]) -> str:
     """What Python runs: a module's program, or a script's name; takes it and Python's options from ``words``."""
     for word in words:
-        if not word.startswith("-"):
+        option = _PYTHON_OPTION.fullmatch(word)
+        if option is not None:
+            value = option[2] or next(words, "")
+            if option[1] in "cm":
+                return _MODULES.get(value, "") if option[1] == "m" else ""
+        elif not word.startswith("-") or word == "-":
             return _base(word)
-        if word in ("-W", "-X"):
-            next(words, "")
-        elif word.endswith("m") and not word.startswith("--"):
-            return _MODULES.get(next(words, ""), "")
     return ""
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's options before the script: ``_`` reads as ``-``."""
+    """torchrun's options before the script: ``_`` reads as ``-``, a beginning as the whole name, as argparse has it."""
     words = iter(arguments)
     for word in words:
         if not word.startswith("-"):
             return
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
+        if name[:2] == "--":
+            name = next((known for known in (*_FLAGS, _RANKS, _NODES) if known.startswith(name)), name)
         attached = equals or (len(name) > 2 and name[1] != "-")
         yield name, value if attached or name in _FLAGS else next(words, "")
 

@@ -342,6 +342,7 @@ def other_world(words: str, site: str = "technion", **asked: Any) -> Finding | N
         ("python3 -u -m accelerate.commands.launch -m pkg.train", "-- python -m pkg.train;"),
         ("horovodrun -np 16 -H a:8,b:8 python3 -u train.py", "-- python3 -u train.py;"),
         ("python -W ignore /opt/bin/mpirun -np 16 ./solver", "leave mpirun out, as a rank is started for each GPU;"),
+        ("numactl -N 0 python -Xdev -maccelerate.commands.launch train.py", "-- python train.py;"),
     ],
 )
 def test_a_starter_of_ranks_is_refused_with_the_line_without_it(words: str, line: str) -> None:
@@ -357,7 +358,10 @@ def test_a_starter_of_ranks_is_refused_with_the_line_without_it(words: str, line
         ("/opt/bin/torchrun train.py --nnodes 3", {}, None),
         ("python -m torch.distributed.run --nnodes=2 --nproc_per_node 8 -m pkg", {}, None),
         ("torchrun --standalone --nproc-per-node=4 train.py", {"gpus": 4}, None),
-        ("python train.py torchrun", {}, None),
+        *((words, {}, None) for words in ("python train.py torchrun", "python -uc torchrun", "env python - torchrun")),
+        *((words, {}, None) for words in ("nice ./train --strategy deepspeed", "env A=1 ./mpirun.py", "env")),
+        ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", {}, "--nnodes is 1, and the job has 2 nodes"),
+        ("uv run torchrun --stand --nproc 8 t.py", {}, "--standalone is for one node"),
         ("torchrun -r 3 --nproc-per-node 4 train.py", {}, "--nproc-per-node is 4, and the job has 8 GPUs on each node"),
         ("torchrun --nproc-per-node auto t.py", {"site": "local", "gpus": 1}, "is auto, and the job has 1 GPU on each"),
         ("python -m torch.distributed.run --nnodes=1:2 train.py", {}, "--nnodes is 1:2, and the job has 2 nodes"),

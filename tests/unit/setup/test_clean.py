@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -117,3 +119,10 @@ def test_at_a_terminal_it_asks_first(
         monkeypatch.setattr("sys.stdin", stdin)
         run(words)
     assert (cache / "wheels").exists() == stays
+
+
+def test_a_closed_standard_input_is_no_terminal(cache: Path) -> None:
+    paths.ensure_directory(cache / "wheels")
+    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "runner", "clean"]
+    assert subprocess.run(words, check=False).returncode == Exit.GOOD
+    assert not cache.exists()
